@@ -41,7 +41,8 @@ void bug(const char *file, int line, const char *what) {
     abort();
 }
 
-// No place in the source is to blame: MPI, which catches the signal, would print one.
+// Restores SIGABRT's default first: MPI, which catches the signal, would print a place in the source, and none is to
+// blame.
 static _Noreturn void end_without_memory(size_t bytes) {
     fprintf(stderr,
             "trireme: out of memory: %zu bytes more are refused: raise the limit (ulimit -v, or a job's), or ask for "

@@ -38,7 +38,8 @@ void crew_run(int threads, int count, void (*work)(void *argument, int i), void 
         pthread_join(thread[i], NULL);
 }
 
-// The kernel refuses a set that has no room for every CPU it may have. NULL: it does not tell; the caller frees.
+// The CPUs that the calling thread may use; the caller frees the set. The kernel refuses a set without room for every
+// CPU that it may have. NULL: it does not tell.
 static cpu_set_t *usable_set(size_t *bytes) {
     for (size_t cpus = CPU_SETSIZE; cpus <= CPUS_MOST; cpus *= 2) {
         *bytes = CPU_ALLOC_SIZE(cpus);
@@ -108,7 +109,7 @@ int bound_cores(void) {
     return MAX(cores, 1);
 }
 
-// In cores, rounded up.
+// The quota of one group, in cores, rounded up.
 static uint64_t quota_of_group(const char *root, const char *directory, bool is_v1, const void *unused) {
     (void)unused;
     unsigned long long quota = UINT64_MAX, period = 0; // microseconds

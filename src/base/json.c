@@ -7,8 +7,8 @@
 #include <locale.h>
 #include <math.h>
 
-// The character at *s, before `end`, as it stands inside a JSON string, into out (at most 6 bytes and NUL); moves *s
-// behind it.
+// Writes the character at *s, before `end`, into `out` (at most 6 bytes and NUL) as it stands inside a JSON string, and
+// moves *s past it.
 static size_t escape_next(const char **s, const char *end, char out[8]) {
     unsigned char c = (unsigned char)**s;
     uint32_t code;
@@ -54,8 +54,8 @@ const char *json_excerpt_bytes(const char *bytes, size_t length, char buffer[JSO
             memcpy(buffer + used, "...", 3);
             used += 3;
             cut = false;
-            // Unescaped bytes of the tail: half as many as fit, for most of what is escaped doubles; rarer ones stop
-            // below.
+            // The tail: half as many bytes as fit, since most of those that are escaped become two; where they become
+            // more, it is cut off below.
             s = end - s > TAIL / 2 ? end - TAIL / 2 : s;
             while (s < end && ((unsigned char)*s & 0xC0) == 0x80)
                 s++;
@@ -88,7 +88,8 @@ const char *json_excerpt_value(const json_t *value, char buffer[JSON_EXCERPT_BYT
     return buffer;
 }
 
-// Depth and number of values, before jansson builds anything. Strings are skipped; malformed text is left to jansson.
+// Checks depth and number of values before jansson builds anything. Strings are skipped; malformed text is left to
+// jansson.
 static trireme_status check_bounds(const char *text, size_t length, int64_t offset, trireme_error *error) {
     size_t depth = 0, values = 1;
     bool inside = false;
@@ -326,8 +327,8 @@ static void add_number(struct text *t, double value) {
     text_add(t, "%s%s", digits, strpbrk(digits, ".e") ? "" : ".0");
 }
 
-// A value follows: a comma unless it is the first here, and its key. Texts end in a quote when a string does, so the
-// last byte tells.
+// Begins a value: adds a comma unless it is the first here, and its key. The text's last byte tells whether it is the
+// first: a string that ends like a bracket is followed by its quote.
 static void add_key(struct text *t, const char *key) {
     if (t->length && !strchr("{[:\n", t->text[t->length - 1]))
         text_add_bytes(t, ",", 1);

@@ -12,7 +12,7 @@
 static const size_t HUGE_PAGE = (size_t)2 << 20;
 
 // ---- how much there is
-// Nothing below allocates: the figures are also read while a step runs.
+// Nothing in this part allocates: the figures are also read while a step runs.
 
 // The names that the two versions of control groups give to the same figures.
 struct cgroup_names {
@@ -32,8 +32,8 @@ static const struct cgroup_names cgroup_v2 = {
     .reclaimable = "inactive_file ",
 };
 
-// What one group may have, or what it leaves of that. File pages that nobody used lately are given back before anything
-// fails.
+// What one group may have, or has left. File pages that nobody used lately count as free: the system takes them back
+// before anything fails.
 static uint64_t memory_of_group(const char *root, const char *directory, bool is_v1, const void *user) {
     const enum memory_room *room = user;
     const struct cgroup_names *names = is_v1 ? &cgroup_v1 : &cgroup_v2;
@@ -104,8 +104,8 @@ void memory_give_back(void) {
 #endif
 }
 
-// getrusage's ru_maxrss is also of the program that this process was until it called exec: where posix_spawn or vfork
-// made it, as Python does, of all that its parent had then.
+// getrusage's ru_maxrss would include what the process had before it called exec: where it was made by posix_spawn or
+// vfork, as Python does, that is all that its parent had then.
 size_t memory_peak(void) {
     char status[1 << 14];
     return system_read("", "/proc/self", "status", status, sizeof status)

@@ -48,8 +48,8 @@ uint64_t system_number(const char *root, const char *directory, const char *name
 
 #define CGROUPS "/sys/fs/cgroup"
 
-// Of `group` and those above it. In a container the path may not exist below the mount: those of its parents that do
-// are asked all the same.
+// The least of `group` and those above it. In a container the path may not exist below the mount: those of its parents
+// that do exist count all the same.
 static uint64_t least_above(const char *root, const char *controller, const char *group, bool is_v1,
                             cgroup_limit *limit, const void *user) {
     char directory[PATH_MAX];
@@ -69,7 +69,8 @@ static uint64_t least_above(const char *root, const char *controller, const char
     }
 }
 
-// The path in a line "ID:CONTROLLERS:PATH" of /proc/self/cgroup whose controllers hold that one (v1) or are empty (v2).
+// The path in a line "ID:CONTROLLERS:PATH" of /proc/self/cgroup, if its controllers include `controller` (v1) or are
+// empty (v2).
 static bool cgroup_path(const char *line, size_t length, const char *controller, bool *is_v1, char *path, size_t size) {
     const char *end = line + length;
     const char *controllers = memchr(line, ':', length);

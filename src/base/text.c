@@ -48,7 +48,7 @@ static bool is_control(uint32_t code) {
     return (code < 0x20 && code != '\t' && code != '\n') || (code >= 0x7F && code <= 0x9F);
 }
 
-// Whether a character may go on behind these bytes.
+// Whether these bytes are the beginning of a character whose rest is missing.
 static bool is_cut(const char *bytes, size_t length) {
     struct utf8_checker utf8 = {0};
     return utf8_check(&utf8, bytes, length) && !utf8_finish(&utf8);
@@ -86,10 +86,10 @@ void text_release(struct text *t) {
 
 // ---- whole files
 
-// For the program at a pipe's other end to open it: a shell may have begun it together with this one.
+// How long the program at a pipe's other end may take to open it: a shell may have started both together.
 enum { PARTNER_MILLISECONDS = 1000, MILLISECOND = 1000000 };
 
-// Whether somebody has an empty pipe open to write to: only then is there something to wait for.
+// Whether somebody has an empty pipe open for writing: only then is there something to wait for.
 static bool is_written(int pipe) {
     int copy[2];
     if (pipe2(copy, O_CLOEXEC) != 0)
@@ -134,7 +134,7 @@ trireme_status file_read(const char *path, size_t limit, char **out, size_t *len
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot read: it is a directory, not a file", path);
         goto close_file;
     }
-    limit = MIN(limit, SIZE_MAX / 4); // what is more has no memory, and twice as much can be told
+    limit = MIN(limit, SIZE_MAX / 4); // no memory has more, and twice as much does not overflow
     // The size is a first guess only: pipes and files of /proc have none, and a file may grow while it is read.
     size_t capacity = info.st_size > 0 ? (size_t)info.st_size : 4096, count = 0;
     capacity = MIN(capacity, limit) + 1;
@@ -205,7 +205,7 @@ trireme_status file_sync_directory(const char *path, trireme_error *error) {
     return status;
 }
 
-// Which may lead to a file.
+// Handled apart from devices, since it may lead to a file.
 static bool is_stdout(const char *path) {
     return strcmp(path, "/dev/stdout") == 0;
 }
@@ -349,7 +349,8 @@ bool text_lists(const char *list, const char *word) {
     return false;
 }
 
-// Damerau-Levenshtein distance in its restricted form (no part is changed twice): three rows of the table are enough.
+// Damerau-Levenshtein distance in its restricted form (no part is changed twice), for which three rows of the table are
+// enough.
 size_t text_distance(const char *a, const char *b) {
     size_t rows = strlen(a), columns = strlen(b);
     size_t *table = mem_alloc(3 * (columns + 1) * sizeof *table);
@@ -380,13 +381,13 @@ size_t text_misspelt_distance(const char *word) {
     return MIN(MAX((size_t)2, length / 3), length - (length > 0));
 }
 
-enum { WORD_MAX_LENGTH = 255 }; // of one that is compared
+enum { WORD_MAX_LENGTH = 255 }; // longer words are compared with none
 
 static const char *word_at(const char *const *first, size_t stride, size_t i) {
     return *(const char *const *)(const void *)((const char *)first + i * stride);
 }
 
-// The nearest at less than `limit`.
+// The nearest word at a distance below `limit`; NULL: none.
 static const char *nearest_within(const char *word, size_t limit, const char *const *first, size_t count,
                                   size_t stride) {
     const char *nearest = NULL;

@@ -2,14 +2,14 @@
 
 #include <string.h>
 
-// What must follow the first byte of a character: so many bytes, the next one within bounds that depend on the first,
-// those after it from 0x80 to 0xBF.
+// What must follow the first byte of a character: `missing` bytes, the next one from `low` to `high`, those after it
+// from 0x80 to 0xBF.
 struct rest {
     int missing;
     uint8_t low, high;
 };
 
-// False: no character begins so.
+// False: no character begins with that byte.
 static bool rest_after(uint8_t first, struct rest *out) {
     out->low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
     out->high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;

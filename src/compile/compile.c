@@ -62,8 +62,8 @@ static struct emitter emitter_for(struct compiled *c, const struct compile_optio
 // One virtual stage: the layers of a chunk, and where activations come from and go.
 struct stage {
     int number, chunk, first_layer, end_layer;
-    bool first, last;   // of all
-    int previous, next; // ranks to those of the virtual stages before and behind, as in struct instruction's peer
+    bool first, last;   // of all virtual stages
+    int previous, next; // the peers (struct instruction) that have the virtual stages before and after; 0: this rank
     int inputs;         // pool of what comes from the one before
 };
 
@@ -87,7 +87,7 @@ static struct stage stage_of(const struct compile_options *o, int chunk) {
     return stage;
 }
 
-// Whether each backward of the chunk comes right behind its forward.
+// Whether each backward of the chunk directly follows its forward.
 static bool is_back_at_once(const struct compile_options *o, int chunk) {
     const struct schedule *s = o->parallel.schedule;
     const struct schedule_rank *rank = s ? &s->rank[o->parallel.stage] : NULL;
@@ -100,7 +100,7 @@ static bool is_back_at_once(const struct compile_options *o, int chunk) {
     return true;
 }
 
-// How its layers are computed again.
+// How the stage's layers are recomputed.
 static struct recompute_layers recompute_of(const struct compile_options *o, const struct stage *stage) {
     const struct parallel *r = &o->parallel;
     return (struct recompute_layers){.rest = o->recompute,
@@ -120,12 +120,12 @@ static bool has_end(const struct compile_options *o, bool last) {
     return has;
 }
 
-// Whether the vocabulary is, over the stages.
+// Whether the vocabulary is spread over the stages.
 static bool is_spread(const struct compile_options *o) {
     return o->parallel.split.vocabulary_stages > 1;
 }
 
-// One for each chunk, behind those that are there.
+// Appends one pool for each chunk.
 static void declare_chunk_pools(struct program *p, const struct compile_options *o, enum slots_for what,
                                 bool forward_only) {
     int *slot = mem_alloc((size_t)p->microbatches * sizeof *slot), first = (int)p->pools.count;
@@ -136,8 +136,8 @@ static void declare_chunk_pools(struct program *p, const struct compile_options 
     free(slot);
 }
 
-// Pools of the chunks' activations, then those of their inputs, those of the vocabulary, and those of what backwards
-// begin with, which is not there as long as activations are.
+// Pools for the chunks' activations, then for their inputs, for the vocabulary, and for the gradients that backward
+// passes begin with, which are held for less time than activations.
 static void declare_pools(struct program *p, const struct compile_options *o, bool forward_only) {
     const struct schedule *s = o->parallel.schedule;
     if (!s)
@@ -160,12 +160,12 @@ static int chunk_template(struct compiled *c, const struct compile_options *o, c
     return template;
 }
 
-// Whether a hop goes to the previous rank of the ring; of two ranks it goes to the next one.
+// Whether a hop goes to the previous rank of the ring; with two ranks it counts as going to the next one.
 static bool is_previous(int hop, int stages) {
     return ((hop - 1) % stages + stages) % stages != 0;
 }
 
-// Named as where it comes from.
+// The buffer has the name that it has on the rank it comes from.
 static int emit_receive(struct emitter *e, struct stage stage) {
     char *name = mem_printf("layers.%d.residual", stage.first_layer - 1);
     int x = program_buffer(e->program, name, e->dtype, KIND_ACT, SCOPE_SLOT, 2,
@@ -181,9 +181,9 @@ static int emit_receive(struct emitter *e, struct stage stage) {
     return x;
 }
 
-// From the embedding (`handed`, or NONE: emitted) or the virtual stage before (likewise, or received) to the last
-// layer, and on to the next one, whose input is returned where this rank has that too; or to the norm behind the last
-// layer of all, which is returned.
+// Emits a virtual stage, from the sum of embeddings or the output of the stage before (`handed`; NONE: the embedding is
+// emitted here, or the output received) through its layers. Returns the normed rows at the end of the model, else the
+// next virtual stage's input if this rank has that too, else NONE: then it is sent.
 static int emit_stage(struct emitter *e, struct stage stage, int handed) {
     int x = handed;
     if (stage.first)
@@ -215,7 +215,8 @@ static void emit_loss_sum(struct compiled *c, int template, enum phase phase) {
         program_communicate(&c->program, template, OP_ALL_REDUCE, phase, STREAM_REDUCE, group, loss, loss);
 }
 
-// Inputs of a batch, and the template that counts its targets: the loss is a mean over the global batch.
+// Declares the inputs of a batch, and emits the template that counts its targets, since the loss is a mean over the
+// global batch. Returns the buffer of the scale, 1 / targets.
 static int emit_batch(struct compiled *c, const struct compile_options *o) {
     int64_t rows = o->micro_batch_size * o->seq_len;
     c->tokens = token_input(c, "tokens", rows);
@@ -263,12 +264,12 @@ static int embedding_unit(const struct compile_options *o) {
     return embedding == NONE ? NONE : o->table->parameters.item[embedding].unit;
 }
 
-// That of a tied embedding that another stage counts and updates too, NONE where it is whole here.
+// The unit of a tied embedding that both end stages of the pipeline have and update; else NONE.
 static int tied_unit(const struct compiled *c, const struct compile_options *o) {
     return c->layout.tied_ends ? embedding_unit(o) : NONE;
 }
 
-// From the rank of the first virtual stage to that of the last, or back.
+// The peer of the rank with the first virtual stage (`first`) that has the last one, or the other way round.
 static int tied_peer(const struct compile_options *o, bool first) {
     const struct schedule *s = o->parallel.schedule;
     int distance = s->place[s->stages * s->chunks - 1].rank - s->place[0].rank;
@@ -294,7 +295,7 @@ static void emit_update(struct compiled *c, const struct compile_options *o) {
 
 // The templates of one chunk.
 struct passes {
-    int forward, backward, weight; // NONE: backward where there is forward alone, weight where backward is one pass
+    int forward, backward, weight; // backward NONE: there is forward alone; weight NONE: backward is in one part
 };
 
 static int vocabulary_template(const struct vocabulary *v, enum pass_kind kind) {
@@ -304,7 +305,7 @@ static int vocabulary_template(const struct vocabulary *v, enum pass_kind kind) 
                                       : v->embed_weight;
 }
 
-// The order of passes. Where backward is in two parts, a whole one is the two.
+// Invokes templates in the order of the schedule's passes. Where backward is in two parts, PASS_BACKWARD is both.
 static void schedule_passes(struct compiled *c, const struct compile_options *o, const struct passes *passes,
                             const struct vocabulary *vocabulary) {
     struct program *p = &c->program;
@@ -341,8 +342,8 @@ static void schedule_passes(struct compiled *c, const struct compile_options *o,
     free(done);
 }
 
-// Where one rank has both ends of a model with a tied embedding, or a part of it that is both, two templates add to its
-// gradient: it is kept whole.
+// Where one rank has both ends of a model with a tied embedding, or a part of a spread one, two templates add to its
+// gradient: it is kept whole throughout the step.
 static void keep_tied_gradient(struct compiled *c, const struct compile_options *o) {
     bool both_ends = has_end(o, false) && has_end(o, true) && chunks_of(o) > 1;
     if (!o->model->tie_word_embeddings || !(both_ends || is_spread(o)))
@@ -355,14 +356,14 @@ static void keep_tied_gradient(struct compiled *c, const struct compile_options 
     }
 }
 
-// Where the vocabulary is spread.
+// Makes the template `embed` where the vocabulary is spread.
 static void emit_embed(struct vocabulary *vocabulary, const struct compile_options *o, struct emitter *e) {
     *vocabulary = (struct vocabulary){NONE, NONE, NONE, NONE, .embedding = NONE};
     if (is_spread(o))
         vocabulary_embed(vocabulary, o, e, chunks_of(o) + o->parallel.schedule->place[0].chunk);
 }
 
-// What a template receives gets the pool.
+// Puts what a template receives into the pool.
 static void place_received(struct program *p, int template, int pool) {
     const struct template *t = &p->templates.item[template];
     for (size_t i = 0; i < t->instructions.count; i++)
@@ -373,7 +374,7 @@ static void place_received(struct program *p, int template, int pool) {
         }
 }
 
-// Forwards from the first virtual stage of this rank on, backwards from the last.
+// Emits forward passes from this rank's first virtual stage on, then backward passes from its last.
 static void emit_passes(struct compiled *c, const struct compile_options *o, struct emitter *e, int scale,
                         struct gradients *gradients, struct passes *passes, struct vocabulary *vocabulary) {
     struct program *p = &c->program;
@@ -407,7 +408,8 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
         vocabulary_embed_weight(vocabulary, o, gradients);
 }
 
-// Of a tied embedding they have the head's gradient already, of which each rank has its part when it is reduced.
+// Gradients of rows that ranks look up in their own parts go to the gradient of the unit. A tied embedding's has a
+// contribution already: this rank's part of the head's gradient, once that is reduced.
 static void add_own_rows(const struct compiled *c, const struct compile_options *o, struct gradients *gradients) {
     const int rows = c->model.own_rows.buffer;
     if (rows == NONE)

@@ -12,7 +12,7 @@ void gradients_release(struct gradients *g) {
     VEC_RELEASE(&g->wanted);
 }
 
-// The program's buffers grow while we emit; our columns follow.
+// Emitting adds buffers to the program; the arrays of struct gradients follow.
 static void grow(struct gradients *g) {
     while (g->of.count < g->program->buffers.count) {
         VEC_PUSH(&g->of, NONE);
@@ -88,8 +88,7 @@ static struct operand gradient_operand(struct gradients *g, const struct operand
     return operand;
 }
 
-// The gradient of a forward output, complete by now. Where all of it came unchanged from one other tensor, it is that
-// tensor's.
+// The gradient of a forward output, complete by now. If all of it comes unchanged from one sum, it is the sum's.
 static struct operand complete_gradient(struct gradients *g, const struct operand *of) {
     grow(g);
     if (g->passed.item[of->buffer] != NONE && !g->contributed.item[of->buffer])
@@ -104,7 +103,7 @@ static bool has_gradient(struct gradients *g, int buffer) {
 
 static bool contributes(struct gradients *g, const struct op_info *backward, const struct instruction *f) {
     if (backward->outputs == 0 || instruction_arrives(f))
-        return true; // sends it to another rank
+        return true; // the backward row sends the gradient to another rank
     for (int i = 0; i < backward->outputs; i++) {
         int buffer = f->in[backward->contributes[i].index].buffer;
         if (buffer != NONE && is_wanted(g, buffer))
@@ -113,7 +112,7 @@ static bool contributes(struct gradients *g, const struct op_info *backward, con
     return false;
 }
 
-// A message's gradient goes the other way.
+// The stream for the gradient of what is on `stream`: a message's gradient goes the other way.
 static int gradient_stream(int stream) {
     if (stream < STREAM_MESSAGES)
         return stream == STREAM_EMBED ? STREAM_EMBED_GRADIENT : stream == STREAM_HEAD ? STREAM_LOSS : stream;
@@ -189,7 +188,7 @@ void differentiate(struct gradients *g, int from, size_t first, size_t last, int
         const struct instruction f = g->program->templates.item[from].instructions.item[i];
         const struct op_info *forward = &g->table->op[f.op];
         if (forward->role == ROLE_LOSS) {
-            // The op wrote its input's gradient itself, its last output.
+            // The op itself wrote the gradient of its input, as its last output.
             int gradient = f.out[f.outputs - 1].buffer;
             grow(g);
             g->of.item[f.in[0].buffer] = gradient;

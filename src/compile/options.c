@@ -85,7 +85,7 @@ static trireme_status compile_stage(const struct compiling *c, int stage) {
     return status;
 }
 
-// All before one that fails are begun before it, and so compiled.
+// All stages before one that fails have begun before it, and so are compiled: the first failure is always reported.
 static void compile_one(void *argument, int stage) {
     struct compiling *c = argument;
     if (c->failed)

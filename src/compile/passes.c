@@ -45,7 +45,7 @@ static const struct operand *find_contribution(const struct op_info *info, const
     return NULL;
 }
 
-// What both read must be the same; what only one reads comes from that one.
+// Makes `fused` of a and b, as op `whole`. What both read must be the same; what only one reads comes from that one.
 static bool merge(struct program *program, const struct op_info *whole, const struct op_info *a_info,
                   const struct instruction *a, const struct op_info *b_info, const struct instruction *b,
                   struct instruction *fused) {
@@ -120,7 +120,7 @@ static bool operands_touch(const struct program *p, const struct operand *operan
     return false;
 }
 
-// Whether both orders of `a` and `b` give the same: neither writes what the other touches.
+// Whether the order of `a` and `b` does not matter: neither writes what the other touches.
 static bool commute(const struct program *p, const struct instruction *a, const struct instruction *b) {
     for (int i = 0; i < a->outputs; i++) {
         int root = a->out[i].buffer == NONE ? NONE : program_root(p, a->out[i].buffer);
@@ -151,8 +151,8 @@ static void move(struct instruction *item, size_t from, size_t to) {
     item[to] = moved;
 }
 
-// Where what comes next is computed again for weight gradients, up to something that tensor ranks gather: what stands
-// before that runs while it is gathered.
+// Where instruction i is followed by recomputation for a weight gradient, up to something that tensor ranks gather,
+// moves it behind that: it then runs while ranks gather.
 static void let_gather_first(const struct program *p, struct instruction *item, size_t count, size_t i) {
     if (item[i].stream != STREAM_COMPUTE || recomputes(p, &item[i]))
         return;
@@ -214,10 +214,10 @@ void pass_scatter(struct program *program) {
 
 // ---- scopes
 
-// Where a buffer was seen: FIXED has its scope already.
+// In place of the template in which a buffer was seen: it has its scope already.
 enum { FIXED = -2 };
 
-// A gradient that one chunk hands to another is of the earlier one, whose slot is held longer.
+// A gradient that one chunk hands to another goes to the pool of the earlier chunk, whose slot is held longer.
 static void note_use(struct program *program, int *seen_in, const struct operand *operand, int template, bool piped) {
     if (operand->buffer == NONE)
         return;

@@ -2,14 +2,14 @@
 
 #include "compile/loss.h"
 
-// The chunks and pools of the vocabulary, behind those of twice the chunks.
+// The chunks and pools of the vocabulary, numbered after the two pools that each chunk of layers has.
 enum { CHUNK_EMBED, CHUNK_LOSS, POOL_LOSS_INPUTS, CHUNK_EMBED_WEIGHT };
 
 static int chunk_number(const struct schedule *s, int which) {
     return 2 * s->chunks + which;
 }
 
-// From this rank to the one of the first, or the last, virtual stage.
+// The peer (struct instruction) that has the first virtual stage, or the last; 0: this rank has it.
 static int root_of(const struct compile_options *o, bool last) {
     const struct schedule *s = o->parallel.schedule;
     return s->place[last ? s->stages * s->chunks - 1 : 0].rank - o->parallel.stage;
@@ -52,7 +52,7 @@ void vocabulary_embed(struct vocabulary *v, const struct compile_options *o, str
 
 // ---- the loss
 
-// The rows of the last stage, on all ranks: of each, as its tensor ranks have them.
+// Brings the last stage's normed rows to the ranks of all stages, tensor rank by tensor rank.
 static int emit_rows(const struct compile_options *o, struct emitter *e, int hidden) {
     struct program *p = e->program;
     int64_t dim[2] = {e->sequences * e->seq_len, o->model->hidden_size};
@@ -65,7 +65,7 @@ static int emit_rows(const struct compile_options *o, struct emitter *e, int hid
     return rows;
 }
 
-// Of a chunk's rows, what every rank makes by itself, and what comes of the exchange of it.
+// For a chunk's rows, what every rank makes by itself, and what results from the exchange.
 struct meeting {
     struct operand first, exponentials, own, max, sum;
 };
@@ -107,7 +107,7 @@ static struct operand weight_of(const struct logits_chunk *k) {
     return k->compiled->program.templates.item[k->template].instructions.item[k->product].in[1];
 }
 
-// The gradient of the rows, which every rank has its part of, for the last stage.
+// This rank's term of the gradient of the rows, whose sum the last stage gets.
 static void emit_rows_gradient(const struct logits_chunk *k, const struct meeting *m, struct gradients *gradients) {
     struct program *p = gradients->program;
     const struct buffer rows = p->buffers.item[k->hidden];
@@ -123,7 +123,7 @@ static void emit_rows_gradient(const struct logits_chunk *k, const struct meetin
                                 NULL));
 }
 
-// The weights' gradient, once the ranks have met.
+// The weights' gradient, once the ranks have exchanged.
 static void emit_weight_gradient(const struct logits_chunk *k, const struct meeting *m, struct gradients *gradients,
                                  int template_number) {
     struct program *p = gradients->program;
@@ -157,9 +157,9 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
         first += k.rows;
         if (!gradients)
             continue;
-        // It makes room for the marks below, too.
+        // This also makes room in `wanted` for what is set below.
         gradients_want(gradients, v->loss, first == k.rows ? from : k.product, k.product + 1);
-        gradients->wanted.item[rows] = false; // the gradient of the rows is made otherwise
+        gradients->wanted.item[rows] = false; // the gradient of the rows is made in another way
         emit_weight_gradient(&k, &m, gradients, v->loss_weight);
         gradients->wanted.item[rows] = true;
         emit_rows_gradient(&k, &m, gradients);
@@ -172,7 +172,7 @@ void vocabulary_embed_weight(struct vocabulary *v, const struct compile_options 
     struct program *p = gradients->program;
     v->embed_weight = template(o, p, "embed.weight", PHASE_BACKWARD, CHUNK_EMBED_WEIGHT);
     differentiate(gradients, v->embed, 0, p->templates.item[v->embed].instructions.count, v->embed_weight);
-    // What the first stage's backward has made stays until this is done with it.
+    // What the first stage's backward has made stays in its slot until this template is done with it.
     const struct template *t = &p->templates.item[v->embed_weight];
     for (size_t i = 0; i < t->instructions.count; i++)
         if (t->instructions.item[i].op == OP_BROADCAST && t->instructions.item[i].in[0].buffer != NONE) {

@@ -1,6 +1,7 @@
-// Waits between streams. Within a template a wait names the last instruction that matters; between invocations, of
-// which templates know nothing, all that came before, or what came for the same microbatch, or for messages what had
-// their slot. Of what is written once in a step, by an invocation of its own, all up to that.
+// Waits between streams. Within a template a wait is for the last instruction that matters. Across invocations, of
+// which templates know nothing, it is for all that came before, or for what came before for the same microbatch, or,
+// for messages, for what had the slot before. What is written once in a step, in an invocation of another template, is
+// waited for up to that write.
 #include "compile/passes.h"
 
 #include <limits.h>
@@ -8,9 +9,9 @@
 // Which instructions of each stream touch a root buffer, somewhere in the program.
 struct touched {
     bool read[STREAM_COUNT], written[STREAM_COUNT];
-    int template; // that alone does, or SEVERAL
-    // Of the state: how often a step writes it, the last template that does, and the stream's instructions that come
-    // behind in it.
+    int template; // the only one that does, or SEVERAL
+    // Buffers of the state: how often a step writes it, the last template that does, and how many of the stream's
+    // instructions come after that write in the template.
     int64_t writes[STREAM_COUNT];
     int writer[STREAM_COUNT], behind[STREAM_COUNT];
 };
@@ -25,9 +26,9 @@ struct waiter {
     int (*read)[STREAM_COUNT];             // [buffers]: how many of a stream's instructions of this template had
     int (*written)[STREAM_COUNT];          // run when the last of them that touched the buffer was done
     int done[STREAM_COUNT];                // instructions of this template so far
-    int known[STREAM_COUNT][STREAM_COUNT]; // how many of each stream's instructions a stream has waited for, of
-                                           // this template; below 0: so many of earlier invocations not
-    bool own[STREAM_COUNT][STREAM_COUNT];  // but for those of the same microbatch
+    int known[STREAM_COUNT][STREAM_COUNT]; // how many of each stream's instructions of this template a stream has
+                                           // waited for; below 0: all of earlier invocations but so many
+    bool own[STREAM_COUNT][STREAM_COUNT];  // it has waited for those of earlier invocations for the same microbatch
 };
 
 // Calls for every buffer that an instruction touches.
@@ -47,7 +48,7 @@ static void note_anywhere(struct waiter *w, struct instruction *in, int root, bo
     *(writes ? &t->written[in->stream] : &t->read[in->stream]) = true;
     t->template = t->template == NONE || t->template == w->template ? w->template : SEVERAL;
     enum buffer_scope scope = w->program->buffers.item[root].scope;
-    // The plan may give memory of a slot to what other templates use meanwhile, but for what lingers.
+    // The plan may give memory of a slot to what other templates use meanwhile, except memory of what lingers.
     if (scope == SCOPE_LOCAL || (scope == SCOPE_SLOT && !instruction_lingers(in)))
         w->uses_scratch[in->stream] = true;
 }
@@ -101,7 +102,7 @@ static void wait_for_slot(struct waiter *w, struct instruction *in, int root) {
             in->wait[s] = WAIT_SLOT;
 }
 
-// What gathers a message's parts waits for them alone, in whose memory it does.
+// An instruction that gathers a message's parts in place waits only for these: true if it is one.
 static bool wait_for_parts(struct waiter *w, struct instruction *in) {
     bool found = false;
     for (int s = STREAM_MESSAGES; s < STREAM_COUNT && instruction_completes(in); s++) {
@@ -123,7 +124,7 @@ static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, 
     for (int s = 0; s < STREAM_COUNT; s++) {
         if (s == in->stream)
             continue;
-        const bool once = t->writes[s] == 1; // if here, then further on
+        const bool once = t->writes[s] == 1; // if by this template, then later in it
         bool own = !writes && stream_is_vocabulary(s) && w->program->buffers.item[root].scope == SCOPE_SLOT;
         if (w->written[root][s] > 0)
             wait_for(w, in, s, w->written[root][s]);
@@ -139,7 +140,7 @@ static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, 
     // Memory that a communication writes may have been another buffer's until just now.
     if (writes && in->stream != STREAM_COMPUTE)
         wait_for(w, in, STREAM_COMPUTE, w->done[STREAM_COMPUTE]);
-    // Or until its template's end: other templates use this one, so that it has no memory of its own.
+    // Or until the end of another template: several templates use this buffer, so that it has no memory of its own.
     bool shares = writes && w->program->buffers.item[root].scope == SCOPE_SLOT && t->template == SEVERAL;
     for (int s = 0; s < STREAM_COUNT && shares && !w->uses_scratch[in->stream]; s++)
         if (w->uses_scratch[s])
@@ -160,12 +161,12 @@ static void run_template(struct waiter *w, struct template *t) {
             w->known[s][k] = INT_MIN;
     for (size_t i = 0; i < t->instructions.count; i++) {
         struct instruction *in = &t->instructions.item[i];
-        // Waits that are there already: for gradients whose memory is wanted.
+        // Waits that are there already: for gradients whose memory is needed.
         for (int s = 0; s < STREAM_COUNT; s++)
             if (in->wait[s])
                 w->known[in->stream][s] = MAX(w->known[in->stream][s], w->done[s] - (in->wait[s] - 1));
         const bool completes = wait_for_parts(w, in);
-        // Scratch belongs to one invocation after the other.
+        // Invocations have scratch one after another.
         for (int s = 0; s < STREAM_COUNT && !completes; s++)
             if (w->uses_scratch[in->stream] && w->uses_scratch[s])
                 wait_for(w, in, s, 0);

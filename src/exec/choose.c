@@ -1,11 +1,11 @@
-// Ways to run kernels, chosen by measurement: between a program's calls and kernels/choices.h.
+// Chooses, by measurement, how a program's calls are run (kernels/choices.h).
 #include "exec/executor.h"
 
 struct frequent_calls {
     VEC(struct frequent_call);
 };
 
-// Invocations in which an instruction runs.
+// How many invocations an instruction runs in.
 static int64_t invocations(const struct program *program, int template, const struct instruction *instruction) {
     int64_t count = 0;
     for (size_t i = 0; i < program->schedule.count; i++) {

@@ -17,12 +17,13 @@ static bool waits_for_others(const struct instruction *in) {
     return false;
 }
 
-// The instruction of compute that waits for this collective of tensor ranks, if compute does nothing that takes long
-// from what the collective waits for up to it. Another thread that is woken for the collective, and wakes this one when
-// it is done, takes longer than small collectives do.
-// Compute's thread runs the collective right before that instruction. Nothing waits for more than it did, so that what
-// program_verify proved of the order of calls holds: all that compute did before is what the collective waits for, or
-// waits for nobody itself.
+// The compute instruction that waits for this collective of tensor ranks, if compute does nothing that takes long
+// between what the collective waits for and that instruction; else NONE. Compute's thread then runs the collective
+// itself, right before that instruction: to wake another thread for it and be woken when it is done takes longer than
+// small collectives do.
+//
+// Nothing waits for more than before, so that what the verifier proved of the order of calls still holds: all that
+// compute does before the collective is either what the collective waits for, or waits for nobody itself.
 static int find_awaiter(const struct executor *e, const struct resolved_template *t, int index) {
     const struct instruction *in = t->item[index].instruction;
     if (in->stream != STREAM_TENSOR || e->table->op[in->op].role != ROLE_COMMUNICATION || in->wait[STREAM_COMPUTE] != 1)
@@ -62,7 +63,7 @@ static trireme_status resolve_template(struct executor *e, int number, enum kern
     struct resolved_template *t = &e->templates[number];
     t->item = mem_alloc(template->instructions.count * sizeof *t->item);
     for (size_t i = 0; i < template->instructions.count; i++) {
-        t->count++; // one that is refused is released, too
+        t->count++; // executor_free releases one that is refused, too
         trireme_status status = instruction_resolve(e, &t->item[i], &template->instructions.item[i], set, error);
         if (status != TRIREME_OK)
             return error_prefix(error, status, "template %s, instruction %zu", template->name, i);

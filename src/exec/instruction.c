@@ -3,7 +3,7 @@
 
 #include "kernels/call.h"
 
-// `offset` in elements. In a slot it is the microbatch's.
+// The address of element `offset` of a buffer; of several instances or slots, in the microbatch's.
 static void *locate(const struct executor *e, int buffer, int64_t offset, int microbatch) {
     const struct program *program = e->program;
     const struct buffer *b = &program->buffers.item[buffer];

@@ -1,4 +1,4 @@
-// A pace instead of arithmetic, for measuring schedules: executor_pace.
+// Sleep in place of arithmetic, for measuring schedules: executor_pace.
 #include "base/clock.h"
 #include "exec/executor.h"
 
@@ -6,7 +6,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-// What was late by no more was there in time, and it is the thread that woke up late.
+// An invocation that begins no later than this after the one before has ended had what it waited for in time; only its
+// thread woke up late.
 enum { LATE_NANOSECONDS = 1000000 };
 
 void executor_pace(struct executor *e, double (*seconds)(void *user, int template, int microbatch), void *user) {

@@ -1,6 +1,6 @@
-// Streams: compute runs on the caller's thread, every other one that the program uses on a thread of its own, but for
-// what compute's thread does for it. Each walks the schedule and runs what is its own; waits compare how many
-// instructions of another stream are done with how many come before in that walk.
+// Streams: compute runs on the caller's thread, every other stream that the program uses on a thread of its own, except
+// for what compute's thread does on its behalf. Each thread walks the schedule and runs its own instructions; a wait
+// compares how many instructions of another stream are done with how many come before in that walk.
 #include "exec/executor.h"
 
 #include "base/clock.h"
@@ -10,7 +10,7 @@
 
 enum { SPIN_NANOSECONDS = 5000 };
 
-// Wakes those alone that have waited for what `stream` has just done.
+// Wakes only the threads that wait for what `stream` has just done.
 static void announce(struct streams *s, int stream) {
     if (atomic_load(&s->sleepers) == 0)
         return;
@@ -40,7 +40,7 @@ static bool reached(const struct streams *s, int stream, int64_t target) {
     return atomic_load(&s->stream[stream].done) >= target || atomic_load(&s->failed);
 }
 
-// What a stream waits for from other ranks is late only where this rank has nothing else left to do.
+// Counts who waits for a stream: what it waits for from other ranks is late only if something waits for the stream.
 static void want(struct streams *s, int stream, int more) {
     struct stream_state *state = &s->stream[stream];
     if (state->waiters == 0)
@@ -61,8 +61,8 @@ static void count_waiting(struct counter *counter, int stream) {
     counter->state = COUNTER_WAITING;
 }
 
-// The thread of `own` waits until so many instructions of another stream are done; or of its own, some of which
-// compute's thread does.
+// Lets the thread of `own` wait until `target` instructions of a stream are done: of another, or of its own, some of
+// which compute's thread runs.
 static void wait_for(struct streams *s, int own, int stream, int64_t target) {
     struct stream_state *self = &s->stream[own];
     if (reached(s, stream, target))
@@ -74,7 +74,7 @@ static void wait_for(struct streams *s, int own, int stream, int64_t target) {
     atomic_fetch_add(&s->sleepers, 1);
     self->awaited = stream;
     self->target = target;
-    if (stream != own) // else it is this rank that has something to do for it first
+    if (stream != own) // else this rank has something left to do for it
         want(s, stream, 1);
     while (!reached(s, stream, target))
         pthread_cond_wait(&self->woken, &s->mutex);
@@ -97,7 +97,7 @@ static void count(struct counter *c, const struct instruction *in, const struct 
     c->peer = in->peer;
 }
 
-// By compute's thread, of another stream: compute waits for it meanwhile.
+// Runs an instruction of another stream on compute's thread; meanwhile compute counts as waiting for that stream.
 static trireme_status run_for(struct executor *e, const struct resolved *r, const struct invocation *v,
                               trireme_error *error) {
     struct streams *s = e->streams;
@@ -112,7 +112,7 @@ static trireme_status run_for(struct executor *e, const struct resolved *r, cons
     return status;
 }
 
-// By the thread of `own`. *begin is when all waits were over.
+// Runs an instruction on the thread of `own`. *begin: when all its waits were over, where somebody asks for it.
 static trireme_status run_one(struct executor *e, int own, int index, size_t invocation, int64_t *begin,
                               trireme_error *error) {
     const struct invocation *v = &e->program->schedule.item[invocation];
@@ -139,7 +139,7 @@ static trireme_status run_one(struct executor *e, int own, int index, size_t inv
     return r->computes ? run_for(e, r, v, error) : instruction_execute(e, r, v, error);
 }
 
-// "stream tensor, forward[7] all_reduce over tp of microbatch 1: " before what went wrong.
+// Puts "stream tensor, forward[7] all_reduce over tp of microbatch 1: " before the message.
 static void say_where(const struct executor *e, int stream, const struct invocation *v, int index,
                       trireme_error *error) {
     const struct template *t = &e->program->templates.item[v->template];
@@ -170,11 +170,11 @@ static void walk(struct executor *e, int own) {
             if (e->counted[stream])
                 wait_for(s, own, stream,
                          slot_waits_before(&e->slot_waits, k, stream) + resolved_before(e, t, index, stream));
-            if (atomic_load(&s->failed)) // it may not be this one's turn, and the stream's counter is another's
+            if (atomic_load(&s->failed)) // it may be another's turn, who writes the stream's counter
                 return;
             count(&counters[stream], t->item[index].instruction, v, (int)k, index);
             if (run_one(e, own, index, k, &begin, &error) != TRIREME_OK) {
-                if (error.status != TRIREME_OK) // else it gave up for another stream's sake
+                if (error.status != TRIREME_OK) // else it gave up since another stream failed
                     say_where(e, stream, v, index, &error);
                 fail(s, &error);
                 return;
@@ -194,7 +194,7 @@ static void walk(struct executor *e, int own) {
 struct worker {
     struct streams *streams;
     int stream;
-    int64_t seen; // runs that were before it
+    int64_t seen; // runs that had begun when it last looked
 };
 
 static void *work(void *argument) {

@@ -1,4 +1,4 @@
-// What a model may be, how two of them differ, and which one a run asks for.
+// Which models can exist, how two of them differ, and which one a run asks for.
 #include "model/architecture.h"
 
 enum {
@@ -19,7 +19,7 @@ int64_t model_padded_vocab_size(int64_t vocab_size) {
     return round_up(vocab_size, VOCAB_MULTIPLE);
 }
 
-// ---- what may be
+// ---- which can exist
 
 static trireme_status check_extents(const struct model_config *c, trireme_error *error) {
     const struct {
@@ -186,7 +186,7 @@ void model_config_take_ends(struct model_config *config, const struct model_conf
 
 // ---- what a run asks for
 
-// No model is named, but sizes.
+// Whether no model is named, but a family and sizes.
 static bool is_from_family(const struct config_model *m) {
     return !*m->preset && !*m->config && (!*m->init_from || m->family != CONFIG_FAMILY_AUTO);
 }
@@ -195,7 +195,7 @@ bool model_config_follows_length(const struct config *config) {
     return is_from_family(&config->model) && config->model.max_position_embeddings == 0;
 }
 
-// Sizes of the model that is to be made from keys alone; the rest stays open (0).
+// The sizes of a model that is made from keys alone; what follows from them stays open (0).
 static trireme_status start_from_family(struct model_config *out, const struct config *config, trireme_error *error) {
     const struct config_model *m = &config->model;
     if (m->family == CONFIG_FAMILY_AUTO)
@@ -236,7 +236,7 @@ static trireme_status start(struct model_config *out, const struct config *confi
     return model_config_read(out, *m->config ? m->config : m->init_from, error);
 }
 
-// Keys that make no sense for the family.
+// Refuses keys that make no sense for the family.
 static trireme_status refuse_foreign(const struct model_config *c, const struct config *config, trireme_error *error) {
     const struct config_model *m = &config->model;
     if (c->family == FAMILY_GPT2) {
@@ -264,7 +264,7 @@ static void override_switch(bool *value, enum config_auto key) {
 }
 
 static void override(struct model_config *c, const struct config_model *m) {
-    // What follows from an extent follows the new one, unless it is given itself.
+    // What depends on an extent follows the new one, unless it is given itself.
     if (m->hidden_size > 0 || m->num_attention_heads > 0)
         c->head_dim = 0;
     if (m->hidden_size > 0)
@@ -296,9 +296,9 @@ static void override(struct model_config *c, const struct config_model *m) {
         c->rope_theta = m->rope_theta;
 }
 
-enum { BYTES = 256 }; // words of text as it is
+enum { BYTES = 256 }; // the vocabulary of text without a tokenizer
 
-// What is still open follows from the rest.
+// Fills in what is still open, from the rest.
 static trireme_status derive(struct model_config *c, const struct config *config, int64_t tokenizer_vocab_size,
                              trireme_error *error) {
     if (c->num_key_value_heads == 0)

@@ -17,14 +17,14 @@ struct reader {
     const char *where;
     trireme_error *error;
     struct model_config *out;
-    const struct architecture_info *is; // once read
+    const struct architecture_info *is; // set by read_architecture
 };
 
 static trireme_status read_extent(const struct reader *r, const char *key, enum json_need need, int64_t *out) {
     return json_read_integer(r->root, r->where, key, need, 1, EXTENT_MAX, out, r->error);
 }
 
-// A switch that only one value of is implemented.
+// A switch of which only one value is implemented.
 static trireme_status read_fixed(const struct reader *r, const char *key, bool fixed, const char *why) {
     bool value = fixed;
     TRY(json_read_boolean(r->root, r->where, key, JSON_OPTIONAL, &value, r->error));
@@ -34,7 +34,7 @@ static trireme_status read_fixed(const struct reader *r, const char *key, bool f
     return TRIREME_OK;
 }
 
-// One id or a list of them, up to `most`. An id that the vocabulary lacks can never be met, so it is none.
+// One id or a list of them, up to `most`. Ids that the vocabulary lacks are left out: they can never be met.
 static trireme_status read_token_ids(const struct reader *r, const char *key, int64_t fallback, int most, int64_t *out,
                                      int *count) {
     const json_t *value = json_object_get(r->root, key);
@@ -151,12 +151,12 @@ static trireme_status read_gpt2(const struct reader *r) {
     TRY(read_fixed(r, "scale_attn_weights", true, "attention is scaled by the root of head_dim"));
     TRY(read_fixed(r, "scale_attn_by_inverse_layer_idx", false, "attention is scaled by the root of head_dim"));
     TRY(read_fixed(r, "add_cross_attention", false, "models have decoders only"));
-    // Ours: nanoGPT's models without biases, which `transformers` opens with biases of zero.
+    // Our own member: for nanoGPT's models without biases, which `transformers` opens with biases of zero.
     TRY(json_read_boolean(r->root, r->where, "bias", JSON_OPTIONAL, &out->bias, r->error));
     return read_special_tokens(r);
 }
 
-// transformers 4 writes "rope_theta" and "rope_scaling" beside one another, 5 puts both into "rope_parameters".
+// transformers 4 writes "rope_theta" and "rope_scaling" side by side, 5 puts both into "rope_parameters".
 static trireme_status read_rope(const struct reader *r) {
     struct model_config *out = r->out;
     const json_t *scaling = NULL, *parameters = NULL;
@@ -244,7 +244,7 @@ static trireme_status read_layer_types(const struct reader *r, const json_t *typ
     return TRIREME_OK;
 }
 
-// Defaults are those of `transformers`: members that are absent mean something else than null.
+// Defaults are those of `transformers`, where an absent member does not mean the same as null.
 static trireme_status read_sliding_window(const struct reader *r) {
     bool sliding = r->is->window == WINDOW_ALWAYS;
     if (r->is->window == WINDOW_NONE)
@@ -280,8 +280,8 @@ static trireme_status read_llama_family(const struct reader *r) {
     TRY(read_extent(r, "num_attention_heads", JSON_REQUIRED, &out->num_attention_heads));
     TRY(read_extent(r, "max_position_embeddings", JSON_REQUIRED, &out->max_position_embeddings));
 
-    // Null means one per query head; where the member is absent, transformers knows a number for each architecture,
-    // which is the published models' own and a likely mistake in any other: it must be there.
+    // Null means one per query head. Where the member is absent, transformers has a default for each architecture,
+    // which is right for the published models and likely a mistake in any other: the member must be there.
     out->num_key_value_heads = out->num_attention_heads;
     bool null = json_is_null(json_object_get(r->root, "num_key_value_heads"));
     TRY(read_extent(r, "num_key_value_heads", is->needs_kv && !null ? JSON_REQUIRED : JSON_OPTIONAL,
@@ -306,7 +306,7 @@ static trireme_status read_llama_family(const struct reader *r) {
     }
     out->norm_eps = 1e-6;
     TRY(json_read_number(r->root, r->where, "rms_norm_eps", JSON_OPTIONAL, DBL_MIN, 1, &out->norm_eps, r->error));
-    // Qwen2 and Mistral have their biases, or none, whatever the file says.
+    // Qwen2 has its biases, and Mistral none, whatever the file says.
     out->attention_bias = is->biases == BIASES_QKV;
     out->qk_norm = is->qk_norm;
     if (is->biases == BIASES_SWITCHED) {
@@ -423,7 +423,7 @@ static void put_llama_family(json_t *root, const struct model_config *c, const s
         json_object_set_new(root, "sliding_window", c->sliding_window ? json_integer(c->sliding_window) : json_null());
     if (is->window == WINDOW_SWITCHED) {
         json_object_set_new(root, "use_sliding_window", json_boolean(c->sliding_window != 0));
-        // Layers from this one on have the window: all of them, or none.
+        // Layers from this number on have the window: all of them, or none.
         json_object_set_new(root, "max_window_layers", json_integer(c->sliding_window ? 0 : c->num_hidden_layers));
     }
 }

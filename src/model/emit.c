@@ -59,7 +59,7 @@ static struct operand flat(const struct emitter *e, int buffer) {
     return operand_shape(operand, 1, (int64_t[]){operand_count(&operand)});
 }
 
-// What layers work on from the rows that this rank holds between them: all rows, on all ranks of the group.
+// From the rows `x` that this rank holds between layers to what layers work on: all rows, on all ranks of the group.
 static int enter(struct emitter *e, int layer, const char *name, int x) {
     if (!split(e))
         return x;
@@ -78,7 +78,8 @@ static int enter(struct emitter *e, int layer, const char *name, int x) {
     return y;
 }
 
-// The sum over the group of what each rank made for all rows, on the rows that this rank holds between layers.
+// The way back: sums over the group what each rank made for all rows; returns the rows that this rank holds between
+// layers.
 static int leave(struct emitter *e, int layer, const char *name, int partial) {
     int y = activation(e, layer, name, emit_stream_rows(e), e->program->buffers.item[partial].dim[1]);
     enum op op = e->split->sequence ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
@@ -90,7 +91,7 @@ static int leave(struct emitter *e, int layer, const char *name, int partial) {
 
 // ---- layers
 
-// Each rank picks those of all tokens' rows that it has, which sums over the ranks bring to where the tokens are.
+// Each rank looks up, for the tokens of all ranks, the rows that it has; sums over the ranks bring them to the tokens.
 static int embed_own_rows(struct emitter *e, const char *name) {
     struct program *p = e->program;
     const int64_t all = rows(e) * e->split->row_ranks;
@@ -118,7 +119,7 @@ static int embed_tokens(struct emitter *e, const char *name) {
     return split(e) ? leave(e, NONE, name, x) : x;
 }
 
-// The rows of the position table for the rows that this rank holds between layers, to y or added to it.
+// Writes position embeddings for the rows that this rank holds between layers to y, or adds them to it.
 static void embed_positions(struct emitter *e, struct operand table, int y, bool add) {
     struct operand positions = whole(e, e->positions);
     if (e->split->sequence)
@@ -184,8 +185,8 @@ static int emit_linear(struct emitter *e, int layer, const char *part, int x, in
     return y;
 }
 
-// The projection out of a layer, added to the residual stream. Split by columns it gives a part of the sum on each
-// rank: bias and residual are added behind it.
+// The projection out of a layer, added to the residual stream. Where it is split by columns, each rank has a partial
+// sum: bias and residual are added after the reduction.
 static int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *result) {
     if (!split(e))
         return emit_linear(e, layer, part, x, residual, result);
@@ -258,7 +259,7 @@ static int emit_attention(struct emitter *e, int layer, struct projections in) {
     return kept;
 }
 
-// The norm and the rotation of `heads` query and `kv_heads` key heads, which a packed projection begins with.
+// Norm and rotation of the `heads` query heads and `kv_heads` key heads with which packed projection `x` begins.
 static int emit_positioned(struct emitter *e, int layer, int x, int64_t heads, int64_t kv_heads, const char *suffix) {
     const struct model_config *c = e->config;
     int64_t columns = e->program->buffers.item[x].dim[1];

@@ -84,7 +84,7 @@ void model_config_meanings(const struct model_config *weights, const struct mode
 void model_config_write(const struct model_config *config, const char *torch_dtype, struct text *out);
 // A checksum of the model: of what model_config_write says, without the tokens that begin and end a text and the dtype.
 void model_config_identify(const struct model_config *config, char hex[CHECKSUM_HEX]);
-// The presets, as a table for people or as one JSON object with the array "models" (vocab_size 0: the tokens decide it).
+// The presets, as a table for people or one JSON object with the array "models" (vocab_size 0: the tokens decide it).
 void model_presets_help(struct text *out);
 void model_presets_help_json(struct text *out);
 int64_t model_padded_vocab_size(int64_t vocab_size);

@@ -1,4 +1,4 @@
-// The table of a model's parameters: ours and Hugging Face's names, shapes, and how they begin.
+// The table of a model's parameters: our names and Hugging Face's, shapes, and initial values.
 #include "kernels/ref/math.h"
 #include "model/model.h"
 
@@ -31,7 +31,7 @@ static void add_piece(struct builder *b, struct parameter *p, const char *name, 
     b->table->total += rows * p->dim[1];
 }
 
-// A matrix [rows, columns] that begins with normal numbers.
+// A matrix [rows, columns] of normally distributed initial values.
 static struct parameter *add_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std) {
     struct parameter *p = add(b, name, 2, rows, columns);
     p->init = INIT_NORMAL;
@@ -39,7 +39,7 @@ static struct parameter *add_matrix(struct builder *b, const char *name, int64_t
     return p;
 }
 
-// A matrix or vector that is one tensor of Hugging Face's.
+// Makes all of a matrix or vector one tensor of Hugging Face's.
 static void add_single(struct builder *b, struct parameter *p, const char *hf, bool transposed) {
     add_piece(b, p, hf, p->dim[0], transposed);
 }
@@ -71,7 +71,7 @@ static void add_embedding(struct builder *b) {
 static void add_gpt2_layer(struct builder *b) {
     const struct model_config *c = b->config;
     int64_t width = c->hidden_size, inner = c->intermediate_size;
-    // Radford et al. 2019: what is added to the residual stream begins smaller, by the root of how often that is done.
+    // Radford et al. 2019: what is added to the residual stream begins smaller, by the root of the number of additions.
     double std = c->initializer_range, residual_std = std / sqrt(2.0 * (double)c->num_hidden_layers);
     add_single(b, add_matrix(b, "attention.qkv.weight", 3 * width, width, std), "attn.c_attn.weight", true);
     add_single(b, add_matrix(b, "attention.out.weight", width, width, residual_std), "attn.c_proj.weight", true);

@@ -9,9 +9,9 @@ struct preset {
     struct model_config config;
 };
 
-// bos_token_id and eos_token_id are those of the base models; of Qwen3 those of the models that follow instructions.
+// bos_token_id and eos_token_id are those of the base models; for Qwen3 those of the instruction-tuned models.
 #define GPT2(layers, hidden, heads) GPT(layers, hidden, heads, 50257, 1024)
-// Megatron's: GPT-2's layers, 2048 positions, the tokens padded to 51200.
+// As in Megatron-LM: GPT-2's layers, 2048 positions, the vocabulary padded to 51200.
 #define GPT3(layers, hidden, heads) GPT(layers, hidden, heads, 51200, 2048)
 #define GPT(layers, hidden, heads, vocab, positions)                                                                  \
     {                                                                                                                 \
@@ -95,9 +95,9 @@ static const struct preset PRESETS[] = {
     {"qwen3-8b", "Qwen3", QWEN3(36, 4096, 32, 8, 12288, false)},
 };
 
-enum { PLAIN_BYTES = 64, COMMON_LEAST = 4 }; // the latter of characters, as in gpt2
+enum { PLAIN_BYTES = 64, COMMON_LEAST = 4 }; // the latter: characters that alike names begin with, as in gpt2
 
-// A name as others write it, in what tells models apart: without its owner, in lower case, letters, digits and points.
+// What tells models apart in a name as others write it: without its owner, in lower case, letters, digits and points.
 static void plain_name(const char *name, char out[PLAIN_BYTES]) {
     const char *owner = strrchr(name, '/');
     size_t length = 0;
@@ -107,8 +107,8 @@ static void plain_name(const char *name, char out[PLAIN_BYTES]) {
     out[length] = '\0';
 }
 
-// The first model of a family, where that is named; else the least misspelt; else the one that begins most alike. NULL:
-// none.
+// The first model of a family if `name` is that of a family; else the least misspelt; else the one that begins most
+// alike. NULL: none.
 static const char *nearest_preset(const char *name) {
     const char *of_family = NULL, *misspelt = NULL, *alike = NULL;
     char wanted[PLAIN_BYTES], known[PLAIN_BYTES];
@@ -153,7 +153,7 @@ static void add_count(struct text *out, int64_t count) {
         text_add(out, "%9.2f B", (double)count / 1e9);
 }
 
-enum { BYTE_TOKENS = 256 }; // stand in where the tokens decide the vocabulary
+enum { BYTE_TOKENS = 256 }; // the vocabulary assumed where the tokens decide it
 
 static int64_t count_parameters(struct model_config c) {
     if (c.vocab_size == 0)

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-// Angle per position of feature pair i: theta^(-2i/D), scaled.
+// The angle by which one position turns feature pair i: theta^(-2i/D), scaled.
 static double inverse_frequency(const struct model_config *c, int64_t pair) {
     double frequency = math_pow(c->rope_theta, -2.0 * (double)pair / (double)c->head_dim);
     if (c->rope_scaling == ROPE_SCALING_NONE)
@@ -12,7 +12,7 @@ static double inverse_frequency(const struct model_config *c, int64_t pair) {
     if (c->rope_scaling == ROPE_SCALING_LINEAR)
         return frequency / c->rope_factor;
     // Llama 3.1: pairs that turn at least high_freq_factor times in the original context stay, those that turn at most
-    // low_freq_factor times are slowed by the factor, and between the two it is blended by the number of turns.
+    // low_freq_factor times are slowed by the factor, and those in between are blended by the number of turns.
     double turns = (double)c->rope_original_max_position_embeddings * frequency / (2 * M_PI);
     double blend = (turns - c->rope_low_freq_factor) / (c->rope_high_freq_factor - c->rope_low_freq_factor);
     blend = MIN(MAX(blend, 0.0), 1.0);

@@ -63,7 +63,8 @@ trireme_status model_split_spread_vocabulary(struct model_split *split, const st
 
 // ---- what a rank holds
 
-// A run of rows or columns: `extent` local ones, of which `valid` exist, from `first` on of the whole.
+// A run of rows or columns: `extent` local ones, of which the first `valid` are not padding; those of the whole from
+// `first` on.
 struct run {
     int64_t extent, first, valid;
 };
@@ -93,7 +94,7 @@ static struct run query_heads(const struct splitter *s) {
     struct run groups = kv_heads(s);
     if (s->split->copies == 1)
         return scaled(groups, queries);
-    // One group, its queries dealt out to the copies.
+    // One key-value head, whose queries are dealt out to the copies.
     struct run own = part(s->split->heads, s->index % s->split->copies, queries);
     own.first += groups.first * queries;
     own.valid = groups.valid ? own.valid : 0;
@@ -105,7 +106,7 @@ int64_t model_split_heads(const struct model_split *split, const struct model_co
     return query_heads(&s).valid;
 }
 
-// Appends a local parameter made of whole one `p`, all its columns or rows, and returns it.
+// Appends a local parameter, made from whole parameter `p` and without rows yet, and returns it.
 static struct parameter *add(struct parameter_table *out, const struct parameter *p, const char *name,
                              enum parameter_class split) {
     struct parameter local = {.name = mem_strdup(name),
@@ -184,21 +185,21 @@ static void split_parameter(const struct splitter *s, struct parameter_table *ou
     } else if (text_ends(p->name, "mlp.down.weight")) {
         add_columns(add(out, p, p->name, CLASS_SPLIT), p, inner);
     } else {
-        // The norm of queries and keys sees some of the heads; what lies between layers sees some of the rows.
+        // Norms of queries and keys work on some of the heads, parameters between layers on some of the rows.
         bool share = s->split->sequence || text_ends(p->name, "q_norm.weight") || text_ends(p->name, "k_norm.weight");
         add_rows(add(out, p, p->name, share ? CLASS_SHARE : CLASS_WHOLE), (struct run){p->dim[0], 0, p->dim[0]}, 0);
     }
 }
 
-// A tied embedding is summed over the ends of a pipeline, and what ranks look up in their parts of is whole rows:
-// nothing else is in its unit.
+// A tied embedding's gradient is summed over the ends of a pipeline, and ranks that look rows up in their parts need
+// whole rows: the position embeddings are then not in the embedding's unit.
 static bool apart(const struct splitter *s, const struct parameter *p) {
     return (s->config->tie_word_embeddings || s->split->row_ranks > 1) && strcmp(p->name, "position.weight") == 0;
 }
 
-// What parameters of one unit have in common.
+// What the parameters of one unit have in common.
 struct kind {
-    int first; // of the whole's units that are joined
+    int first; // the first of the joined units of the whole
     int half, split, apart;
 };
 
@@ -208,7 +209,7 @@ static struct kind kind_of(const struct splitter *s, const struct parameter *p) 
                          (int)p->split, apart(s, p)};
 }
 
-// By unit, the decayed ones first; 0 within.
+// Compares by unit, then decayed parameters first; with `units_alone`, 0 for two of the same unit.
 static int compare(const struct splitter *s, const struct parameter *p, const struct parameter *q, bool units_alone) {
     struct kind a = kind_of(s, p), b = kind_of(s, q);
     int x[] = {a.first, a.half, a.split, a.apart, !p->decayed}, y[] = {b.first, b.half, b.split, b.apart, !q->decayed};
@@ -240,7 +241,7 @@ static char *unit_name(const struct splitter *s, const struct parameter_table *w
     return t.text;
 }
 
-// Puts parameters in order of their units; else order stays.
+// Sorts parameters by unit, stably, and names the units.
 static void regroup(const struct splitter *s, struct parameter_table *out, const struct parameter_table *whole) {
     struct parameter *item = out->parameters.item;
     for (size_t i = 1; i < out->parameters.count; i++) {

@@ -12,9 +12,9 @@ static int64_t unit_count(const struct program *program, const struct parameter_
     return round_up(count, parts);
 }
 
-// Along the axes of tensor ranks a flat unit of a split class has other elements on each rank: a shard, of no dim that
-// could be named. Along the stages each has its own, but for a vocabulary that is spread over them, and an embedding
-// that both ends have.
+// Along the axes of tensor ranks a flat unit of a split class has other elements on each rank: a shard, though of no
+// dim that could be named. Along the stages each has its own, except for a vocabulary that is spread over them, and an
+// embedding that both ends have.
 static void place_unit(const struct program *program, const struct state_layout *layout, const struct parameter *p,
                        bool part, int8_t placement[AXIS_COUNT]) {
     static const axis_set OVER[CLASS_COUNT] = {

@@ -1,6 +1,6 @@
 #include "optim/optimizer.h"
 
-// One more buffer per unit, of the shape of what is updated: `operand` of its update.
+// Declares one more state per unit, of the shape of what is updated: the operand `operand` of its update.
 static void declare_state(struct program *program, const struct model_state *model, const struct parameter_table *table,
                           const struct state_layout *layout, enum dtype dtype, const char *operand, int **unit) {
     bool remainder = dtype == DTYPE_U16;
@@ -61,7 +61,7 @@ void optimizer_state_release(struct optimizer_state *state) {
     *state = (struct optimizer_state){0};
 }
 
-// The part of a unit's parameters that this rank updates, and of its gradient.
+// The part of a unit's parameters that this rank updates; reduced() below gives the same part of its gradient.
 static struct operand updated(const struct program *program, const struct optimizer_state *state,
                               const struct model_state *model, int unit) {
     struct operand whole = operand_whole(program, model->unit[unit]);
@@ -112,17 +112,18 @@ static void emit_update(const struct optimizer_state *state, const struct model_
 #undef WHOLE
 }
 
-// The class of a unit's parameters, which all have.
+// The class of a unit: all its parameters have the same.
 static enum parameter_class class_of(const struct parameter_table *table, int unit) {
     return table->parameters.item[table->first[unit]].split;
 }
 
-// Whose squares are summed together: what is spread over the stages is summed over them as all is.
+// The class with which a class's squares are summed: all sums go over the stages, so a spread vocabulary needs no sum
+// of its own.
 static enum parameter_class counted_as(enum parameter_class class) {
     return class == CLASS_VOCABULARY ? CLASS_SPLIT : class;
 }
 
-// The sum of the squares of all gradients, over all ranks. Each class of units is spread over other axes.
+// The sum of the squares of all gradients, over all ranks. Each class of units is spread over different axes.
 static struct operand emit_square_sum(const struct optimizer_state *state, const struct model_state *model,
                                       const struct parameter_table *table, struct program *program, int template,
                                       int counted_elsewhere) {

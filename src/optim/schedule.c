@@ -28,7 +28,7 @@ double learning_rate(const struct config *config, int64_t step) {
     int64_t begin = s->warmup_steps;
     if (s->decay_type == CONFIG_DECAY_WSD) // warm-up, stable, decay (Hu et al. 2024, MiniCPM)
         begin = MAX(begin, end - (int64_t)llround(s->decay_ratio * (double)end));
-    // Of no length, the fall is over right after its step.
+    // A decay of no length is over right after its step.
     double progress = end > begin ? (double)(step - begin) / (double)(end - begin) : step > end;
     progress = MIN(MAX(progress, 0.0), 1.0);
     switch (s->decay_type) {

@@ -213,9 +213,9 @@ int program_template(struct program *program, const char *name, enum phase phase
     return (int)program->templates.count - 1;
 }
 
-enum { OPERANDS_FIRST = 64, OPERANDS_MOST = 1024 }; // in a block: each as many as all before, up to so many
+enum { OPERANDS_FIRST = 64, OPERANDS_MOST = 1024 }; // in a block: as many as in all before, within these bounds
 
-// Room for so many operands, at most those of an instruction.
+// Room for `count` operands, no more than one instruction has.
 static struct operand *operands_room(struct program *program, size_t count) {
     if (count > program->operands_left) {
         size_t block = OPERANDS_FIRST;
@@ -393,8 +393,8 @@ double instruction_flops(const struct op_table *table, const struct instruction 
     return total;
 }
 
-// Whether indices choose the rows of input or output `row`: its first letter stands nowhere else, and the indices'
-// letter not in it.
+// Whether indices choose the rows of input or output `row`: its first letter stands nowhere else in the signature, and
+// the letter of the indices does not stand in it.
 static bool is_looked_up(const struct op_info *info, const struct op_operand *row, char indices) {
     int seen = 0;
     for (int i = 0; i < info->inputs + info->outputs; i++) {

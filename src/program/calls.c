@@ -20,7 +20,7 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
     VEC_PUSH(&c->of[i->stream], call);
 }
 
-// Lets `own` know what is done when an instruction's waits are over; false where it waits for nothing.
+// Adds to `own` what is known to be done once an instruction's waits are over; false where it waits for nothing.
 static bool run_waits(const struct program *p, const struct slot_waits *waits, const struct history *history,
                       size_t invocation, const struct instruction *i, int32_t own[STREAM_COUNT]) {
     bool waited = false;
@@ -38,7 +38,7 @@ static bool run_waits(const struct program *p, const struct slot_waits *waits, c
     return waited;
 }
 
-// Waits reach calls through whatever waits for them in turn.
+// A wait may reach a call through other instructions that wait for it in turn, so that all have to be looked at.
 static void run_schedule(struct calls *c, const struct op_table *table) {
     const struct program *p = c->program;
     struct history history[STREAM_COUNT] = {0}; // calls of each stream that were done when its n-th instruction was

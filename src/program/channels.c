@@ -1,6 +1,6 @@
 #include "program/channels.h"
 
-// A pair behind what all of a group open: its two ranks tell the peer differently.
+// Pairs come after what all of a group open: their two ranks give the peer by different distances.
 static int compare(const void *a, const void *b) {
     const struct channel *x = a, *y = b;
     return COMPARE(x->group, y->group)

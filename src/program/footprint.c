@@ -63,7 +63,7 @@ bool footprint_contains(const struct footprint *a, const struct footprint *b) {
            a->begin <= b->begin && b->end <= a->end;
 }
 
-// The first range that ends behind `at`.
+// The first range that ends after `at`.
 static size_t range_behind(const struct written *w, int64_t at) {
     return PARTITION_POINT(i, w->ranges.count, w->ranges.item[i].end <= at);
 }
@@ -148,7 +148,7 @@ void written_mark_read(struct written *w, const struct footprint *where) {
         w->bands.item[i].read |= footprint_overlap(&w->bands.item[i].where, where);
 }
 
-// Whether `where` overlaps something that has been read, or that has not been.
+// Whether `where` overlaps something written that has been read (`read`), or that has not been.
 static bool overlaps(const struct written *w, const struct footprint *where, bool read) {
     for (size_t i = range_behind(w, lowest(where)); i < w->ranges.count && w->ranges.item[i].begin < highest(where);
          i++)

@@ -40,7 +40,7 @@ static void classify(const struct gradient_graph *g, struct node *node) {
     node->forward = forward && !node->again;
 }
 
-// Whether it brings the rows of a buffer that each data-parallel rank has together.
+// Whether it gathers the rows of a buffer that each data-parallel rank has its own of.
 static bool gathers_rows(const struct program *p, const struct instruction *i) {
     if (i->op != OP_ALL_GATHER || (i->group & ~AXES_DATA))
         return false;
@@ -51,8 +51,8 @@ static bool gathers_rows(const struct program *p, const struct instruction *i) {
            operand_count(&i->in[0]) == buffer_count(own) && operand_count(&i->out[0]) == buffer_count(all);
 }
 
-// What a sum over rows makes of those of all ranks is the sum over ranks of what it would make of each one's: it stands
-// for that on this rank, but is reduced no more, for which verify_placement.c cares.
+// A sum over the rows of all ranks is the sum over ranks of the sums over each one's rows. Here it therefore stands for
+// the sum over this rank's rows; that it is not reduced once more is left to verify_placement.c.
 static void use_own_rows(const struct gradient_graph *g, struct instruction *i) {
     for (int k = 0; k < i->inputs; k++) {
         const int buffer = i->in[k].buffer;
@@ -62,7 +62,7 @@ static void use_own_rows(const struct gradient_graph *g, struct instruction *i) 
     }
 }
 
-// With operands of its own, behind it.
+// A copy that has its own operands, in the same block of memory.
 static struct instruction *copy_of(const struct instruction *instruction) {
     size_t operands = (size_t)(instruction->inputs + instruction->outputs);
     struct instruction *copy = mem_alloc(sizeof *copy + operands * sizeof *copy->in);
@@ -74,7 +74,7 @@ static struct instruction *copy_of(const struct instruction *instruction) {
     return copy;
 }
 
-// Whether it makes in last invocations what the node before makes in all others.
+// Whether it makes in last invocations what the node before it makes in all others.
 static bool is_twin(const struct gradient_graph *g, const struct instruction *in) {
     const struct instruction *other = g->nodes.count ? g->nodes.item[g->nodes.count - 1].instruction : NULL;
     if (in->when != WHEN_LAST || !other || other->when != WHEN_NOT_LAST || other->op != in->op ||
@@ -149,7 +149,7 @@ static void count_use(struct gradient_graph *g, int use, int input) {
         t->identity_use = use;
 }
 
-// From the parameters on.
+// Marks what depends on parameters, from these on.
 static void find_wanted(struct gradient_graph *g) {
     const struct program *p = g->program;
     bool trains = false;
@@ -169,7 +169,7 @@ static void find_wanted(struct gradient_graph *g) {
     }
 }
 
-// From the losses backwards.
+// Marks what the loss depends on, from the end backwards.
 static void find_useful(struct gradient_graph *g) {
     for (size_t i = g->nodes.count; i-- > 0;) {
         struct node *f = &g->nodes.item[i];
@@ -202,7 +202,7 @@ int graph_passed_to(const struct gradient_graph *g, int buffer) {
     return sum == buffer ? NONE : sum; // made in place
 }
 
-// The lists of tensors: who makes them, in which sums they are, and whose gradients are theirs.
+// Makes the lists of each tensor: what makes it, in which sums it is, and which tensors share its gradient.
 static void list_uses(struct gradient_graph *g) {
     for (size_t i = 0; i < g->program->buffers.count; i++)
         g->tensor[i].first_maker = g->tensor[i].first_sum = g->tensor[i].first_passed = NONE;

@@ -9,7 +9,7 @@ void history_add(struct history *h, const int32_t of[STREAM_COUNT]) {
     VEC_PUSH(&h->changes, known);
 }
 
-// Most that is asked about has just been: the search begins at the end, in growing steps.
+// Most lookups are of recent steps: the search begins at the end, in growing strides.
 const int32_t *history_at(const struct history *h, int64_t step) {
     const struct known *known = h->changes.item;
     size_t high = h->changes.count, low = high - 1; // the last change not after it lies in [low, high)

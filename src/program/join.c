@@ -30,7 +30,7 @@ static int compare(const void *a, const void *b) {
     return 0;
 }
 
-// What may be joined, those alike side by side, in the order in which they die.
+// Allocations that may be joined: those alike side by side, in the order in which they die.
 static members find_members(const struct lifetimes *l, const struct program *program) {
     members all = {0};
     for (size_t i = 0; i < l->allocations.count; i++) {
@@ -65,7 +65,8 @@ static void add_joined(struct joined *j, struct lifetimes *l, const struct membe
     free(which);
 }
 
-// Those alike: what crosses templates as several blocks of about as many bytes.
+// Joins allocations that are alike: into one block, or if they cross templates into `blocks` blocks of about as many
+// bytes.
 static void join_alike(struct joined *j, struct lifetimes *l, const struct member *member, size_t count,
                        size_t blocks) {
     int64_t all = 0, so_far = 0;
@@ -101,7 +102,7 @@ static void join(struct joined *j, struct lifetimes *l, const struct program *pr
     VEC_RELEASE(&all);
 }
 
-// Those of a block's allocations for one microbatch are one range.
+// The ranges of a block's allocations for one microbatch become one range.
 static void join_ranges(struct joined *j, const struct program *program, const struct live_ranges *ranges) {
     size_t columns = (size_t)program->microbatches + 1, cells = j->blocks.allocations.count * columns;
     int *at = mem_alloc(cells * sizeof *at);

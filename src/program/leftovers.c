@@ -48,7 +48,7 @@ int leftovers_take(struct leftovers *l, int64_t begin, int64_t end, const int32_
         if (!clocks_ordered(taken.touched, known))
             late = taken.root;
         number_set_remove(&l->begun, at);
-        leftovers_add(l, taken.root, l->edge[at], begin, taken.touched); // which ends where this one begins
+        leftovers_add(l, taken.root, l->edge[at], begin, taken.touched); // what of it lies outside remains
         leftovers_add(l, taken.root, end, taken.end, taken.touched);
     }
     return late;

@@ -9,8 +9,8 @@ int *lifetime_awaited(const struct template *t) {
     return awaited;
 }
 
-// Of one instruction: its template, whose chunk, NONE where it is not invoked for one microbatch, and when it has what
-// it touches.
+// How an instruction uses what it touches: in which template, by which chunk (NONE where that template is not invoked
+// for one microbatch), and from when to when.
 struct use {
     int template, by, time, until;
     bool arrives;
@@ -84,7 +84,7 @@ static void move_owners(struct owners *o, struct lifetimes *l, int from, int to)
     o->first[to] = o->first[from];
 }
 
-// Lets output take the memory of the input that dies here, where ops.def says that it may.
+// Lets outputs take the memory of inputs that die here, where ops.def says that they may.
 static void share_inplace(const struct program *program, struct lifetimes *l, struct owners *owners,
                           const struct op_info *info, const struct instruction *instruction, int time) {
     for (int o = 0; o < info->outputs; o++) {
@@ -114,7 +114,7 @@ static void share_inplace(const struct program *program, struct lifetimes *l, st
     }
 }
 
-// What LOCAL allocations one template touches, for one microbatch at a time, become SLOT ones.
+// LOCAL allocations that only one template touches, for one microbatch at a time, become SLOT ones.
 static void make_slots(struct lifetimes *l) {
     for (size_t i = 0; i < l->allocations.count; i++) {
         struct allocation *a = &l->allocations.item[i];

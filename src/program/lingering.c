@@ -1,12 +1,11 @@
 #include "program/lingering.h"
 
-// Of an allocation: the template that alone uses it, the one whose end a use outlasts, NONE, or SEVERAL; on which
-// streams.
+// What is known of an allocation.
 struct lingerer {
-    int user, outlasts;
-    unsigned streams;
-    bool known; // to compute as done, when it uses it in a later template
-    bool early; // communication writes it before its template's first arithmetic
+    int user, outlasts; // the template that uses it, and the one whose end a use of it outlasts; NONE, or SEVERAL
+    unsigned streams;   // of such uses
+    bool known;         // compute knows such uses to be over when it uses the allocation in a later template
+    bool early;         // communication writes it before its template's first arithmetic
 };
 enum { SEVERAL = -2 };
 
@@ -17,11 +16,11 @@ struct lingerers {
     int *position;         // [microbatches][templates]: invocation, NONE
 };
 
-// The instruction and what it knows while it is looked at.
+// The instruction that is looked at.
 struct look {
     int template;
     const struct instruction *in;
-    unsigned known; // streams of which compute, here, has waited for all that was invoked before
+    unsigned known; // streams of which compute has waited, by now, for all that was invoked before
 };
 
 // Calls for every allocation that the instruction touches.

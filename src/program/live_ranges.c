@@ -56,7 +56,7 @@ static void extend(struct stay *r, int invocation, int first, int last) {
     r->to = invocation;
 }
 
-// What one invocation uses. all[microbatches + 1][allocations], the last row for what is not one microbatch's.
+// Notes what one invocation uses, in all[microbatches + 1][allocations]; the last row is for what is no microbatch's.
 static void note_invocation(struct stay *all, int microbatches, const struct lifetimes *l, const stretches *s,
                             int microbatch, int invocation, int start) {
     for (size_t i = 0; i < s->count; i++) {
@@ -68,7 +68,8 @@ static void note_invocation(struct stay *all, int microbatches, const struct lif
     }
 }
 
-// held[microbatches + 1][pools]: of the microbatch in the chunk, for what lingers there. Returns the step's length.
+// held[microbatches + 1][pools]: from the chunk's first invocation for the microbatch to its last, for what lingers
+// there. Returns the step's length in instructions.
 static int note_schedule(struct stay *all, struct stay *held, const struct lifetimes *l,
                          const struct program *program) {
     size_t templates = program->templates.count;
@@ -128,7 +129,7 @@ void live_ranges_release(struct live_ranges *ranges) {
     VEC_RELEASE(&ranges->items);
 }
 
-// Of what is LOCAL, at each time of one microbatch: [length + 1].
+// [length + 1]: the bytes of LOCAL allocations at each time of one microbatch (lifetime.h).
 static int64_t *local_bytes(const struct lifetimes *l) {
     int64_t *live = mem_alloc(((size_t)l->length + 1) * sizeof *live);
     for (size_t i = 0; i < l->allocations.count; i++) {

@@ -196,7 +196,7 @@ static void read_flops(const char *s, const struct op_table *table, struct op_in
         s = read_op(s + length + 4, &info->like);
         CHECK(*s == 0 && info->like != info->op);
     }
-    CHECK(info->like <= info->op); // rows above are read already
+    CHECK(info->like <= info->op); // earlier rows have been read already
     info->family = info->op == OP_MATMUL      ? FAMILY_MATMUL
                    : info->op == OP_ATTENTION ? FAMILY_ATTENTION
                    : info->like == info->op   ? FAMILY_REST
@@ -252,7 +252,7 @@ static const char *read_factor(const char *s, const struct meaning *of, int64_t 
     }
     if (word[1] == 0) {
         *value = of->extent[(unsigned char)word[0]];
-        CHECK(*value >= 1); // of an operand that is always there
+        CHECK(*value >= 1); // the letter is one of an operand that is always there
         return s;
     }
     int i = op_attribute_find(of->info, word);
@@ -261,7 +261,7 @@ static const char *read_factor(const char *s, const struct meaning *of, int64_t 
     return s;
 }
 
-// A sum of products. What is beyond all integers fits nothing.
+// A sum of products. One that overflows meets no condition.
 static const char *read_side(const char *s, const struct meaning *of, int64_t *sum, bool *fits) {
     *sum = 0;
     for (bool more = true; more; s += more) {
@@ -305,7 +305,7 @@ bool op_fits(const struct op_info *info, const int64_t extent[128], const union 
     return true;
 }
 
-// Reads each condition once.
+// Finds malformed conditions, by reading each once.
 static void check_conditions(const struct op_info *info) {
     int64_t extent[128] = {0};
     const union attribute none[OP_MAX_ATTRIBUTES] = {{0}};

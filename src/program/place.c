@@ -1,12 +1,12 @@
-// By the skyline, and where that is not tight, greedy in several orders: each allocation goes to the lowest offset
-// where nothing that lives at the same time stands. Where all is one region, and that leaves much, it is repaired.
+// Placement by the skyline and, where that is not tight, greedily in several orders: each allocation goes to the lowest
+// offset that is free while it lives. Where everything shares one region, and much of that is wasted, it is repaired.
 #include "program/place.h"
 
 #include "program/taken.h"
 
-enum { CANDIDATES = 12, QUARTERS = 4 }; // quarters of a microbatch: a repair's period
-static const double TIGHT = 1.002;      // of the bound
-static const double FAIR = 1.015;       // more of a region is worth a repair
+enum { CANDIDATES = 12, QUARTERS = 4 }; // sizes of slots to try; a repair's period is a quarter of a microbatch
+static const double TIGHT = 1.002;      // times the bound
+static const double FAIR = 1.015;       // times the bound: a larger region is worth a repair
 
 struct placing {
     struct allocation *item;
@@ -20,12 +20,12 @@ static int64_t lowest_offset(const struct placing *p, const struct allocation *a
     return taken_lowest(&p->placed, a->first, a->last, a->bytes);
 }
 
-// Where its offset is.
+// Takes the memory at its offset.
 static void put(struct placing *p, const struct allocation *a) {
     taken_add(&p->placed, a->first, a->last, a->offset, a->bytes);
 }
 
-// With nothing placed, where what is in the order may be.
+// Begins with nothing placed; what is in `order` may be placed then.
 static void begin(struct placing *p) {
     int *times = mem_alloc(p->count * sizeof *times);
     for (size_t i = 0; i < p->count; i++)
@@ -59,7 +59,7 @@ static int by_lifetime(const struct allocation *a, const struct allocation *b) {
     return COMPARE(b->last - b->first, a->last - a->first) ?: by_bytes(a, b);
 }
 
-// As they come where they live as long.
+// Those that live equally long stay in the order in which they come.
 static int by_lifetime_alone(const struct allocation *a, const struct allocation *b) {
     return COMPARE(b->last - b->first, a->last - a->first);
 }
@@ -151,7 +151,7 @@ static bool is_of_chunk(const struct allocation *a, int chunk) {
     return a->bytes > 0 && (a->scope == SCOPE_SLOT ? a->pool == chunk : a->chunk == chunk || a->chunk == NONE);
 }
 
-// Those of the chunk.
+// Puts the chunk's allocations into `order`: those of a scope, or any.
 static void choose(struct placing *p, size_t total, enum buffer_scope scope, bool any) {
     p->count = 0;
     for (size_t i = 0; i < total; i++)
@@ -159,7 +159,7 @@ static void choose(struct placing *p, size_t total, enum buffer_scope scope, boo
             p->order[p->count++] = (int)i;
 }
 
-// Where a region takes more than is fair; returns what it takes then.
+// Repairs a region that takes more than is fair; returns the bytes that it takes then.
 static int64_t repair(const struct placing *p, int64_t bytes, int length) {
     const int64_t fair = (int64_t)(FAIR * (double)bound(p));
     struct in_use *all = bytes > fair ? in_use_all(p) : NULL;
@@ -182,7 +182,7 @@ int64_t place_together(struct lifetimes *l) {
     return bytes;
 }
 
-// Of a scope, SLOT: of that pool.
+// Places the allocations of a scope; for SLOT, those of the pool.
 static int64_t place_scope(struct lifetimes *l, enum buffer_scope scope, int pool) {
     struct placing p = placing_create(l, NONE);
     for (size_t i = 0; i < l->allocations.count; i++)
@@ -216,7 +216,7 @@ struct apart {
     struct placing placing;
     struct lifetimes *l;
     int slots;
-    int64_t full, least;   // bytes of a slot that holds only what crosses templates; of all slots and scratch, at least
+    int64_t full, least;   // bytes: of a slot with only what crosses templates; the least of all slots and scratch
     int64_t *live;         // bytes of LOCAL allocations in scratch at each time
     int64_t scratch, slot; // of the best so far
     enum buffer_scope *scope; // by allocation, of the best so far
@@ -235,7 +235,7 @@ static bool presses(const int64_t *live, const struct allocation *a, int64_t tar
     return false;
 }
 
-// Slots of at most `limit` bytes: what scratch has too much of goes where the slot has room at that time, if it has.
+// Tries slots of at most `limit` bytes: where scratch is too full, its allocations go to the slot if that has room.
 static void try_order(struct apart *a, int64_t limit, comparison order) {
     struct placing *p = &a->placing;
     size_t total = a->l->allocations.count;
@@ -270,7 +270,7 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     int *back = mem_alloc((moved + 1) * sizeof *back);
     memcpy(back, p->order, moved * sizeof *back);
     choose(p, total, SCOPE_LOCAL, false);
-    // Only less is of use: most often it can be told beforehand that it is not.
+    // Only a smaller total is of use; most often the bound tells beforehand that it would not be smaller.
     int64_t useful = a->scratch + a->slots * (a->slot - slot);
     int64_t scratch = moved ? bound(p) : INT64_MAX;
     if (scratch < useful)
@@ -298,7 +298,8 @@ static void try_limit(struct apart *a, int64_t limit) {
         try_order(a, limit, ORDERS[o]);
 }
 
-// The most of what crosses templates that lives at one time, of it and scratch together, at one time.
+// The least that slots and scratch can take: the most that lives at one time in scratch and one slot, and the other
+// slots in full.
 static int64_t least_bytes(const struct lifetimes *l, int chunk, int slots, int64_t full) {
     struct placing all = placing_create(l, chunk);
     choose(&all, l->allocations.count, SCOPE_LOCAL, true);
@@ -311,7 +312,7 @@ static void try_limits(struct apart *a) {
     struct placing *p = &a->placing;
     size_t total = a->l->allocations.count, count = 0;
     int64_t limit[CANDIDATES];
-    // A slot in which one of the largest of scratch just fits above what is there meanwhile.
+    // Slots in which one of scratch's largest just fits above what is there at the same time.
     choose(p, total, SCOPE_LOCAL, false);
     sort(p, by_bytes);
     for (size_t i = 0; i < p->count && count < CANDIDATES; i++) {
@@ -341,7 +342,7 @@ int64_t place_apart(struct lifetimes *l, int chunk, int slots) {
     a.live = mem_alloc(((size_t)l->length + 1) * sizeof *a.live);
     a.scope = mem_alloc(total * sizeof *a.scope);
     a.offset = mem_alloc(total * sizeof *a.offset);
-    // What crosses templates lives at once where they meet. What lives longest goes below: the room is above it.
+    // All that crosses templates lives where they meet. What lives longest goes lowest, so that the room is above it.
     choose(p, total, SCOPE_SLOT, false);
     sort(p, by_lifetime);
     a.full = place(p);

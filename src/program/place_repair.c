@@ -1,24 +1,24 @@
-// Where greedy orders leave holes: each range goes to the lowest place that is free, and where there is none, to where
-// what stands in the way weighs least. That has to find another place, and weighs more from then on (repair by least
-// conflicts, Minton et al. 1992, "Minimizing conflicts: a heuristic repair method for constraint satisfaction and
+// For where greedy orders leave holes. Each range goes to the lowest place that is free or, if there is none, to where
+// what stands in the way weighs least. The latter has to find another place, and weighs more from then on (repair by
+// least conflicts, Minton et al. 1992, "Minimizing conflicts: a heuristic repair method for constraint satisfaction and
 // scheduling problems", section 2; weights after Morris 1993, "The breakout method for escaping from local minima").
 #include "base/rng.h"
 #include "program/place.h"
 
 #include <math.h>
 
-// Ranges that may be looked at in all attempts: so many and so many times the square of all, but no more than
-// MOST_WORK; and since an attempt has come further: part of so many and three times the square of all.
+// How many ranges may be looked at. In all attempts: WORK and SQUARES times the square of their number, but no more
+// than MOST_WORK. In an attempt since it last came further: STUCK times (ATTEMPT and three times that square).
 static const int64_t WORK = 120000000, MOST_WORK = 600000000, ATTEMPT = 1000000;
 enum { SQUARES = 10, MANY = 20000 }; // more ranges than that are too many
 static const double STUCK = .6;
-static const double TIGHT = 1.002;  // of what is in use at one time: of 13 programs none was repaired into less
-enum { SMALL = 1000 };              // of the whole: ranges that come last in every other attempt
-static const double HEAVIER = 3;    // times its bytes, what had to go
-static const double LITTLE = 3e-4;  // of the whole, too, lest small ones be moved for ever
-static const double DIFFERENT = .5; // of its bytes, at most: what an attempt makes a range weigh more
+static const double TIGHT = 1.002;  // times what is in use at one time: none of 13 programs was repaired into less
+enum { SMALL = 1000 };              // the part of the whole up to which ranges come last in every other attempt
+static const double HEAVIER = 3;    // what a range that had to go weighs more: so many times its bytes,
+static const double LITTLE = 3e-4;  // and this part of the whole, lest small ones be moved for ever
+static const double DIFFERENT = .5; // the part of its bytes, at most, that a range weighs more from an attempt's start
 
-// When what stands somewhere is in use.
+// When something that stands is in use.
 struct span_of_time {
     int first, last;
 };
@@ -31,7 +31,7 @@ struct weighed {
 
 enum { BY_BEGIN, BY_END, ORDERS };
 
-// What stands, by where it begins or ends.
+// What stands, in the order of where it begins or ends.
 struct standing {
     VEC(struct span_of_time) times;
     VEC(int) ranks;
@@ -80,7 +80,7 @@ struct offer {
     double weight;
 };
 
-// On what stands there, or `below` it: the lightest of all such places.
+// Looks at the places right above what stands near, or right `below` it; *best becomes the lightest if it is lighter.
 static void find_lightest(const struct repair *r, int64_t bytes, bool below, struct offer *best) {
     const struct weighed *near = r->near[BY_BEGIN].item, *by_end = r->near[BY_END].item;
     size_t count = r->near[BY_BEGIN].count, begun = 0, over = 0;
@@ -137,7 +137,7 @@ static void leave(struct repair *r, int rank) {
     r->at[rank] = -1;
 }
 
-// What is in the way has to go. Returns the lowest rank of that, or `lowest`.
+// Removes what is in the way. Returns the lowest of the ranks removed and `lowest`.
 static int clear(struct repair *r, int64_t begin, int64_t end, int lowest) {
     for (size_t i = 0; i < r->near[BY_BEGIN].count && r->near[BY_BEGIN].item[i].begin < end; i++) {
         const struct weighed *near = &r->near[BY_BEGIN].item[i];
@@ -150,7 +150,7 @@ static int clear(struct repair *r, int64_t begin, int64_t end, int lowest) {
     return lowest;
 }
 
-// Gives up when it has not come further for a while: another beginning more often helps.
+// Attempt `number`. Gives up when it has not come further for a while: to begin in another way helps more often.
 static bool attempt(struct repair *r, uint64_t number) {
     const double patience = STUCK * ((double)ATTEMPT + 3 * (double)r->count * (double)r->count);
     for (int order = 0; order < ORDERS; order++)
@@ -196,7 +196,7 @@ static double score_of(const struct in_use *r) {
     return (double)r->bytes * sqrt((double)(r->last - r->first + 1));
 }
 
-// Of what begins in the same window of time the largest first, and what lives long.
+// Of what begins in the same window of time, the largest and what lives long come first.
 static int compare(const void *a, const void *b, void *context) {
     const struct sort_context *c = context;
     int i = *(const int *)a, k = *(const int *)b;

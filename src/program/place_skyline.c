@@ -1,9 +1,9 @@
 // Best fit for rectangles that are fixed in time, from the lowest place upwards (after Burke, Kendall and Whitwell
 // 2004, "A new placement heuristic for the orthogonal stock-cutting problem", section 3; for memory Sekiyama et al.
 // 2018, "Profile-guided memory optimization for deep neural networks", section 4.2). The skyline is how high everything
-// stands at each time. Wherever it is lower than on both sides, of what is in use within that stretch of time alone the
-// best stands there next; where there is none, the stretch is given up as high as its lower neighbour. Stretches that
-// are lower than their neighbours do not depend on one another, so that it does not matter which comes first.
+// stands at each time. Wherever it is lower than on both sides, the best of the ranges that are in use only within that
+// stretch of time is put there next; if there is none, the stretch is given up and raised to its lower neighbour.
+// Stretches that are lower than their neighbours do not depend on one another, so it does not matter which comes first.
 #include "program/place.h"
 
 #include <math.h>
@@ -13,9 +13,9 @@ struct stretch {
     int64_t height;
 };
 
-// In the order in which they begin.
+// A range, in the order in which they begin.
 struct begun {
-    int first, last, rank; // among all, 0: the best
+    int first, last, rank; // rank: among all, 0 is the best
     int64_t bytes;
 };
 
@@ -48,8 +48,8 @@ static bool is_within(const struct begun *range, const struct stretch *where) {
     return range->first >= where->first && range->last <= where->last;
 }
 
-// The best of what is in use within the stretch alone; NONE where there is nothing. The best of all are soon found in a
-// long stretch, all that begin within it in a short one: both ways are gone at once.
+// The best of what is in use only within the stretch; NONE where there is nothing. In a long stretch one of the best of
+// all is soon found, in a short one all that begin within it are soon looked at: both searches go on side by side.
 static int best_within(struct skyline *s, const struct stretch *where) {
     int best = NONE, i = next_free(s->next_begun, first_from(s, where->first)), r = next_free(s->next_rank, 0);
     while (i < s->count && s->begun[i].first <= where->last) {
@@ -72,7 +72,7 @@ static int lower_neighbour(const struct skyline *s, int at) {
     return NONE;
 }
 
-// One stretch where both stand as high; returns it.
+// Makes two neighbours one stretch if they are equally high; returns that, else the right one.
 static int merge(struct skyline *s, int left, int right) {
     if (left == NONE || right == NONE || s->stretch[left].height != s->stretch[right].height)
         return right;
@@ -90,7 +90,7 @@ static int merge_both(struct skyline *s, int at) {
     return at;
 }
 
-// A stretch's part before `time` becomes one of its own.
+// Makes a stretch's part before `time` a stretch of its own, and returns it.
 static int cut(struct skyline *s, int at, int time) {
     int left = s->stretches++, before = s->stretch[at].before;
     s->stretch[left] = s->stretch[at];
@@ -117,7 +117,7 @@ static int put(struct skyline *s, int at, const struct begun *range) {
     return rest == NONE ? mine : rest;
 }
 
-// Returns how high all stand, offset[rank].
+// Places all, at offset[rank]; returns how high they stand.
 static int64_t fill(struct skyline *s, int64_t *offset) {
     int64_t top = 0;
     int at = 0, placed = 0;

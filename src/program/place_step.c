@@ -1,17 +1,17 @@
-// Greedy, as place.c does it, for ranges as many as microbatches times allocations: class after class, the largest or
-// those that live longest first, each range at the lowest offset where nothing that is in use at the same time stands.
-// Ranges of a class are of one size and come in the order of time, so that only what is in use around that time has to
-// be looked at. As long as the result is not tight, other orders are tried, the skyline, and repair.
+// Greedy placement, as in place.c, for as many ranges as microbatches times allocations: class after class, the largest
+// or those that live longest first, each range at the lowest offset that is free while it is in use. The ranges of a
+// class are of one size and come in order of time, so that only what is in use around that time has to be looked at. As
+// long as the result is not tight, other orders are tried, then the skyline, then repair.
 #include "program/place.h"
 #include "program/spans.h"
 
 static const int64_t WORK = 3000000; // ranges times classes: more are placed in one order alone
 enum {
-    HOLES = 50,    // of the whole, that orders may leave
-    FEW = 1 << 20, // bytes
+    HOLES = 50,    // the part of the whole, 1/50, that orders may waste before the skyline is tried
+    FEW = 1 << 20, // bytes: fewer are not worth a repair
 };
 
-// from..to of `order`.
+// Entries [from, to) of `order`.
 struct range_class {
     int64_t bytes;
     size_t from, to;
@@ -36,7 +36,7 @@ static void forget_before(spans *active, int time) {
     active->count = kept;
 }
 
-// Both by time.
+// Merges lists that are in order of time.
 static void merge(spans *placed, const spans *more) {
     spans all = {mem_alloc((placed->count + more->count) * sizeof *all.item), 0, placed->count + more->count};
     for (size_t i = 0, k = 0; i < placed->count || k < more->count;)
@@ -50,7 +50,7 @@ static void merge(spans *placed, const spans *more) {
 
 static int64_t place_class(struct stepping *s, const struct range_class *c) {
     spans mine = {0}, more = {0};
-    size_t next = 0, many = 64; // of which most may be over
+    size_t next = 0, many = 64; // of so many active ones, most may be over
     int64_t top = 0;
     s->active.count = 0;
     for (size_t i = c->from; i < c->to; i++) {
@@ -88,8 +88,8 @@ static int64_t place(struct stepping *s) {
 
 // ---- orders
 
-// What comes first, behind what is of no microbatch: the largest; what lives longest; or what crosses invocations, as
-// they begin.
+// What is placed first, after what belongs to no microbatch: the largest; what lives longest; or what crosses
+// invocations, in the order in which it begins.
 enum order { BY_BYTES, BY_TIME, BY_INVOCATION, ORDERS };
 
 struct sort_context {
@@ -131,7 +131,7 @@ static void arrange(struct stepping *s, enum order by) {
     }
 }
 
-// Each class looks at all that is placed.
+// Whether more than one order would take too long: each class looks at all that is placed.
 static bool too_many(const struct stepping *s) {
     return (int64_t)(s->classes.count * s->count) > WORK;
 }
@@ -139,7 +139,7 @@ static bool too_many(const struct stepping *s) {
 struct best {
     int64_t top;
     int64_t *offset; // by range
-    int64_t end;     // bytes at which no better is looked for
+    int64_t end;     // bytes at which nothing better is looked for
 };
 
 static void note(struct best *best, const struct stepping *s, int64_t top) {
@@ -157,7 +157,7 @@ static struct in_use *in_use_all(const struct stepping *s) {
     return all;
 }
 
-// Where classes in order leave holes.
+// Tries the skyline where the orders leave holes.
 static void try_skyline(const struct stepping *s, struct best *best, int64_t enough) {
     if (best->top <= best->end || best->top - enough < enough / HOLES)
         return;
@@ -170,12 +170,12 @@ static void try_skyline(const struct stepping *s, struct best *best, int64_t eno
     free(all);
 }
 
-// Where more than `fair` bytes are taken, more than is enough, and more than a few.
+// Whether more than `fair` bytes are taken, more than is enough, and more than a few.
 static bool is_worth_repair(const struct best *best, int64_t fair) {
     return best->top > MAX(fair, best->end) && best->top >= FEW;
 }
 
-// Aims at `fair` bytes, then, for half as long, at what lies half way.
+// Aims at `fair` bytes, then, for half as long, half way between those and what is taken now.
 static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
     int end = 0;
     struct in_use *all = in_use_all(s);

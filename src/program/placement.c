@@ -6,8 +6,8 @@
 
 // ---- dims
 
-// The axes that ranks of one kind are counted along together: tensor ranks also with the stages, which then have parts
-// of one whole.
+// The axes along which a dim may be split together with `axis`: tensor ranks also with the stages, where these have
+// parts of one whole.
 static axis_set family(int axis) {
     axis_set model = AXES_TENSOR | AXES(AXIS_PP);
     return AXES(axis) & model ? model : AXES(axis) & AXES_DATA ? AXES_DATA : AXES(axis);
@@ -38,8 +38,8 @@ static struct held declared(const struct placement *p, int buffer, int axis) {
 }
 
 // The dim of the view that a part is split along; NONE where no dim of the view is. Dims of extent one may lie on
-// either side of a boundary: then it is one that may be split. Of a band of one index, which no dim shows, it is the
-// dim that goes over it.
+// either side of a boundary: then it is one that may be split. A band of one index shows in no dim: then it is the dim
+// that runs over it.
 static int split_dim(const struct held *held, const struct operand *view, const char *letters) {
     int hit = NONE, one = NONE, over = NONE;
     if (held->holds == HOLDS_BLOCK) {
@@ -107,7 +107,7 @@ static uint64_t hash_of(const struct placement *p, int root, const struct part *
     return hash;
 }
 
-// What is left of a range once another has been taken from it.
+// Adds what is left of a range once another has been taken from it.
 static void keep_rest(struct placement *p, int root, const struct part *old, const struct footprint *taken) {
     struct parts *parts = &p->of[root];
     for (int behind = 0; behind <= 1; behind++) {
@@ -121,21 +121,21 @@ static void keep_rest(struct placement *p, int root, const struct part *old, con
     }
 }
 
-// Flat buffers that hold tensors one behind the other. What the buffer is split along has no name there; each tensor's
+// Whether it is a flat buffer of tensors, one after another. It has no dim that could be named as split; each tensor's
 // own dim is declared.
 static bool is_unit(const struct placement *p, int root) {
     return p->first_slice[root] != NONE;
 }
 
-// Whether both are one range, of which ranks hold the same: of logits that are made in thousands of pieces, what
-// follows from them would have as many parts.
+// Whether both are neighbouring ranges that ranks hold alike, and so can be one part: logits that are made in thousands
+// of pieces would else leave as many parts in what follows from them.
 static bool are_one(const struct placement *p, int root, const struct part *a, const struct part *b) {
     return !is_unit(p, root) && a->where.stride == 0 && b->where.stride == 0 && a->own == AXES_NONE &&
            b->own == AXES_NONE && (a->where.end == b->where.begin || b->where.end == a->where.begin) &&
            memcmp(a->along, b->along, sizeof a->along) == 0;
 }
 
-// Makes the part what there is, in place of all that it covers.
+// Records the part, in place of all that it covers.
 static void put(struct placement *p, int root, struct part part) {
     struct parts *parts = &p->of[root];
     const struct footprint where = part.where;
@@ -174,7 +174,7 @@ static struct part like_slice(const struct placement *p, const struct part *flat
     return part;
 }
 
-// Of a range of such a buffer, the tensors in it have their own dims.
+// The same for a range of a flat buffer: the tensors in it are recorded with their own dims.
 static void put_flat(struct placement *p, int root, const struct part *flat) {
     put(p, root, *flat);
     if (flat->where.stride != 0 || flat->own != AXES_NONE)
@@ -198,7 +198,7 @@ static struct part part_declared(const struct placement *p, int buffer) {
     return part;
 }
 
-// Ranks' own parts of the whole that is declared.
+// Of the declared whole, ranks have only their own parts along `own`.
 static void keep_own(struct part *part, axis_set own) {
     part->own = own;
     for (int a = 0; a < AXIS_COUNT; a++)
@@ -435,8 +435,8 @@ static trireme_status merge(const struct placement *p, const struct operand *o, 
     return TRIREME_OK;
 }
 
-// What a rank has nothing but zeros of is, once others have added to it, what they have: the same along axes that it
-// is not added over.
+// The axes along which ranks have nothing but zeros. After a sum over other axes they have that sum: the same along
+// these axes.
 static axis_set nothing_but_zero(const struct seen seen[AXIS_COUNT]) {
     axis_set set = AXES_NONE;
     for (int a = 0; a < AXIS_COUNT; a++)
@@ -450,7 +450,7 @@ bool placement_nests(axis_set group, axis_set joint) {
     return (rest & -rest) > group; // mesh_index counts along the first axes first
 }
 
-// Blocks along other axes hold the group's blocks, where they did not, or no more.
+// Sets what ranks hold along the group. Blocks along other axes are then split along the group too, or no longer.
 static void set_group(struct part *part, axis_set group, enum holds to) {
     axis_set joint = group;
     for (int a = 0; a < AXIS_COUNT; a++) {

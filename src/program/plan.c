@@ -48,7 +48,7 @@ static void plan_slots(struct program *p, struct lifetimes *l) {
 
 // ---- all of it
 
-// Slots of one size may take so many times the most bytes that live at one time.
+// How much of the most bytes that live at one time slots of one size may take.
 static const double WASTE = 1.01;
 
 void set_offsets(struct program *program, const struct lifetimes *l) {
@@ -81,12 +81,12 @@ static int64_t most_live(const struct program *program, const struct lifetimes *
     return most;
 }
 
-// What the state leaves of it.
+// The room of program_plan that the state arena leaves to the step arena.
 static struct room room_of(int64_t room, int64_t state) {
     return (struct room){.bytes = (room < 0 ? -room : room) - state, .soon = room < 0};
 }
 
-// Where slots hold so many bytes each, at most, sums of those of all are counted without looking.
+// Refuses slots, of at most `held` bytes each, whose bytes together could overflow: later sums are not checked.
 static trireme_status check_step(const struct program *program, int64_t fixed, int64_t held, trireme_error *error) {
     int64_t slots = 1, all;
     for (size_t i = 0; i < program->pools.count; i++)
@@ -113,7 +113,7 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
         TRY(add_bytes(total, bytes, b, error));
     }
     TRY(verify_structure(program, table, error));
-    bool had_parts = program->pools.item[program->pools.count - 1].part_of != NONE; // slots of the whole may be too few
+    bool had_parts = program->pools.item[program->pools.count - 1].part_of != NONE; // then whole slots may be too few
     program_join_pools(program);
     TRY(check_step(program, fixed, held, error));
     program->state_bytes = state;

@@ -1,16 +1,16 @@
-// Slots of one size hold as much for each microbatch as it ever needs. Where that is a waste, each allocation gets an
-// address for each microbatch: those that move along with one another from microbatch to microbatch are one part of
+// Slots of one size give each microbatch, at all times, as much memory as it ever needs. Where that is a waste, each
+// allocation gets an address for each microbatch; those that keep their distances in all microbatches form one part of
 // their pool.
 #include "program/join.h"
 #include "program/place.h"
 
-// Of the most bytes that live at one time: what is looked for, and what is good enough where that is hard to find.
+// Times the most bytes that live at one time: what is aimed at, and what is good enough where that is hard to find.
 static const double TIGHT = 1.002, FAIR = 1.0198;
-// Ranges that are placed one by one, times the microbatches that are in use at a time: so many a new one has to be
-// compared with.
+// The most ranges that are placed one by one, times the microbatches that are held at a time: the more of these, the
+// more ranges a new one has to be compared with.
 enum { COMPARED = 1 << 19 };
 
-// What lingers stays in slots of one size, one behind the other; slot_bytes of each pool. Returns the bytes of all.
+// Leaves what lingers in slots of one size, one after another, and adds to slot_bytes[pool]. Returns the bytes of all.
 static int64_t place_lingering(const struct program *p, struct lifetimes *l, int64_t *slot_bytes) {
     int64_t all = 0;
     for (size_t i = 0; i < l->allocations.count; i++) {
@@ -25,9 +25,9 @@ static int64_t place_lingering(const struct program *p, struct lifetimes *l, int
 }
 
 struct pool_part {
-    int pool;          // whose
-    const int64_t *at; // where its first allocation lies, [microbatches]
-    int64_t lowest;    // how far from that its lowest one does
+    int pool;          // that it is part of
+    const int64_t *at; // [microbatches]: where its first allocation lies
+    int64_t lowest;    // where its lowest allocation lies, from there
 };
 typedef VEC(struct pool_part) part_list;
 
@@ -38,7 +38,7 @@ static bool moves_along(const int64_t *a, const int64_t *b, int microbatches) {
     return true;
 }
 
-// The part of an allocation that lies there.
+// The part that an allocation at these offsets belongs to, which is added where there is none.
 static int find_part(part_list *parts, int pool, const int64_t *at, int microbatches) {
     size_t i = 0;
     while (i < parts->count && (parts->item[i].pool != pool || !moves_along(at, parts->item[i].at, microbatches)))
@@ -66,8 +66,8 @@ static void add_pool(struct program *p, const struct pool_part *part) {
     free(base);
 }
 
-// Offsets of each allocation for each microbatch, [allocations][microbatches], -1: it is not placed here. A microbatch
-// that does not use it has any. LOCAL ones get theirs.
+// [allocations][microbatches]: the offset of each allocation for each microbatch, any one if the microbatch does not
+// use it; -1: it is not placed here. Also sets the offsets of LOCAL allocations.
 static int64_t *tabulate(const struct program *p, struct lifetimes *l, const struct joined *joined) {
     size_t n = (size_t)p->microbatches, blocks = joined->blocks.allocations.count;
     int64_t *of_block = mem_alloc(blocks * n * sizeof *of_block),

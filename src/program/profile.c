@@ -6,7 +6,7 @@ static int compare_sizes(const void *a, const void *b) {
     return COMPARE(y->bytes, x->bytes) ?: COMPARE(x->buffer, y->buffer);
 }
 
-// Allocations in use at one moment for the microbatch at work there.
+// [allocations]: which are in use at a moment, for the microbatch at work there.
 static bool *find_in_use(const struct program *program, const struct lifetimes *l, const struct live_ranges *ranges,
                          int moment, const struct memory_moment *at) {
     bool *in_use = mem_alloc(l->allocations.count * sizeof *in_use);
@@ -26,8 +26,8 @@ static bool *find_in_use(const struct program *program, const struct lifetimes *
     return in_use;
 }
 
-// Of buffers that have one allocation after one another, the one that was written last, at `time` or before; the first
-// where none was.
+// [allocations]: of the buffers that share an allocation one after another, the one that was written last, at `time` or
+// before; the first of them where none was.
 static int *find_holders(const struct program *program, const struct lifetimes *l, int time) {
     int *holder = mem_alloc(l->allocations.count * sizeof *holder);
     int *written = mem_alloc(l->allocations.count * sizeof *written);
@@ -73,7 +73,7 @@ static void find_at_peak(struct memory_profile *profile, const struct program *p
                      (struct memory_holder){(int)i, b->scope == SCOPE_STEP ? bytes : bytes * program->microbatches});
     }
     for (size_t i = 0; i < l->allocations.count; i++)
-        if (in_use[i] && holder[i] != NONE) // not one that another has taken in
+        if (in_use[i] && holder[i] != NONE) // else its buffers moved to another allocation
             VEC_PUSH(&profile->at_peak, (struct memory_holder){holder[i], l->allocations.item[i].bytes});
     VEC_SORT(&profile->at_peak, compare_sizes);
     free(in_use);

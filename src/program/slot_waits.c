@@ -1,13 +1,13 @@
-// How many instructions of a stream must be done where an instruction waits for it: for those before it, for the same
-// microbatch's (WAIT_OWN), or for a slot (WAIT_SLOT).
+// How many instructions of a stream must be done before an instruction that waits for it: those before it, those for
+// the same microbatch (WAIT_OWN), or those for the microbatch that had the slot (WAIT_SLOT).
 #include "program/program.h"
 
-// The microbatch that has a slot, its last invocation, and that of who had the slot before.
+// The microbatch that has a slot, its last invocation, and the last one of the microbatch that had the slot before.
 struct tenant {
     int microbatch, last, before;
 };
 
-// Whether a template has something of the pool.
+// [templates]: whether the template touches a buffer of the pool.
 static bool *find_takers(const struct program *program, int pool) {
     bool *takes = mem_alloc(program->templates.count * sizeof *takes);
     for (size_t t = 0; t < program->templates.count; t++)
@@ -46,7 +46,7 @@ static int *find_previous(const struct program *program, int number) {
     return previous;
 }
 
-// Whose slot the instruction waits for, NONE: for no slot.
+// The pool for whose slot the instruction waits; NONE: it waits for no slot.
 static int waited_pool(const struct program *program, const struct instruction *in) {
     for (int s = 0; s < STREAM_COUNT; s++)
         if (in->wait[s] == WAIT_SLOT)

@@ -18,7 +18,7 @@ static size_t up_to(const spans *by_offset, size_t count, int64_t offset) {
 }
 
 static void move(struct span *to, const struct span *from, size_t count) {
-    for (size_t i = count; i-- > 0;) // memmove, but for the address sanitizer's, which goes by bytes
+    for (size_t i = count; i-- > 0;) // not memmove: the address sanitizer's goes byte by byte
         to[i] = from[i];
 }
 

@@ -40,7 +40,7 @@ static int above(const struct pieces *p, int64_t place) {
     return (int)PARTITION_POINT(i, (size_t)p->count, p->item[i].end <= place);
 }
 
-// What the piece touches becomes one with it.
+// Adds a piece; those that it touches become one with it.
 static void add(struct pieces *p, struct piece piece) {
     int at = above(p, piece.begin - 1), to = at;
     for (; to < p->count && p->item[to].begin <= piece.end; to++) {
@@ -69,7 +69,7 @@ void taken_add(struct taken *s, int first, int last, int64_t offset, int64_t byt
         add(&s->beginning[a], piece);
 }
 
-// Of each what is not yet below the place that is looked at.
+// Lists of pieces, each from the first one on that is not yet below the place that is looked at.
 struct lists {
     struct {
         const struct piece *next, *end;

@@ -54,7 +54,7 @@ void timeline_open_event(struct text *out, const struct program *program, const 
     const struct instruction *in = &t->instructions.item[event->instruction];
     begin(out, "X", table->op[in->op].name, event->rank, in->stream);
     json_add_string(out, "cat", t->name);
-    // Where one event ends at the other's begin, they do so in whole nanoseconds, too.
+    // Where one event ends when another begins, they also do so in whole nanoseconds.
     int64_t starts = nanoseconds(event->begin), ends = nanoseconds(event->end);
     json_add_number(out, "ts", (double)starts / 1e3);
     json_add_number(out, "dur", (double)(ends - starts) / 1e3);

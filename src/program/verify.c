@@ -32,7 +32,7 @@ static trireme_status check_names(const struct program *program, trireme_error *
     return TRIREME_OK;
 }
 
-// Whether a buffer that others than the program's instructions look at has memory of its own as long as they may.
+// Whether a buffer that is looked at from outside the program has memory of its own for as long as it may be.
 static bool is_kept(const struct buffer *b) {
     switch (b->kind) {
     case KIND_INPUT:
@@ -50,7 +50,7 @@ static bool is_kept(const struct buffer *b) {
 static trireme_status check_declared(const struct buffer *b, trireme_error *error) {
     if (!is_kept(b))
         REFUSE("buffer %s is not kept as long as it is needed outside the program's instructions", b->name);
-    // Who has no microbatch reads all instances: only the host has written them all by then.
+    // A template without a microbatch reads all instances: only the host can have written them all by then.
     if (b->scope == SCOPE_MICROBATCH && b->kind != KIND_INPUT)
         REFUSE("buffer %s is of each microbatch throughout the step, but no input", b->name);
     for (int a = 0; a < AXIS_COUNT; a++) {
@@ -93,7 +93,7 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     return TRIREME_OK;
 }
 
-// An instruction, and of its operands the one that is being checked.
+// An instruction, and the one of its operands that is being checked.
 struct checked {
     const struct program *program;
     const struct template *template;
@@ -101,7 +101,7 @@ struct checked {
     const struct op_info *info;
     const char *site;
     bool all_microbatches;
-    enum dtype model, any; // the model's dtype, and that of all operands of any: DTYPE_COUNT as long as unknown
+    enum dtype model, any; // the dtype of P operands, and of X operands: DTYPE_COUNT as long as it is unknown
     const struct op_operand *row;
     const struct operand *operand;
     const struct buffer *buffer;
@@ -156,7 +156,7 @@ static trireme_status check_scope(const struct checked *k, trireme_error *error)
     return TRIREME_OK;
 }
 
-// It lies in its buffer, on all ranks whose own part of that it is.
+// The operand lies in its buffer, also on all other ranks if each has its own part of that.
 static trireme_status check_extent(const struct checked *k, trireme_error *error) {
     const struct operand *operand = k->operand;
     const struct buffer *b = k->buffer;
@@ -237,8 +237,8 @@ static trireme_status check_operands(struct checked *k, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// Whether it and its neighbour make the same sums, the one in last invocations and the other in the rest. That these
-// are of the same is for verify_gradients.c.
+// Whether it and its neighbour make the same sums, one of them in last invocations and the other in the rest. That they
+// sum the same things is for verify_gradients.c.
 static bool is_of_pair(const struct checked *k) {
     const struct instruction *in = k->instruction, *first = k->template->instructions.item;
     const struct instruction *other = in->when == WHEN_LAST ? in - 1 : in + 1;
@@ -252,8 +252,9 @@ static bool is_of_pair(const struct checked *k) {
     return true;
 }
 
-// Only what can add is told to; arithmetic runs in every invocation, but for setting to zero, and what two
-// instructions share; what is kept over microbatches is not added up over them; only f32 travels as bf16.
+// Only what can add is told to add; arithmetic runs in every invocation, except setting to zero and what two
+// instructions share; communication does not add up what is kept over microbatches, a sum already; only f32 travels as
+// bf16.
 static trireme_status check_how(const struct checked *k, trireme_error *error) {
     const struct program *program = k->program;
     const struct instruction *instruction = k->instruction;
@@ -274,7 +275,7 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
         REFUSE("%s: is left out of the last invocation", k->site);
     int wire = op_attribute_find(info, "wire");
     if (wire >= 0 && from != NONE && instruction->attribute[wire].i &&
-        (instruction->op == OP_ALL_GATHER || // which is one of bits
+        (instruction->op == OP_ALL_GATHER || // copies bits
          program->buffers.item[from].dtype != DTYPE_F32))
         REFUSE("%s: %s would travel as bf16", k->site, verify_buffer_name(program, from));
     return TRIREME_OK;
@@ -291,7 +292,7 @@ static trireme_status check_shapes(const struct checked *k, const struct op_tabl
     return TRIREME_OK;
 }
 
-// What may be skipped leaves what was there before, and lets no other rank wait.
+// An instruction that may be skipped must leave what was there before, and must not keep other ranks waiting.
 static trireme_status check_predicate(const struct checked *k, trireme_error *error) {
     const struct program *program = k->program;
     const struct instruction *instruction = k->instruction;
@@ -313,7 +314,7 @@ static trireme_status check_predicate(const struct checked *k, trireme_error *er
     return TRIREME_OK;
 }
 
-// What gradients and what is computed again are made by: of a microbatch, and nothing else makes them.
+// Gradients are made for a microbatch; nothing writes gradients or values computed again that does not make such.
 static trireme_status check_meaning(const struct checked *k, trireme_error *error) {
     const enum op_role role = k->info->role;
     if (k->all_microbatches && (role == ROLE_BACKWARD || role == ROLE_LOSS || role == ROLE_HEAD))
@@ -370,7 +371,7 @@ static trireme_status check_template(const struct program *program, const struct
     return TRIREME_OK;
 }
 
-// How a template is invoked: 1 without a microbatch, 2 with one.
+// how[templates], zeros before: 1 for a template invoked without a microbatch, 2 for one invoked with one.
 static trireme_status check_schedule(const struct program *program, int *how, trireme_error *error) {
     for (size_t i = 0; i < program->schedule.count; i++) {
         struct invocation v = program->schedule.item[i];
@@ -382,7 +383,7 @@ static trireme_status check_schedule(const struct program *program, int *how, tr
             REFUSE("template %s is invoked both with and without a microbatch",
                    program->templates.item[v.template].name);
     }
-    // So that clocks, and times of the step, are 32 bits wide.
+    // Clocks, and times of the step, are 32 bits wide.
     if (program_length(program) > INT32_MAX)
         REFUSE("a step of %lld instructions is too long: %d can be counted", (long long)program_length(program),
                INT32_MAX);

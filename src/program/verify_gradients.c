@@ -4,7 +4,7 @@
 // exactly one backward instruction, which must read what the adjoint says: the same forward operands (or their
 // recomputed values) and the complete gradients of the forward outputs. Contributions to one gradient add up; none
 // overwrites another. Communication of activations is part of it: what one pass sends the other receives. That of
-// parameters and of their gradients is verify_placement.c's.
+// parameters and of their gradients is left to verify_placement.c.
 #include "program/gradient_graph.h"
 #include "program/verify.h"
 
@@ -39,7 +39,7 @@ static bool same_view(const struct operand *a, const struct operand *b) {
     return operand_equal(&x, b);
 }
 
-// One buffer holds the gradient of a tensor, or contributions to it could lie where nobody looks for them.
+// Only one buffer may hold the gradient of a tensor, else contributions to it could lie where nobody looks for them.
 static trireme_status check_one_each(const struct program *p, trireme_error *error) {
     bool *has = mem_alloc(p->buffers.count * sizeof *has);
     const struct buffer *twice = NULL;
@@ -56,8 +56,8 @@ static trireme_status check_one_each(const struct program *p, trireme_error *err
     return TRIREME_OK;
 }
 
-// The gradient of a part of a tensor is that part of the tensor's gradient, and so it is with what is computed again:
-// who reads the whole finds each part in its place.
+// The gradient of a part of a tensor must be that part of the tensor's gradient, and likewise for what is computed
+// again, so that whoever reads the whole finds each part in its place.
 static trireme_status check_parts(const struct program *p, trireme_error *error) {
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
@@ -133,7 +133,7 @@ static trireme_status answer(struct gradient_check *c, int by, int use, int inpu
     return TRIREME_OK;
 }
 
-// A gradient that is added in: of the tensor itself, or one that passes to it unchanged through a sum.
+// A gradient that is added in must be the tensor's own (*own), or one that passes to it unchanged through a sum.
 static trireme_status check_pass(struct gradient_check *c, int by, const struct operand *in, int of, bool *own) {
     trireme_error *error = c->error;
     *own = c->program->buffers.item[in->buffer].gradient_of == of;
@@ -195,7 +195,7 @@ static bool matches(struct gradient_check *c, const struct instruction *b, const
     return same_attributes(c, f, b);
 }
 
-// Those that make a tensor as their output of that number, or one whose gradient is the tensor's.
+// Forward nodes of `op` whose output of that number is the tensor, or another tensor that shares its gradient.
 static void add_candidates(struct gradient_check *c, int tensor, int output, enum op op) {
     FOR_MAKERS(&c->graph, m, tensor) {
         const struct node *f = &c->graph.nodes.item[m / OP_MAX_OUT];
@@ -220,7 +220,7 @@ static int find_forward(struct gradient_check *c, const struct instruction *b, c
     const struct op_info *info = &c->table->op[b->op];
     int found = NONE;
     *why = "operands";
-    bool reads = false; // some gradient of this rank's
+    bool reads = false; // some operand of this rank
     for (int i = 0; i < info->inputs; i++)
         reads |= b->in[i].buffer != NONE;
     for (size_t u = 0; u < c->graph.nodes.count && !reads; u++)
@@ -285,7 +285,7 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
     return TRIREME_OK;
 }
 
-// The gradient of what the head's product is made of, where it is not made of that of the logits.
+// The gradient of the head's input, where it is not made from the gradient of the logits.
 static trireme_status check_head(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
     const struct instruction *dx = c->graph.nodes.item[by].instruction;
@@ -307,7 +307,7 @@ static trireme_status check_head(struct gradient_check *c, int by) {
     REFUSE("%s: is the gradient of no product that the loss depends on", site_of(c, by).text);
 }
 
-// A recomputed value must be made as the first time.
+// A recomputed value must be made as it was the first time.
 static trireme_status check_recomputation(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
     const struct instruction *again = c->graph.nodes.item[by].instruction;

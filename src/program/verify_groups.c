@@ -1,6 +1,6 @@
 // Proves that the programs of all ranks meet: runs their communication alone, every rank's streams side by side, as
 // executors would. In each group all make the same calls in the same order, sends find their receives, and all ranks
-// come to their end. What a rank does by itself program_verify has proved, once for each program.
+// come to their end. What a rank does by itself has been proved by program_verify, once for each program.
 //
 // Along axes where all ranks have the same program and none sends or is a root, one rank stands for all: they come to
 // the same call at the same time, and whether all meet does not depend on who goes first.
@@ -140,7 +140,7 @@ static void enqueue(struct world *w, int rank) {
     VEC_PUSH(&w->queue, rank);
 }
 
-// Opening one blocks until all members do.
+// Opens all ranks' communicators: opening one blocks until all its members do.
 static trireme_status open_all(struct world *w) {
     trireme_error *error = w->error;
     int *opened = mem_alloc((size_t)w->ranks * sizeof *opened);
@@ -207,8 +207,8 @@ static trireme_status refuse_meeting(const struct world *w, int rank, const stru
     REFUSE("rank %d: %s meets rank %d's %s", number, here.text, others, there.text);
 }
 
-// Whether two ranks put the same thing into a collective: buffers of one name, the same elements of them, of one
-// microbatch. What ranks of one program do is known by number.
+// Whether two ranks put the same thing into a collective: the same elements of buffers of the same name, of the same
+// microbatch. In ranks of one program it is the same instruction.
 static bool same_operands(const struct world *w, int rank, const struct rank_call *call, int other,
                           const struct rank_call *theirs) {
     const struct program *p = w->rank[rank].calls->program, *q = w->rank[other].calls->program;
@@ -217,7 +217,7 @@ static bool same_operands(const struct world *w, int rank, const struct rank_cal
         return false;
     if (a == b)
         return true;
-    // What a root has alone is no other's to compare.
+    // What only the root has cannot be compared.
     bool rooted = op_is_rooted(a->op);
     if (rooted && mesh_peer(&w->mesh, rank, a->group, a->peer) != mesh_peer(&w->mesh, other, b->group, b->peer))
         return false;
@@ -390,8 +390,8 @@ static int compare_parameters(const void *a, const void *b) {
     return strcmp(x->name, y->name) ?: COMPARE(x->rank, y->rank);
 }
 
-// A parameter that two stages update is declared to be the same on both, one that all have parts of to be spread, and
-// no other is.
+// A parameter that two stages update must be declared the same on both, one that all have parts of must be declared
+// spread, and no other may be.
 static trireme_status check_tied(const struct world *w) {
     trireme_error *error = w->error;
     VEC(struct held_parameter) all = {0};
@@ -502,7 +502,7 @@ static trireme_status list_calls(const struct world *w, struct calls *calls, int
     return status;
 }
 
-// Of the ranks at the beginning of all axes of `alike`; calls[ranks].
+// Makes the world of the ranks at the beginning of all axes of `alike`, and calls[*distinct], one for each program.
 static trireme_status create(struct world *w, struct calls *calls, int *distinct, const struct mesh *mesh,
                              axis_set alike, const struct program *const *program_of_rank) {
     w->mesh = *mesh;

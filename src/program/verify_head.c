@@ -1,7 +1,7 @@
-// The head and the loss of a vocabulary that is spread over stages are made with one meeting of ranks: the gradient of
-// what the head's product is made of comes from exponentials relative to each rank's own maximum, and is put right
-// afterwards (ops.def, logits_exp and what follows it). Together these instructions stand for the gradient of the
-// logits times the weights, which they are if all of them are there and speak of the same logits.
+// The head and the loss of a vocabulary that is spread over stages are made with one exchange between ranks: the
+// gradient of the head's input is made from exponentials relative to each rank's own maximum, and corrected afterwards
+// (ops.def, logits_exp and what follows it). Together these instructions stand for the gradient of the logits times the
+// weights, which they equal if all of them are there and work on the same logits.
 #include "program/verify.h"
 
 // The instruction that makes output `out` of its row as `buffer`; NULL when there is none.
@@ -18,7 +18,7 @@ static bool is_whole(const struct program *p, const struct operand *operand) {
     return operand_count(operand) == operand_count(&whole) && operand->offset == 0 && operand->along == AXES_NONE;
 }
 
-// The gradient of the logits, for the weights' sake.
+// The instruction that makes the gradient of the logits, which the weights' gradient needs.
 static const struct instruction *find_grad(const struct mentions *mentions, const struct instruction *exp,
                                            const struct instruction *merge) {
     FOR_MENTIONS(mentions, m, exp->in[0].buffer) {

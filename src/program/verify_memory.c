@@ -1,11 +1,11 @@
 // Runs the schedule on names instead of numbers. Every root buffer's instance holds the list of its parts that have
 // been written in this lifetime. Writing to an instance for the first time takes its bytes from whatever instance held
 // them; a read must find its part written and its bytes still its own. That one rule covers reading before writing,
-// freeing too early and overlapping memory. A write over something that nobody has read loses it, and is refused too;
-// one over something that somebody has read is, where the rest of the verifier takes a name for one value.
+// freeing too early and overlapping memory. A write over something that nobody has read would lose it, and is refused
+// too; so is a write over something that has been read, where the rest of the verifier takes a name for one value.
 //
 // Streams: each has a vector clock (Fidge 1988, Mattern 1989); an access must be ordered after those it conflicts with,
-// those of buffers included whose bytes others have taken in part.
+// including those to buffers whose bytes others have taken in part.
 #include "program/history.h"
 #include "program/leftovers.h"
 #include "program/slices.h"
@@ -37,10 +37,10 @@ struct memory_check {
     // SLOT and LOCAL instances by address, and the numbers of those that hold their bytes, which are disjoint.
     struct bounds *by_address;
     struct number_set live;
-    struct leftovers leftovers;                // of what lives none
+    struct leftovers leftovers;                // of instances that others have taken in part
     struct history history[STREAM_COUNT];      // what each knew of the others when it had done its n-th instruction
     bool many_streams;                         // else history is not kept
-    bool learned[STREAM_COUNT];                // of others, since the last instruction
+    bool learned[STREAM_COUNT];                // something of others, since its last instruction
     int32_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each: instructions that are done
     struct invocation now;
     int instruction; // of its template
@@ -49,7 +49,7 @@ struct memory_check {
     struct slices slices;
     bool trains;      // there are gradients
     bool *required;   // GRAD roots of the state: whether reads of the whole need only the slices
-    VEC(int) passing; // GRAD roots that an invocation or a microbatch alone holds
+    VEC(int) passing; // GRAD roots that exist only for an invocation or a microbatch
 };
 
 static struct site here(const struct memory_check *c) {
@@ -126,7 +126,7 @@ static int compare_bounds(const void *a, const void *b) {
     return COMPARE(x, y);
 }
 
-// Buffers that live throughout have memory of their own.
+// Buffers that live throughout overlap neither one another nor what others have.
 static trireme_status check_fixed(struct memory_check *c, bool state, trireme_error *error) {
     VEC(struct bounds) fixed = {0};
     for (int i = 0; i < c->count; i++)
@@ -207,7 +207,7 @@ static void take_out(struct memory_check *c, struct instance *instance, const ch
     written_clear(&instance->written);
 }
 
-// Whether output `out` may take memory of that instance: the instruction does not use it, or as its row allows.
+// Whether output `out` may take memory of that instance: if the instruction does not use it, or its row allows it.
 static bool may_take(const struct memory_check *c, const struct instruction *instruction, int out,
                      const struct instance *from) {
     const struct op_info *info = &c->table->op[instruction->op];
@@ -233,7 +233,7 @@ static bool may_take(const struct memory_check *c, const struct instruction *ins
     return instruction->workspace != root;
 }
 
-// Gradients that an invocation or a microbatch alone holds have to be reduced before others take their memory.
+// Gradients that exist only for an invocation or a microbatch have to be reduced before others take their memory.
 static bool passes(const struct buffer *b) {
     return b->parent == NONE && b->kind == KIND_GRAD && (b->scope == SCOPE_LOCAL || b->scope == SCOPE_SLOT);
 }
@@ -272,7 +272,7 @@ static trireme_status claim(struct memory_check *c, struct instance *instance, c
     return TRIREME_OK;
 }
 
-// Activations of one instance in all: what a microbatch has made is no other's.
+// Activations of which there is one instance in all: what one microbatch has made, no other may read.
 static bool has_one_owner(const struct buffer *b) {
     return b->kind == KIND_ACT && (b->scope == SCOPE_STEP || b->scope == SCOPE_STATE);
 }
@@ -341,9 +341,9 @@ static bool own_part(const struct instruction *in) {
     return part->along == in->group && part->step == part->dim[0] && part->offset == whole->offset;
 }
 
-// Whether the instruction changes what somebody has read. Where there is a backward pass a name stands for one value as
-// long as its buffer lives, or backward would see another than forward used. What is kept between steps may go on where
-// it is, and of a step's sums some terms be looked at; nowhere else is a sum read before all its terms are in.
+// Whether the instruction changes what somebody has read. Where there is a backward pass, a name stands for one value
+// as long as its buffer lives, or backward would see another one than forward used. What is kept between steps may be
+// continued in place, and sums over a step may be read before all terms are in; no other sum may.
 static bool changes(const struct memory_check *c, const struct instruction *in, int out, bool adds) {
     const struct program *p = c->program;
     const struct operand *operand = &in->out[out];
@@ -471,7 +471,7 @@ static trireme_status run(struct memory_check *c, const struct instruction *inst
             bool accumulate = accumulates && c->table->op[instruction->op].out[i].adds;
             TRY(write_part(c, instruction, i, accumulate, invocation, error));
         }
-    // Away from its root a sum is made in the memory of its terms.
+    // On ranks other than the root, the sum is made in the memory of the rank's own term.
     if (instruction->op == OP_REDUCE && instruction->out[0].buffer == NONE) {
         int root = program_root(c->program, instruction->in[0].buffer);
         struct instance *terms = instance_of(c, root);
@@ -487,7 +487,7 @@ static trireme_status run(struct memory_check *c, const struct instruction *inst
     return TRIREME_OK;
 }
 
-// What the invocation has made for itself, by its end; at the end of all, everything.
+// Refuses gradients that nobody has read: after an invocation those that it alone held, at the end all of them.
 static trireme_status check_lost(const struct memory_check *c, bool all, trireme_error *error) {
     for (size_t i = 0; i < c->passing.count; i++) {
         const struct buffer *b = &c->program->buffers.item[c->passing.item[i]];

@@ -1,11 +1,11 @@
 // Proves that what the ranks hold fits together: runs the program on what each part of each buffer is along each axis
 // of the mesh (placement.h), by the letters of the rows of ops.def.
 //
-// A split letter that the output has splits the output; one that it has not leaves a partial sum. Partial sums go into
-// reductions, into sums of partial sums, and through what is linear: a backward row is in the gradients that it reads.
-// Nothing else takes them, so a reduction that is missing, done twice or over other axes leaves a gradient that is not
-// placed as its parameter, a norm of parts, or a denominator of one rank's targets, each of which is refused where it
-// is read.
+// A split letter that the output has splits the output; one that it does not have leaves a partial sum. Partial sums go
+// into reductions, into sums of partial sums, and through what is linear: a backward row is, in the gradients that it
+// reads. Nothing else takes them, so a reduction that is missing, done twice or done over other axes leaves a gradient
+// that is not placed as its parameter, a norm of parts, or a denominator of one rank's targets, each of which is
+// refused where it is read.
 //
 // Stages of a pipeline have different parameters: along that axis parameters, their gradients and states are each
 // stage's own, with which it works as if there were no other. What both ends have is declared to be the same; then a
@@ -20,7 +20,7 @@ struct placement_check {
     const struct program *program;
     const struct op_table *table;
     struct placement placement;
-    char base[OP_COUNT][128]; // letter of each op -> what it is split with, or itself
+    char base[OP_COUNT][128]; // letter of each op -> the letter that it is split with, or itself
     struct invocation now;
     int instruction;
     VEC(int) local;        // roots that live inside the invocation
@@ -93,7 +93,8 @@ static trireme_status split_letter(const struct placement_check *c, struct row_a
     return TRIREME_OK;
 }
 
-// Rows that look something up in a table: `first` is where the rank's part of it begins. A table without it is whole.
+// In rows that look something up in a table, `first` is where the rank's part of it begins. Without it the table is
+// whole.
 static trireme_status split_first(const struct placement_check *c, struct row_axis *s) {
     trireme_error *error = c->error;
     const axis_set tensor = mesh_present(&c->program->mesh, AXES_TENSOR);
@@ -103,7 +104,7 @@ static trireme_status split_first(const struct placement_check *c, struct row_ax
         if (s->split['v'] && !present(s, i))
             REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins", here(c).text,
                    axis_name((enum axis)s->axis));
-        // A stage has one of its own where the stages share the table, each shard where those are parts of it.
+        // Each stage has its own `first` where the stages share the table, each shard where shards are parts of it.
         const struct buffer *first = present(s, i) ? &c->program->buffers.item[s->instruction->in[i].buffer] : NULL;
         axis_set joint = !first                                          ? AXES_NONE
                          : first->placement[AXIS_PP] == PLACE_STAGE      ? tensor | AXES(AXIS_PP)
@@ -126,7 +127,7 @@ static trireme_status find_split(const struct placement_check *c, struct row_axi
             TRY(split_letter(c, s, s->info->in[i].dim[seen->dim], seen->joint, &s->instruction->in[i]));
     }
     TRY(split_first(c, s));
-    // An operand that has a split letter, or one that is split with it, is split so itself.
+    // An operand that has a split letter, or a letter that follows one, must be split so itself.
     for (int i = 0; i < s->info->inputs && s->any; i++) {
         const struct seen *seen = &s->in[i][s->axis];
         for (int d = 0; d < s->info->in[i].ndim && present(s, i); d++) {
@@ -168,7 +169,7 @@ static struct seen output_of(const struct row_axis *s, int output) {
     return (struct seen){!s->any ? SEEN_SAME : s->info->maximum ? SEEN_MAX : SEEN_SUM, NONE, AXES_NONE};
 }
 
-// Whether the row takes partial sums and hands them on: then those of its inputs that it is linear in all are.
+// Whether the row takes partial sums and hands them on: then all inputs that it is linear in must be partial sums.
 static trireme_status passes_sum(const struct placement_check *c, const struct row_axis *s, bool *passes) {
     trireme_error *error = c->error;
     int partial = NONE, whole = NONE;
@@ -197,7 +198,7 @@ static trireme_status passes_sum(const struct placement_check *c, const struct r
     return TRIREME_OK;
 }
 
-// Along the stages of a pipeline.
+// What an output is along the stages of a pipeline.
 static struct seen output_of_stage(const struct placement_check *c, const struct row_axis *s, int output,
                                    struct seen inferred) {
     enum op_role role = s->info->role;
@@ -228,7 +229,7 @@ static trireme_status run_axis(const struct placement_check *c, struct row_axis 
     return TRIREME_OK;
 }
 
-// What is added to what is there must be as that is.
+// What is added to what is there must be placed as that is.
 static trireme_status check_sum(const struct placement_check *c, const struct operand *out, const char *letters,
                                 struct seen seen[AXIS_COUNT]) {
     trireme_error *error = c->error;
@@ -311,7 +312,7 @@ static trireme_status check_predicate(const struct placement_check *c, const str
     return TRIREME_OK;
 }
 
-// What a collective needs of its input along its group, what it leaves of it, and what it is.
+// What a collective's input must be along its group, and what ranks hold of its output there.
 struct collective {
     enum seen_as takes;
     enum holds gives;
@@ -357,7 +358,7 @@ static trireme_status check_input(const struct placement_check *c, const struct 
     return TRIREME_OK;
 }
 
-// Blocks along the group, in the order of its ranks.
+// The input must be blocks along the group, in the order of its ranks.
 static trireme_status check_blocks(const struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     const struct parts *parts = &c->placement.of[program_root(c->program, i->in[0].buffer)];
@@ -429,7 +430,7 @@ static void note_message(struct placement_check *c, const struct instruction *i,
         VEC_PUSH(c->sent, message);
 }
 
-// All of a buffer, or ranks' own parts of it along `along`.
+// The operand must be all of a buffer, or ranks' own parts of it along `along`.
 static trireme_status check_whole(const struct placement_check *c, const struct operand *operand, axis_set along) {
     trireme_error *error = c->error;
     const struct operand whole = operand_whole(c->program, operand->buffer);
@@ -439,8 +440,8 @@ static trireme_status check_whole(const struct placement_check *c, const struct 
     return TRIREME_OK;
 }
 
-// What is received is as it is declared; a gradient is as what was sent, for which it is. Of what is the same on all of
-// some ranks each may send its own part: it has but that where it arrives.
+// What is received is placed as declared; a gradient, as the activation that was sent. Where several ranks all have
+// what is sent, each may send its own part of it: the receiver then has only that part.
 static trireme_status run_message(struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     const struct operand *operand = i->op == OP_SEND ? &i->in[0] : &i->out[0];
@@ -463,7 +464,7 @@ static trireme_status run_message(struct placement_check *c, const struct instru
 
 // ---- to and from a root
 
-// The sum of what the stages have is the root's; nobody looks at it elsewhere.
+// Only the root has the sum of what the stages have; elsewhere nobody may look at it.
 static trireme_status run_reduce(struct placement_check *c, const struct instruction *i) {
     struct seen seen[AXIS_COUNT];
     TRY(check_whole(c, &i->in[0], AXES_NONE));
@@ -477,7 +478,7 @@ static trireme_status run_reduce(struct placement_check *c, const struct instruc
     return TRIREME_OK;
 }
 
-// Where it comes from elsewhere, it is as it is declared; a gradient is as what was reduced, for which it is.
+// What comes from another rank is placed as declared; a gradient, as the activation that was reduced.
 static trireme_status run_broadcast(struct placement_check *c, const struct instruction *i) {
     struct seen seen[AXIS_COUNT];
     struct operand whole = operand_whole(c->program, i->out[0].buffer);
@@ -525,7 +526,7 @@ static trireme_status run_invocation(struct placement_check *c) {
     return TRIREME_OK;
 }
 
-// An invocation that changed nothing would change nothing again: microbatches alike are run until that holds.
+// An invocation that changed nothing would change nothing again: invocations that are alike are run until that holds.
 static trireme_status run_schedule(struct placement_check *c) {
     struct steady {
         bool known;

@@ -9,7 +9,7 @@ struct found {
     int template, index, invocation;
 };
 
-// No instruction: there is none.
+// What makes a buffer; instruction NULL: nothing does.
 struct maker {
     const struct instruction *instruction;
     int out; // number of the output
@@ -22,7 +22,7 @@ struct update_check {
     VEC(struct found) targets;               // what makes losses of targets, in microbatch 0
     struct maker *maker;                     // of each buffer, what makes it first in microbatch 0
     int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
-    VEC(int) declared;                       // inputs that are
+    VEC(int) declared;                       // inputs that are declared to be some operand
     struct slices slices;
     struct mentions mentions;
     int *reduced_from, *gathered_to; // find_wholes
@@ -58,7 +58,7 @@ static int output(const struct update_check *c, const struct instruction *instru
     return i == NONE ? NONE : instruction->out[i].buffer;
 }
 
-// What surrounds the passes, beside what counts updates.
+// Whether it belongs to what surrounds the passes: instructions of roles, and the one that counts updates.
 static bool is_of_interest(const struct update_check *c, const struct instruction *instruction) {
     enum op_role role = c->table->op[instruction->op].role;
     return instruction->op == OP_INCREMENT ||
@@ -111,8 +111,9 @@ static bool declared_input(const struct update_check *c, const char *as) {
     return false;
 }
 
-// A declared buffer means something outside the program: to the host, to the next step, to a run that is resumed. What
-// touches it takes it as that operand, or continues from it in place. All states of the optimizer are declared.
+// A declared buffer means something outside the program: to the host, to the next step, to a run that is resumed. An
+// instruction that touches it must take it as that operand, or continue from it in place. All states of the optimizer
+// must be declared.
 static trireme_status check_declared(const struct update_check *c, const struct instruction *instruction,
                                      const char *site) {
     trireme_error *error = c->error;
@@ -151,8 +152,8 @@ static trireme_status check_all_declared(const struct update_check *c) {
 
 // ---- the loss
 
-// The row of the microbatch, of `rows`, that `operand` begins with: its place in a buffer that holds them all, or that
-// of what its own rows were made from, one from one. NONE where that cannot be said.
+// The row of the microbatch, which has `rows` rows, that `operand` begins with: by its place in a buffer that holds
+// them all, or by the place of what its rows were made from, row by row. NONE where that cannot be told.
 static int64_t first_row(const struct update_check *c, const struct operand *operand, int64_t rows) {
     for (size_t depth = 0; depth < c->program->buffers.count; depth++) {
         int root = program_root(c->program, operand->buffer);
@@ -263,7 +264,7 @@ static trireme_status check_rows(struct update_check *c, int targets, int nll) {
     return status;
 }
 
-// Whether the loss is another stage's, which this one has part of the vocabulary for.
+// Whether the loss is made on another stage, and this one has a part of the vocabulary for it.
 static bool is_part_of_loss(const struct update_check *c) {
     FOR_INSTRUCTIONS(in, c->program)
         if (in->op == OP_BROADCAST && in->phase == PHASE_FORWARD && in->in[0].buffer == NONE)
@@ -358,7 +359,7 @@ static bool counted_elsewhere(const struct program *p, int gradient) {
            !find_forward(p, OP_EMBED);
 }
 
-// The scalars that the norm is made of: `sum`, or what norm_sum adds up to it. -1 when one stands there twice.
+// The scalars that the norm is made of: `sum`, or what norm_sum adds up to it. -1 where they do not add up to it.
 static int norm_parts(const struct update_check *c, int sum, int part[OP_MAX_IN]) {
     part[0] = sum;
     if (c->role[ROLE_NORM_SUM].count == 0)
@@ -427,8 +428,8 @@ static trireme_status check_norm(struct update_check *c, const struct found *cli
     return status;
 }
 
-// Where the rank keeps part of a unit: the whole gradient that it is reduced from, the whole parameters that it is
-// gathered to. Else the buffer itself; NONE where several answer. Of each buffer; the caller frees.
+// [buffers], which the caller frees. Where the rank keeps part of a unit: the whole gradient that a buffer is reduced
+// from, or the whole parameters that it is gathered to, NONE where there are several; else the buffer itself.
 static int *find_wholes(const struct program *p, enum op op) {
     int *found = mem_alloc(p->buffers.count * sizeof *found);
     for (size_t i = 0; i < p->buffers.count; i++)
