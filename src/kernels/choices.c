@@ -46,7 +46,7 @@ char *choices_call(const struct op_table *table, const struct call *call) {
     return out.text;
 }
 
-// As the system calls it, and what the kernels use of it.
+// The processor's name as the system gives it, and the instruction set that the kernels use.
 static char *processor(void) {
     static const char NAME[] = "model name";
     char *line = NULL, *out = NULL;

@@ -1,27 +1,27 @@
 // Times the ways to run each call (choices.h) in turns with the rule's.
 //
-// What measuring may cost, and what a run of the program takes, is time that this thread is given: on a machine that
-// others use, too, it measures as much as on one of its own. Ways are compared by the time that passes, the least.
+// What measuring may cost, and what a run of the program takes, is processor time of this thread: on a machine that
+// others use too, it measures as much as on one of its own. Ways are compared by the least time that passes.
 #include "base/clock.h"
 #include "base/region.h"
 #include "kernels/choices.h"
 
-// A way takes the rule's place when its time is so much of the rule's, in two thirds of the rounds and at the least of
-// both. Where none of the first rounds makes that likely, there are no more.
+// A way takes the rule's place when it needs less than this part of the rule's time, in two thirds of the rounds and
+// comparing the least times of both. Ways that do not achieve this in the first rounds are dropped.
 static const double FASTER = .97;
 enum { ROUNDS = 9, FIRST_ROUNDS = 3 };
-// A round runs a way so long at least, unless that were more than so many runs.
+// A round runs a way for about ROUND_SECONDS, but at most ROUND_RUNS times.
 static const double ROUND_SECONDS = 1e-3;
 enum { ROUND_RUNS = 32 };
-static const double LEAST_SECONDS = 3;
-// What operands go round in, at most: more than caches hold.
+static const double LEAST_SECONDS = 3; // that measuring may always take, if half of a run is less
+// The memory that operands move around in, at most: more than caches hold.
 enum { INPUT_BYTES = 1 << 27, OUTPUT_BYTES = 1 << 26, PATTERN = 4093 };
-// Every call is first run so often by the rule; the last time counts, without what is made at the first use.
+// How often every call is first run by the rule. The last run's time counts: the first use of something takes longer.
 enum { FIRST_RUNS = 2 };
-// Operations that a thread makes while a byte of new memory is filled, about: between 25 and 500 were seen.
+// About the operations that a thread makes while a byte of new memory is filled: between 25 and 500 were seen.
 enum { BYTE_FLOPS = 128 };
 
-// Memory that is handed out in turn, so that what was used last lies in the caches and what comes next does not.
+// Memory that is handed out round and round: what was used last lies in the caches, and what comes next does not.
 struct ring {
     char *base;
     int64_t bytes, at;
@@ -30,7 +30,7 @@ struct ring {
 struct trial {
     struct frequent_call of;
     char *name;
-    double seconds; // of a run by the rule, of this thread's own
+    double seconds; // of a run by the rule, in processor time of this thread
 };
 
 struct trials {
@@ -82,7 +82,7 @@ static double run_seconds(struct trials *trials, const struct trial *t, enum ker
     return seconds_since(begin, now);
 }
 
-// Numbers of both signs from 1/128 to 1, whether taken for f32 or bf16.
+// Fills with numbers of both signs from 1/128 to 1, whether read as f32 or as bf16.
 static void fill(void *to, int64_t bytes) {
     uint16_t *out = to;
     uint32_t state = 1;
@@ -119,7 +119,7 @@ static trireme_status take_memory(struct trials *trials, int64_t bytes, trireme_
     return TRIREME_OK;
 }
 
-// Whatever else the machine does only makes a run longer.
+// The least counts: whatever else the machine does only makes a run longer.
 static double least(const double *values, int count) {
     double found = values[0];
     for (int i = 1; i < count; i++)
@@ -127,7 +127,7 @@ static double least(const double *values, int count) {
     return found;
 }
 
-// One round: the ways in turn, from another one on each time.
+// One round: the ways in turn, beginning with another one in each round.
 static void run_round(struct trials *trials, const struct trial *t, unsigned ways, int round, double times[][ROUNDS]) {
     const int runs = (int)MAX(1, MIN(ROUND_SECONDS / MAX(t->seconds, 1e-9), (double)ROUND_RUNS));
     for (int i = 0; i < KERNEL_WAYS; i++) {
@@ -140,7 +140,7 @@ static void run_round(struct trials *trials, const struct trial *t, unsigned way
     }
 }
 
-// Of `ways`, those that were faster than the rule in two thirds of the rounds.
+// Those of `ways` that were faster than the rule in two thirds of the rounds.
 static unsigned faster_ways(unsigned ways, int rounds, double times[][ROUNDS]) {
     unsigned faster = 0;
     for (int way = WAY_RULE + 1; way < KERNEL_WAYS; way++) {
@@ -180,7 +180,7 @@ static struct trial *find_trial(struct trials *trials, const char *name) {
     return NULL;
 }
 
-// Calls that have more ways than one and no choice yet.
+// Collects the calls that have more than one way and no choice yet, equal ones as one.
 static void gather(struct trials *trials, const struct choices *choices, const struct op_table *table,
                    const struct frequent_call *calls, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -201,12 +201,12 @@ static double cost(const struct trial *t) {
     return (double)t->of.times * t->seconds;
 }
 
-// Seconds until a way could be known to be faster.
+// Seconds until a way can be known to be faster.
 static double first_seconds(const struct trial *t) {
     return FIRST_ROUNDS * __builtin_popcount(t->of.ways) * MAX(t->seconds, ROUND_SECONDS);
 }
 
-// What a second of measuring can gain, the most first.
+// By what a second of measuring can gain, the most first.
 static int compare_worth(const void *a, const void *b) {
     const struct trial *s = a, *t = b;
     double x = cost(s) / first_seconds(s), y = cost(t) / first_seconds(t);
@@ -217,8 +217,8 @@ static bool is_stopped(const struct choices *choices) {
     return choices->stop && *choices->stop;
 }
 
-// Whether a hundredth of what the calls take in all runs pays for the memory and their first runs. No time is known
-// yet: operations tell.
+// Whether a hundredth of what the calls take in all runs pays for the memory and their first runs: judged by
+// operations, as no time is known yet.
 static bool is_worth_it(const struct trials *trials, int64_t runs, int64_t bytes) {
     double run = 0, first = 0;
     int threads = 0;
@@ -231,7 +231,7 @@ static bool is_worth_it(const struct trials *trials, int64_t runs, int64_t bytes
     return (double)runs * run / 100 > first + (double)bytes * BYTE_FLOPS * threads;
 }
 
-// `begin`: when all of it began.
+// `begin`: the thread's time when choices_measure began.
 static void measure(struct trials *trials, struct choices *choices, int64_t runs, int64_t begin) {
     double run = 0;
     for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {

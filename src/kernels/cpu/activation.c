@@ -41,7 +41,7 @@ VEC_INLINE vec_f32 gelu_derivative(vec_f32 x, bool tanh) {
         vec_f32 bell, probability = vec_normal_probability(x, &bell);
         return x * bell * 0.3989422804f + probability;
     }
-    // Beyond 9.9 the derivative is 0 or 1 to all digits, and exp stays finite within. The order keeps a NaN.
+    // Beyond 9.9 the derivative is 0 or 1 to all digits; within, exp stays finite. The order of operands keeps a NaN.
     x = vec_min(vec_splat(9.9f), vec_max(vec_splat(-9.9f), x));
     vec_f32 square = x * x;
     vec_f32 e = vec_exp(-x * (square * GELU_B + GELU_A));
@@ -91,7 +91,7 @@ void ISA(cpu_add)(const struct call *call) {
     elementwise_run(call, &e, add_pieces);
 }
 
-// ---- a bias on the way
+// ---- addition with a bias
 
 struct biased {
     bool bf16, accumulate;
@@ -130,7 +130,7 @@ void ISA(cpu_add_bias)(const struct call *call) {
     run_split(call, y->dim[0], y->dim[0] * y->dim[1], add_bias_rows, &e);
 }
 
-enum { BIAS_COLUMNS = 64 }; // that one thread sums at a time: whole cache lines
+enum { BIAS_COLUMNS = 64 }; // columns that one thread sums at a time: whole cache lines
 
 VEC_INLINE void sum_lanes(int64_t i, int count, float *sum, const void *dy, bool bf16) {
     row_store(sum, i, count, row_load(sum, i, count, false) + row_load(dy, i, count, bf16), false);
@@ -258,7 +258,8 @@ VEC_INLINE void swiglu_dx_lanes(int64_t i, int count, void *dx, const void *x, c
     row_ahead(dy, i, bf16);
     vec_f32 gate = row_load(x, i, count, bf16), up = row_load(x, i + width, count, bf16);
     vec_f32 d = row_load(dy, i, count, bf16);
-    // Beyond 85 the derivative of silu is 0 or 1 to all digits, and exp stays finite within. The order keeps a NaN.
+    // Beyond 85 the derivative of silu is 0 or 1 to all digits; within, exp stays finite. The order of operands keeps a
+    // NaN.
     vec_f32 g = vec_min(vec_splat(85.0f), vec_max(vec_splat(-85.0f), gate));
     vec_f32 e = vec_exp(-g);
     vec_f32 sigmoid = 1.0f / (1.0f + e);

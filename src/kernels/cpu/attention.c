@@ -5,7 +5,7 @@
 #include <math.h>
 #include <omp.h>
 
-// What one thread works in, for a block of `rows` queries.
+// One thread's workspace, for a block of `rows` queries.
 struct forward_space {
     int64_t rows;
     float *q;       // packed as a
@@ -39,7 +39,7 @@ static struct forward_space forward_space(const struct attention *s, int threads
     return w;
 }
 
-// What a query sees of the columns that its tile computes of a block of keys: [low, high), unless all.
+// What a query sees of a block of keys: the columns [low, high); `masked` if its tile computes more than these.
 struct sight {
     int64_t low, high;
     bool masked;
@@ -60,8 +60,8 @@ VEC_INLINE float greatest_score(bool masked, struct visible span, struct sight s
     return vec_max_lane(top);
 }
 
-// The score to which probabilities of one row of a block are relative: no score so far exceeds it by more than RISE.
-// Only where one does, it changes, and what was summed before becomes smaller: seldom behind the first block of keys.
+// The score that the probabilities of one row are relative to: no score so far exceeds it by more than RISE. It changes
+// only when one does, and what has been summed is then scaled down: seldom after the first block of keys.
 static float softmax_base(const struct attention *s, const struct forward_space *w, int64_t row, struct visible span,
                           struct sight sight, const float *score) {
     enum { RISE = 8 };
@@ -78,7 +78,7 @@ static float softmax_base(const struct attention *s, const struct forward_space 
     return *base;
 }
 
-// Scores of one row to probabilities, which are added to `sum`.
+// Turns the scores of one row into probabilities, which are added to `sum`.
 VEC_INLINE void softmax_row(bool masked, struct visible span, struct sight sight, float scale, float base, float *score,
                             float *sum) {
     vec_f32 total = vec_load(sum);
@@ -90,7 +90,7 @@ VEC_INLINE void softmax_row(bool masked, struct visible span, struct sight sight
     vec_store(sum, total);
 }
 
-// What the probabilities of row i of a tile add to o, of the keys that it sees alone.
+// Adds to o the values of the keys that row i of a tile sees, and of these alone, times their probabilities.
 static void add_seen(const struct attention *s, const struct forward_space *w, int64_t i, struct sight sight,
                      struct visible span, int64_t row) {
     const int64_t low = MAX(sight.low, span.low), high = MIN(sight.high, span.high);
@@ -124,7 +124,7 @@ VEC_INLINE void forward_tile(const struct attention *s, bool pairs, bool careful
 }
 
 #ifdef ISA_HAS_AMX
-// A tile of queries [t, end) and the keys that it sees. Neighbours alternate between two sets of scores and of
+// A tile of queries [t, end) and the keys that it sees. Neighbouring tiles alternate between two sets of scores and of
 // probabilities.
 struct tile {
     int64_t t, end;
@@ -159,7 +159,7 @@ static struct row_product scores_of(const struct attention *s, const struct forw
                                 .out_row = SCORE_ROW};
 }
 
-// What the probabilities of a tile add to o.
+// The product of a tile's probabilities and values, which is added to o.
 static struct row_product values_of(const struct attention *s, const struct forward_space *w, const struct tile *tile,
                                     int64_t t0) {
     return (struct row_product){.units = (tile->span.c1 - tile->span.c0) / 2,
@@ -173,7 +173,7 @@ static struct row_product values_of(const struct attention *s, const struct forw
                                 .add = true};
 }
 
-// softmax_row for row i of a tile, to two parts.
+// softmax_row for row i of a tile, with probabilities in two parts.
 VEC_INLINE void softmax_row_matrix(bool masked, const struct tile *tile, int64_t i, struct sight sight, float scale,
                                    float base, float *sum, struct beside *beside) {
     const float *score = tile->score + i * SCORE_ROW;
@@ -190,8 +190,8 @@ VEC_INLINE void softmax_row_matrix(bool masked, const struct tile *tile, int64_t
     vec_store(sum, total);
 }
 
-// Queries [t0, t1) against one block of keys, on matrix units: beside the softmax of a tile, the scores of the next and
-// what the one before adds to o.
+// Queries [t0, t1) against one block of keys, on matrix units: while the softmax of a tile is computed, they make the
+// scores of the next and what the one before adds to o.
 static void forward_tiles_matrix(const struct attention *s, const struct forward_space *w, int64_t b, int64_t t0,
                                  int64_t t1, int64_t j0, int64_t keys) {
     int set = 0;
@@ -224,7 +224,7 @@ static void forward_tiles_matrix(const struct attention *s, const struct forward
 }
 #endif
 
-// Whether o is finite.
+// Divides by the softmax's denominator and stores o and lse; returns whether o is finite.
 static bool forward_finish(const struct attention *s, const struct forward_space *w, int64_t b, int64_t head,
                            int64_t t0, int64_t t1) {
     const struct tensor *o = s->o;
@@ -235,7 +235,7 @@ static bool forward_finish(const struct attention *s, const struct forward_space
         for (int64_t c = 0; c < s->columns; c += LANES) {
             const vec_f32 x = vec_load(row + c) / sum;
             vec_store(row + c, x);
-            all += x * 0; // 0, or NaN for good
+            all += x * 0; // stays 0, or becomes NaN
         }
         int64_t at = b * o->stride[0] + (t - s->first) * o->stride[1] + head * o->stride[2];
         attention_store((char *)o->data + at * dtype_size(o->dtype), o->dtype, row, s->width);
@@ -245,7 +245,7 @@ static bool forward_finish(const struct attention *s, const struct forward_space
     return vec_sum(all) == 0;
 }
 
-// With and without care (attention.h); whether the outputs are finite.
+// One block of queries of one head, row by row if `careful` (attention.h); returns whether the outputs are finite.
 static bool forward_block(const struct attention *s, const struct forward_space *w, bool careful, int64_t b,
                           int64_t head, int64_t t0, int64_t t1) {
     const bool matrix = attention_matrix(s) && !careful;

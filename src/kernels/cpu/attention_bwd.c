@@ -1,18 +1,18 @@
 // Backward: with p = exp(scale q k' - lse), recomputed, and dp = do v', ds = scale p (dp - sum(do o)),
 //     dv = p' do    dk = ds' q    dq = ds k
-// (attention.h has the source). Blocks of keys outside, so that dk and dv are summed in place and written once; dq is
-// summed in the workspace: over the blocks of a part, then over the parts in order, and the length alone says what the
-// parts are. A thread takes a head of keys, one part after another; of heads that are left over when all threads have
-// had as many, the parts are dealt out, and each waits until the one before has been added. The bits are the same.
+// (attention.h has the source). The outer loop is over blocks of keys: dk and dv are summed in place and written once.
+// dq is summed in the workspace, over the blocks of a part, then over the parts in order; the length alone says what
+// the parts are. A thread takes a head of keys, part after part; of heads left over when all threads have had equally
+// many, the parts are dealt out, and each waits until the one before has been added. The bits are the same.
 #include "kernels/cpu/attention_matrix.h"
 
 #include <omp.h>
 #include <sched.h>
 
 enum { QUERIES = 64, PART_BLOCKS = 2, PARTS_MAX = 16 }; // queries per block; blocks of keys per part
-enum { LOOKS = 1000 }; // at whether a part's turn has come, before the core is given away
+enum { LOOKS = 1000 }; // how often a thread looks whether its part's turn has come before it yields the core
 
-// What one thread works in.
+// One thread's workspace.
 struct backward_space {
     float *q, *d_o;              // a block of queries and of output gradients, packed as a
     float *q_across, *do_across; // as floats, in the same memory where bf16 does not go in pairs; on matrix units
@@ -32,8 +32,8 @@ struct backward {
     const struct tensor *d_o, *dq, *dk, *dv;
     int64_t shared; // heads of queries that share one of keys
     int64_t parts;
-    int64_t whole, dealt; // items, heads of keys, that a thread takes, and the rest, of which it takes parts
-    int64_t units;        // these items and parts
+    int64_t whole, dealt; // items (heads of keys) that threads take whole, and those whose parts are dealt out
+    int64_t units;        // the whole items and the parts
     int threads;
     char *workspace;
     int64_t thread_bytes;
@@ -94,8 +94,8 @@ static struct backward backward_of(const struct call *call) {
     return r;
 }
 
-// What lies behind the space of the threads: for each, or each unit where these are fewer, dq of the part at hand, if
-// there are several, and of the item; dq of each item that is dealt out, and how many of its parts are added.
+// What lies in the workspace after the threads' own: dq of the part (if there are several) and of the item at hand, for
+// each thread or, if fewer, unit; for each item that is dealt out, its dq and how many of its parts have been added.
 struct backward_sums {
     float *part, *item, *dealt;
     int64_t *added; // [dealt]
@@ -133,7 +133,7 @@ static void delta_head(const struct backward *r, int64_t b, int64_t head, int64_
                        r->s.width);
 }
 
-// A row of scores and of dp to one of p and ds.
+// Turns a row of scores and of dp into one of p and ds.
 VEC_INLINE void gradient_row(bool masked, struct visible span, int64_t low, int64_t high, float scale, float lse,
                              float delta, float *score, float *dp) {
     for (int64_t c = span.c0; c < span.c1; c += LANES) {
@@ -143,16 +143,16 @@ VEC_INLINE void gradient_row(bool masked, struct visible span, int64_t low, int6
     }
 }
 
-// Where a block of queries and one of keys meet.
+// A block of queries against a block of keys.
 struct meeting {
     int64_t b, head;
-    int64_t t0, queries; // of the length
+    int64_t t0, queries; // the first, and how many
     int64_t j0, keys;
-    bool careful; // attention.h
+    bool careful; // row by row (attention.h)
     struct visible span[QUERIES / TILE_ROWS];
 };
 
-// Scores and dp of a tile of `rows` queries from i0 on become p and ds.
+// Turns scores and dp of a tile of `rows` queries from i0 on into p and ds.
 VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m, struct visible span, int64_t i0,
                               int64_t rows, const float *delta, float *p, float *ds) {
     const struct attention *s = &r->s;
@@ -169,7 +169,7 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m,
     }
 }
 
-// What ds of row i of a tile adds to dq, of the keys that the query sees alone.
+// Adds to dq what ds of row i of a tile contributes, for the keys that the query sees alone.
 static void add_seen(const struct backward *r, const struct backward_space *w, const struct meeting *m,
                      struct visible span, int64_t i, const float *ds, float *dq) {
     const struct attention *s = &r->s;
@@ -197,7 +197,7 @@ VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct ba
                            true);
 }
 
-// What the block of queries adds to dk and dv of the TILE_ROWS keys from k on.
+// Adds what the block of queries contributes to dk and dv of the TILE_ROWS keys from k on.
 static void key_tile(const struct backward *r, const struct backward_space *w, const struct meeting *m, int tiles,
                      int64_t k) {
     const struct attention *s = &r->s;
@@ -215,7 +215,7 @@ static void key_tile(const struct backward *r, const struct backward_space *w, c
                        w->q_across + i0 * w->across_row, w->across_row, w->dk + k * s->columns, s->columns, true);
 }
 
-// What the queries that see a key add to dk and dv of it.
+// Adds what the queries that see a key contribute to its dk and dv.
 static void key_seen(const struct backward *r, const struct backward_space *w, const struct meeting *m, int64_t k) {
     const struct attention *s = &r->s;
     const int64_t first = MAX(m->j0 + k - m->t0, 0), columns = s->columns;
@@ -245,7 +245,7 @@ VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward
         m->span[i] = attention_span(s, m->b, t, MIN(t + height, m->t0 + m->queries), m->j0, m->keys);
         if (m->span[i].low < m->span[i].high)
             query_tile(r, pairs, w, m, i, delta, dq);
-        else // sees nothing here: behind or before every key
+        else // it sees no key of this block: all lie after its queries, or before what these see
             m->span[i].c0 = m->span[i].c1 = m->span[i].high <= 0 ? 0 : ATTENTION_KEYS;
     }
     for (int64_t k = 0; k < m->keys && m->careful; k++)
@@ -255,8 +255,8 @@ VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward
 }
 
 #ifdef ISA_HAS_AMX
-// p and ds of a block of queries in two parts: in pairs of queries, rows of pairs ATTENTION_KEYS apart; ds of a tile
-// and of the one before also in squares.
+// p and ds of a block of queries, each in two parts (halves), in pairs of queries, rows of pairs ATTENTION_KEYS apart;
+// ds of a tile and of the one before also in squares.
 struct gradients {
     struct halves p, ds, tile[2];
 };
@@ -268,7 +268,7 @@ static struct gradients gradients_at(float *split) {
                               {halves_at(split + 4 * PART, TILE), halves_at(split + 4 * PART + 2 * TILE, TILE)}};
 }
 
-// What a query has to do with a block of keys: which of them it sees, and what gradient_row takes.
+// A query against a block of keys: which of them it sees, and what gradient_row takes.
 struct query {
     int64_t low, high;
     float lse, delta;
@@ -283,7 +283,7 @@ static struct query query_of(const struct backward *r, const struct meeting *m, 
                           s->lse[(m->b * s->heads + m->head) * s->length + t], delta[t]};
 }
 
-// Scores and dp of a tile that begins at row i0; ds of it goes to `squares`.
+// A tile that begins at row i0, with its scores and dp; its ds goes to `squares`.
 struct gradient_tile {
     int64_t i0;
     struct visible span;
@@ -291,7 +291,7 @@ struct gradient_tile {
     struct halves squares;
 };
 
-// Scores and dp of rows i and i + 1 of a tile to parts of p and ds.
+// Turns scores and dp of rows i and i + 1 of a tile into p and ds in two parts.
 VEC_INLINE void gradient_pair(bool masked, const struct gradient_tile *tile, float scale, const struct query query[2],
                               int64_t i, const struct gradients *to, struct beside *beside) {
     const struct visible span = tile->span;
@@ -315,7 +315,7 @@ VEC_INLINE void gradient_pair(bool masked, const struct gradient_tile *tile, flo
     }
 }
 
-// Parts of p and ds of a tile; 0 in the other columns [c0, c1).
+// Makes p and ds of a tile, in two parts; 0 in columns of [c0, c1) outside its span.
 static void make_gradients(const struct backward *r, const struct meeting *m, const struct gradient_tile *tile,
                            int64_t c0, int64_t c1, const float *delta, const struct gradients *to,
                            struct beside *beside) {
@@ -335,7 +335,7 @@ static void make_gradients(const struct backward *r, const struct meeting *m, co
     beside_end(beside);
 }
 
-// To the queue: the products that are scores and dp of a tile.
+// Adds to the queue the products that make scores and dp of a tile.
 static void add_scores(const struct backward *r, const struct backward_space *w, const struct gradient_tile *tile,
                        struct beside *beside) {
     const int64_t units = r->s.units, packed = pack_a_row(true, units, tile->i0), c0 = tile->span.c0;
@@ -353,7 +353,7 @@ static void add_scores(const struct backward *r, const struct backward_space *w,
     beside_add(beside, product);
 }
 
-// To the queue: what ds of a tile adds to dq.
+// Adds to the queue the product of a tile's ds and keys, which is added to dq.
 static void add_keys(const struct backward *r, const struct backward_space *w, const struct meeting *m,
                      const struct gradient_tile *tile, float *dq, struct beside *beside) {
     const int64_t columns = r->s.columns;
@@ -368,7 +368,7 @@ static void add_keys(const struct backward *r, const struct backward_space *w, c
                                             .add = true});
 }
 
-// The tiles of a block of queries that see some of a block of keys, their number returned; c0 and c1: what of it.
+// Lists the tiles of a block of queries that see some of a block of keys, [c0, c1) in all; returns how many they are.
 static int64_t gradient_tiles(const struct backward *r, const struct backward_space *w, const struct meeting *m,
                               const struct gradients *parts, struct gradient_tile *tile, int64_t *c0, int64_t *c1) {
     int64_t count = 0;
@@ -387,7 +387,7 @@ static int64_t gradient_tiles(const struct backward *r, const struct backward_sp
     return count;
 }
 
-// The same on matrix units. Beside p and ds of a tile, scores and dp of the next, and what the one before adds to dq.
+// The same on matrix units: during p and ds of a tile they make scores and dp of the next and add the last one to dq.
 static void meet_matrix(const struct backward *r, const struct backward_space *w, const struct meeting *m,
                         const float *delta, float *dq) {
     const struct attention *s = &r->s;
@@ -435,7 +435,7 @@ static void store_keys(const struct tensor *x, int64_t b, int64_t group, int64_t
     }
 }
 
-// One block of keys against all queries that see some of it; whether dk and dv are finite.
+// One block of keys against all queries that see some of it; returns whether dk and dv are finite.
 static bool key_block(const struct backward *r, const struct backward_space *w, bool careful, int64_t b, int64_t group,
                       int64_t j0, float *dq) {
     const struct attention *s = &r->s;
@@ -472,7 +472,7 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
     }
     const float *dk = w->dk, *dv = w->dv;
 #ifdef ISA_HAS_AMX
-    if (matrix) { // through the memory of what is done with
+    if (matrix) { // by way of memory that is no longer needed
         transpose_keys(s->columns, w->dk, w->k_across);
         transpose_keys(s->columns, w->dv, w->dk);
         dk = w->k_across;
@@ -484,7 +484,7 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
     return attention_finite(dk, keys * s->columns) && attention_finite(dv, keys * s->columns);
 }
 
-// First key of a part: parts of about equal work, where the work of a block is the queries behind its first key.
+// The first key of a part. Parts have about equal work; a block's work is the number of queries from its first key on.
 static int64_t part_start(const struct backward *r, int64_t part) {
     const struct attention *s = &r->s;
     const int64_t reach = s->window > 0 ? s->window + ATTENTION_KEYS : s->length;
@@ -501,7 +501,7 @@ static int64_t part_row(const struct backward *r, int64_t part) {
     return MIN(part_start(r, part) / QUERIES * QUERIES, r->s.length);
 }
 
-// One part of a head of keys, with or without care (attention.h); delta is there. Whether all gradients are finite.
+// One part of a head of keys, row by row if `careful` (attention.h); needs delta. Whether all gradients are finite.
 static bool part_once(const struct backward *r, const struct backward_space *w, bool careful, int64_t item,
                       int64_t part, float *dq) {
     const struct attention *s = &r->s;
@@ -525,7 +525,7 @@ static void backward_part(const struct backward *r, const struct backward_space 
         part_once(r, w, true, item, part, dq);
 }
 
-// Adds a part of a head of keys to those before, of which the first is the sum, and stores the queries that no later
+// Adds dq of a part of a head of keys to `sum`, which the first part already is, and stores the queries that no later
 // part has.
 static void add_part(const struct backward *r, int64_t item, int64_t part, float *sum, const float *dq) {
     const struct attention *s = &r->s;
@@ -542,7 +542,7 @@ static void add_part(const struct backward *r, int64_t item, int64_t part, float
     }
 }
 
-// A head of keys, all its parts.
+// All parts of a head of keys.
 static void backward_item(const struct backward *r, const struct backward_space *w, int64_t item, float *sum,
                           float *dq) {
     for (int64_t part = 0; part < r->parts; part++) {
@@ -551,7 +551,7 @@ static void backward_item(const struct backward *r, const struct backward_space 
     }
 }
 
-// A part of those that are dealt out; the one before is with another thread, or done.
+// One of the parts that are dealt out; another thread has the one before it, or has done it.
 static void backward_dealt(const struct backward *r, const struct backward_space *w, const struct backward_sums *sums,
                            int64_t number, float *dq) {
     const int64_t part = number / r->dealt, which = number % r->dealt, item = r->whole + which;
@@ -573,11 +573,11 @@ void ISA(cpu_attention_bwd)(const struct call *call) {
         tile_begin(r.s.bf16);
         int thread = omp_get_thread_num();
         const struct backward_space w = backward_space(&r.s, r.workspace + thread * r.thread_bytes);
-        if (!in_pairs(&r.s)) { // behind a width that is no whole vector pack_a writes nothing, but dk and dv sum it up
+        if (!in_pairs(&r.s)) { // pack_a writes nothing after a width that is no whole vector, but dk and dv sum it up
             memset(w.q, 0, (size_t)(QUERIES * w.across_row) * sizeof *w.q);
             memset(w.d_o, 0, (size_t)(QUERIES * w.across_row) * sizeof *w.d_o);
         }
-        // Each thread in this order, so that the first part that is not done waits for none.
+        // In this order on each thread, so that the first part that is not done waits for none.
 #pragma omp for schedule(monotonic : dynamic)
         for (int64_t i = 0; i < r.units; i++) {
             const int64_t at = (r.units < r.threads ? i : thread) * r.dq_floats;

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <omp.h>
 
-// From so many queries on, packing keys for the tile pays; fewer read the cache where it lies.
+// With so many queries or more, packing keys for the tile pays; fewer read the cache where it lies.
 enum { MANY_QUERIES = 16 };
 
-// Rows of [rows, heads, width] to those from `first` on.
+// Copies rows of [rows, heads, width] to the rows from `first` on.
 static void copy_rows(const struct tensor *from, const struct tensor *to, int64_t first) {
     const int64_t size = dtype_size(from->dtype);
     for (int64_t i = 0; i < from->dim[0]; i++)
@@ -70,7 +70,7 @@ static const void *row_of(bool bf16, const struct matrix *m, int64_t i) {
     return (const char *)m->data + (bf16 ? 2 : 4) * i * m->row;
 }
 
-// score[j - low] for the keys [low, high) and their greatest.
+// Computes score[j - low] for the keys j in [low, high) and returns the greatest.
 VEC_INLINE float scores(const struct attention *s, bool bf16, const void *q, const struct matrix *k, int64_t low,
                         int64_t high, float *score) {
     const int64_t whole = s->width / LANES * LANES;
@@ -89,7 +89,7 @@ VEC_INLINE float scores(const struct attention *s, bool bf16, const void *q, con
     return greatest;
 }
 
-// out[c] = sum over keys of score times value, in vectors of columns; and the columns left over.
+// out[c] = sum over keys of score times value: in vectors of columns, then the columns left over.
 VEC_INLINE void values(const struct attention *s, bool bf16, const float *score, const struct matrix *v, int64_t low,
                        int64_t high, float *out) {
     enum { TOGETHER = 8 };
@@ -138,7 +138,7 @@ static void single(const struct attention *s, int64_t i, int64_t head, float *sc
     attention_store((char *)o.data + dtype_size(s->o->dtype) * i * o.row, s->o->dtype, out, s->width);
 }
 
-// Floats of one thread for a cache of `rows` rows.
+// The floats that one thread needs for a cache of `rows` rows.
 static int64_t single_floats(const struct attention *s, int64_t rows) {
     return round_up(rows + LANES, LANES) + round_up(s->width, LANES);
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 
 enum { RUNS = 8, BLOCK = 4096 };
-// Bytes that are timed: several times what caches hold, of which servers have up to 32 MiB for each core.
+// Bytes that are timed: several times what caches hold; servers have up to 32 MiB of them for each core.
 enum { BYTES_LEAST = 256 << 20, BYTES_EACH = 64 << 20 };
 
 // Eight sums, so that none waits for another.
@@ -21,8 +21,8 @@ static uint64_t sum_of(const uint64_t *data, size_t count) {
     return sum[0];
 }
 
-// Pages are taken by the threads that use them, and all are written to: of those that are only read, the system has one
-// for all, of zeros, which caches hold.
+// Pages are first touched by the threads that use them, and all are written to: for pages that are only read, the
+// system has a single one of zeros, which caches hold.
 static void take(char *data, size_t half, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t at = 0; at < half / BLOCK; at++) {
@@ -57,7 +57,7 @@ static double run(char *data, size_t half, int threads, bool copies) {
 
 trireme_status memory_bandwidth(int threads, double *bytes_per_second, trireme_error *error) {
     const int cores = usable_cores();
-    threads = MIN(threads, cores); // of more, some would begin before the time that is taken
+    threads = MIN(threads, cores); // with more, some would begin before the timed part
     const size_t wanted = MAX((size_t)BYTES_LEAST, (size_t)threads * BYTES_EACH), available = memory_available() / 8;
     const size_t bytes = MIN(wanted, available) / (2 * BLOCK) * (2 * BLOCK);
     struct region region;

@@ -1,4 +1,4 @@
-// What moves bytes and computes nothing.
+// Kernels that move bytes and compute nothing.
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
 

@@ -8,8 +8,8 @@ struct embed {
     bool bf16, accumulate;
     int64_t count, columns;
     const int32_t *ids;
-    int32_t first;    // the table's rows are [first, first + rows) of those that ids count
-    int64_t rows;     // others belong to other ranks
+    int32_t first;    // the table's rows are those of ids [first, first + rows);
+    int64_t rows;     // other ranks have the others
     struct rows w, y; // y: also dy
     struct rows dw;
 };
@@ -32,7 +32,7 @@ static struct embed embed_of(const struct call *call, const struct tensor *y, in
     };
 }
 
-// The table's row of id r, -1 when it has none.
+// The table's row for id number r, -1 where this rank does not have it.
 static int64_t picked_row(const struct embed *e, int64_t r) {
     int64_t row = (int64_t)e->ids[r] - e->first;
     return row >= 0 && row < e->rows ? row : -1;
@@ -71,7 +71,7 @@ static void zero_rows(const void *args, int64_t from, int64_t to) {
         memset(row_at(e->dw, v), 0, (size_t)e->columns * sizeof(float));
 }
 
-// Items are groups of columns, so that each element of dw gets its terms in the order of the rows.
+// Threads split the columns into groups, so that each element of dw gets its terms in the order of the rows.
 static void add_groups(const void *args, int64_t from, int64_t to) {
     const struct embed *e = args;
     int64_t column = from * COLUMN_GROUP, columns = MIN(to * COLUMN_GROUP, e->columns) - column;

@@ -4,29 +4,29 @@
 
 #include <omp.h>
 
-// Largest block of the summed dimension, in units: a tile's share of b (TILE_COLUMNS units wide) is read from the
-// second-level cache, which also holds a thread's block of a, GEMM_BLOCK units in all and up to GEMM_ROWS_MAX rows: of
-// matrix units twice as much, since a panel of b must then serve longer, for the next to come in time. Sums of several
-// blocks of a product in bf16 need a workspace, so that of bf16 has one block up to GEMM_UNITS_BF16; that of f32 holds
-// them itself.
+// GEMM_UNITS: the largest block of the summed dimension, in units. A tile's share of b (TILE_COLUMNS units wide) is
+// read from the second-level cache, which also holds a thread's block of a: GEMM_BLOCK units in all and up to
+// GEMM_ROWS_MAX rows; with matrix units twice as much, since a panel of b must then serve longer for the next one to
+// come in time. Sums over several blocks need a workspace if the product is bf16, so such a product has one block up to
+// GEMM_UNITS_BF16; an f32 product holds its sums itself.
 enum { GEMM_UNITS = 1024, GEMM_UNITS_BF16 = 3072, GEMM_BLOCK = 98304, GEMM_ROWS_MAX = 128 };
-// Row blocks for each thread, unless they had fewer rows than these.
+// Row blocks for each thread, unless they would have fewer rows than GEMM_ROWS_MIN.
 enum { GEMM_TURNS = 2, GEMM_ROWS_MIN = 32 };
 // Units of b that are packed at a time: they should stay in the last-level cache, and they bound the workspace.
 enum { GEMM_PACKED = 2097152 };
-// Up to this many rows of a, and units of it, the packing of b is a good part of the work: threads share out the panels
-// of b instead of the rows of a, and each multiplies a panel as soon as it has packed it, while it asks for the next.
-// A thread packs up to BY_COLUMNS_GROUP units at a time, which should stay in its second-level cache. Nor does it read
-// what another has packed of b: where threads share no cache, that would take longer than from memory.
+// If a has no more than this many rows, and units, packing b is a good part of the work: threads share out the panels
+// of b instead of the rows of a, and each multiplies a panel as soon as it has packed it, while it prefetches the next.
+// A thread packs up to BY_COLUMNS_GROUP units at a time, which should stay in its second-level cache. It does not read
+// what others have packed of b: where threads share no cache, that would take longer than from memory.
 enum { BY_COLUMNS_ROWS = 1024, BY_COLUMNS_UNITS = 1048576, BY_COLUMNS_GROUP = 49152 };
-// Groups of panels for each thread, at least: threads take them in turns, so that one that is slow holds up little.
+// Groups of panels for each thread, at least: threads take them in turns, so that a slow one holds up little.
 enum { BY_COLUMNS_TURNS = 4 };
 // Blocks of k of which a is packed at a time: the threads need not wait for one another before they pack the next.
 enum { BY_COLUMNS_BLOCKS = 2 };
-// Bytes that a way may need beyond the workspace of the rule's.
+// Bytes of workspace that a way may need beyond those of the rule.
 enum { GEMM_MORE = 2097152 };
-// An output of matrix units in bf16 from so many bytes on leaves the caches before anybody reads it: to write it past
-// them spares reading it first.
+// A bf16 output of matrix units of at least this many bytes leaves the caches before anybody reads it: written past
+// them, its memory need not be read first.
 enum { GEMM_STREAMED = 4194304 };
 
 struct blocking {
@@ -54,7 +54,7 @@ static int64_t b_units(const struct gemm *g, int64_t units) {
     return tile_columns(g) * units;
 }
 
-// Units of the largest block that pays.
+// Units of the largest worthwhile block of the summed dimension.
 static int64_t block_units(const struct gemm *g, int64_t units) {
     const bool one = g->bf16_out && units <= GEMM_UNITS_BF16;
     return g->bf16 && (one || !TILE_MATRIX) ? GEMM_UNITS_BF16 : GEMM_UNITS;
@@ -66,7 +66,7 @@ static bool shares_panels(const struct blocking *s, int threads) {
     return 8 * most * threads <= 9 * s->panels;
 }
 
-// A size of the rule's, as the way has it.
+// A size that the rule gives, as the way changes it.
 static int64_t sized(enum kernel_way way, int64_t size) {
     return way == WAY_SMALL_BLOCKS ? size / 2 : way == WAY_LARGE_BLOCKS ? 2 * size : size;
 }
@@ -141,7 +141,7 @@ int64_t ISA(gemm_workspace)(const struct gemm *g) {
     return most;
 }
 
-// What becomes of a finished tile.
+// What to do with a finished tile.
 struct finish {
     const struct gemm *g;
     float *sum; // partial sums so far: c itself, or the workspace for bf16; rows sum_row apart
@@ -215,10 +215,10 @@ void ISA(gemm_finish)(const struct gemm *g, const float *tile, int64_t rows, int
     finish_tile(&f, tile, TILE_COLUMNS, 0, rows, j0, columns);
 }
 
-// Asks for where a tile goes, to write there when it is finished.
+// Prefetches the place of a tile, which is written when the tile is finished.
 VEC_INLINE void finish_ask(const struct finish *f, int64_t i0, int64_t rows, int64_t j0, int64_t columns) {
     const struct gemm *g = f->g;
-    const bool sum = !f->last || !g->bf16_out; // as sums then, else in c
+    const bool sum = !f->last || !g->bf16_out; // it goes to the sums, else to c
     const int64_t size = sum ? 4 : 2, row = size * (sum ? f->sum_row : g->c_row);
     const char *p = (sum ? (const char *)f->sum : (const char *)g->c) + i0 * row + size * j0;
     for (int64_t i = 0; i < rows; i++, p += row)
@@ -232,7 +232,7 @@ struct panel {
     int vecs; // of LANES columns
 };
 
-// Panels have tile_vecs vectors; but of three, rather than one vector, the last has two, and so has the one before it.
+// Panels have tile_vecs vectors; but if that is three and one would be left over, the last two panels have two each.
 static struct panel panel_of(const struct gemm *g, int64_t index) {
     const int64_t most = tile_vecs(g->bf16), vecs = divide_up(g->n, LANES), panels = divide_up(vecs, most);
     int64_t first = index * most, end = MIN(first + most, vecs);
@@ -271,7 +271,7 @@ VEC_INLINE void tile_vectors(const struct factors *p, int vecs, bool pairs, floa
     }
 }
 
-// Whether whole tiles of c are lines of the cache, written once and large enough in all.
+// Whether whole tiles of c are whole cache lines, written once, and c is large enough to write it past the caches.
 static bool streams(const struct gemm *g) {
     enum { LINE = TILE_MATRIX_VECS * LANES };
     return TILE_MATRIX && g->bf16_out && !g->accumulate && 2 * g->m * g->n >= GEMM_STREAMED &&
@@ -279,7 +279,7 @@ static bool streams(const struct gemm *g) {
 }
 
 #ifdef ISA_HAS_AMX
-// As finish_tile in the end: the same sums in the same order.
+// What finish_tile does for the last block, past the caches: the same sums in the same order.
 static void finish_streamed(const struct finish *f, const float *tile, int64_t i0, int64_t j0) {
     const struct gemm *g = f->g;
     vec_f32 bias[2] = {{0}, {0}};
@@ -345,7 +345,7 @@ VEC_INLINE void tile_run(const struct gemm *g, const struct finish *f, const str
     finish_tile(f, tile, TILE_COLUMNS, i, rows, panel.first, panel.columns);
 }
 
-// Before others read what a thread has written past the caches.
+// To be called before others read what a thread has written past the caches.
 static void streams_end(const struct finish *f) {
 #ifdef ISA_HAS_AMX
     if (f->streamed)
@@ -377,7 +377,7 @@ static void block_run(const struct gemm *g, const struct blocking *s, const stru
         }
 }
 
-// Sums of the rows of a block, over the block `first` or a later one of k.
+// Stores the sums of the rows of a block: over the `first` block of k, or adds those over a later one.
 static void sums_add(const struct gemm *g, int64_t i0, int64_t rows, bool first, const float *sums) {
     for (int64_t i = 0; i < rows; i++)
         g->row_sums[i0 + i] = first && !g->accumulate ? sums[i] : g->row_sums[i0 + i] + sums[i];
@@ -391,7 +391,7 @@ static void run_item(const struct gemm *g, const struct blocking *s, const struc
     const int64_t tile = block * s->row_tiles / s->row_blocks, end = (block + 1) * s->row_tiles / s->row_blocks;
     const struct rows rows = {.first_tile = tile, .tiles = end - tile, .a = a};
     const int64_t i0 = tile * tile_rows(g->bf16), count = MIN(end * tile_rows(g->bf16), g->m) - i0;
-    float sums[4 * GEMM_ROWS_MAX] = {0}; // of matrix units, in large blocks
+    float sums[4 * GEMM_ROWS_MAX] = {0}; // as many rows as large blocks have on matrix units
     bool sum = g->row_sums && first == 0 && split == 0;
     ISA(pack_a)(g->bf16, &g->a, i0, count, k0, k, a, sum ? sums : NULL);
     if (sum)
@@ -416,13 +416,13 @@ struct group {
     int64_t first, panels;
 };
 
-// Group `turn` of the product: those of the first block of k, then those of the next; of none beyond the last.
+// Group `turn` of the product: the groups of the first block of k, then those of the next; past the last an empty one.
 static struct group group_of(const struct gemm *g, const struct blocking *s, int64_t turn) {
     const int64_t at = turn % s->groups, first = at * s->panels / s->groups;
     return (struct group){depth_of(g, s, turn / s->groups), first, (at + 1) * s->panels / s->groups - first};
 }
 
-// Asks for part `part` of `parts` of what is packed of a group.
+// Prefetches part `part` of `parts` of what a group packs.
 static void ask_group(const struct gemm *g, const struct group *group, int64_t part, int64_t parts) {
     // Their columns are contiguous, also where panels differ.
     const int64_t from = panel_of(g, group->first).first;
@@ -430,7 +430,7 @@ static void ask_group(const struct gemm *g, const struct group *group, int64_t p
     ISA(pack_b_ask)(g->bf16, &g->b, group->k.from, group->k.count, from, last.first + last.columns - from, part, parts);
 }
 
-// A group, packed at `b` and multiplied with all of a, packed at `a`, while the next of this thread is asked for.
+// Packs a group at `b` and multiplies all of a, packed at `a`, by it, while this thread's next group is prefetched.
 static void run_group(const struct gemm *g, const struct blocking *s, const struct finish *f, struct group this,
                       struct group next, const float *a, float *b) {
     const int64_t units = pack_units(g->bf16, this.k.count);
@@ -453,7 +453,7 @@ static void run_group(const struct gemm *g, const struct blocking *s, const stru
     }
 }
 
-// A block of k of the tiles [first, end) of a, all of which are packed at `a`.
+// Packs a block of k of the tiles [first, end) of a; tile 0 goes to `a`.
 static void pack_tiles(const struct gemm *g, struct depth k, int64_t first, int64_t end, float *a) {
     const int64_t height = tile_rows(g->bf16), tiles = BY_COLUMNS_ROWS / height; // at a time
     const int64_t apart = a_units(g, pack_units(g->bf16, k.count));
@@ -466,7 +466,7 @@ static void pack_tiles(const struct gemm *g, struct depth k, int64_t first, int6
     }
 }
 
-// Partial sums are c's own, or behind packed a and b.
+// Partial sums are in c itself, or in the workspace after the packed a and b.
 static struct finish finish_start(const struct gemm *g, const struct blocking *s) {
     struct finish f = {.g = g, .sum = g->c, .sum_row = g->c_row, .streamed = streams(g)};
     if (s->sum_bytes) {

@@ -1,6 +1,5 @@
-// Few rows times weights that lie along the summed dimension, as generation of a token makes it: bound by reading the
-// weights, which are therefore used where they lie instead of being packed. Each element of c is a dot product over
-// vectors.
+// Few rows times weights that lie along the summed dimension, as in generating a token: bound by reading the weights,
+// which are therefore used where they lie instead of being packed. Each element of c is a dot product over vectors.
 #include "kernels/cpu/pack.h"
 
 VEC_INLINE vec_f32 dot_step(bool pairs, vec_f32 a, vec_f32 b, vec_f32 acc) {
@@ -32,7 +31,7 @@ VEC_INLINE const char *column_of(const struct gemm *g, bool bf16, int64_t j) {
     return (const char *)g->b.data + (bf16 ? 2 : 4) * MIN(j, g->n - 1) * g->b.column;
 }
 
-// What the elements of the summed dimension from `from` on, less than a vector, add to a block.
+// Adds to a block the elements of the summed dimension from `from` on, less than a vector.
 static __attribute__((noinline)) void rest_add(const struct gemm *g, int rows, int64_t i, int64_t j, int64_t from,
                                                vec_f32 *total) {
     const int64_t skipped = from * (g->bf16 ? 2 : 4);
@@ -45,8 +44,8 @@ static __attribute__((noinline)) void rest_add(const struct gemm *g, int rows, i
     *total += tile_sums(sum);
 }
 
-// So many columns of b at a time are read from places far apart: one after the other they come at half the speed, for
-// the memory is kept busy only where the hardware sees several streams coming. The sums must stay in registers.
+// The most groups of b's columns, far apart, that are read side by side: one after another they come at half the speed,
+// since memory is kept busy only if the hardware sees several streams. The sums must stay in registers.
 enum { STREAMS_MOST = 4 };
 
 VEC_INLINE int streams_of(int rows) {
@@ -55,8 +54,8 @@ VEC_INLINE int streams_of(int rows) {
 
 typedef float few_tile[GEMM_FEW * TILE_COLUMNS];
 
-// In each of the streams' tiles, of the columns from `first[t]` on, `rows` (1, 2 or 4) by LANES / rows elements of c
-// from (i, first[t] + at) on; those outside c repeat its last row or column.
+// Computes, in the tile of each stream t, `rows` (1, 2 or 4) by LANES / rows elements of c from (i, first[t] + at) on;
+// those outside c repeat its last row or column.
 VEC_INLINE void dot_block(const struct gemm *g, bool bf16, int rows, int64_t i, const int64_t *first, int at,
                           few_tile *tile) {
     const int columns = LANES / rows, streams = streams_of(rows);
@@ -98,7 +97,7 @@ VEC_INLINE void dot_block(const struct gemm *g, bool bf16, int rows, int64_t i, 
 
 typedef void block_function(const struct gemm *g, int64_t i, const int64_t *first, int at, few_tile *tile);
 
-// Functions of their own, for the compiler then keeps all sums in registers.
+// Functions of their own, since the compiler then keeps all sums in registers.
 #define DOT_BLOCK(name, bf16, rows)                                                                           \
     static __attribute__((noinline)) void name(const struct gemm *g, int64_t i, const int64_t *first, int at, \
                                                few_tile *tile) {                                              \

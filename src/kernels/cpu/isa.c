@@ -29,7 +29,7 @@ const char *isa_name(enum isa isa) {
 }
 
 #ifdef TRIREME_ISA_VARIANTS
-// The registers of matrix units are 8 KiB, so that Linux keeps them for processes alone that ask (x86's arch_prctl).
+// The registers of matrix units are 8 KiB, so Linux keeps them only for processes that ask (x86's arch_prctl).
 static bool ask_for_matrix_units(void) {
 #ifdef __linux__
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
@@ -73,7 +73,7 @@ bool isa_usable(enum isa isa) {
 #endif
 }
 
-// ISA_COUNT: none of that name.
+// ISA_COUNT: there is none of that name.
 static enum isa find(const char *name) {
     enum isa isa = ISA_BASE;
     while (isa < ISA_COUNT && strcmp(isa_name(isa), name) != 0)

@@ -20,13 +20,13 @@ struct loss {
 
 VEC_INLINE void max_lanes(int64_t i, int count, int slot, vec_f32 *max, const void *x, bool bf16) {
     vec_f32 v = row_load(x, i, count, bf16);
-    if (count < LANES) // repeats the first element, so that no lane is made up
+    if (count < LANES) // fill the other lanes with the first element
         for (int k = count; k < LANES; k++)
             v[k] = v[0];
     max[slot] = vec_max(v, max[slot]);
 }
 
-// Meanwhile the same part of the next chunk is on its way: the pass that looks for its maximum has no time to wait.
+// Meanwhile it prefetches the same part of the next chunk: the pass for that one's maximum has no time to wait.
 VEC_INLINE void exp_lanes(int64_t i, int count, int slot, vec_f32 *sum, const void *x, float max, bool bf16) {
     __builtin_prefetch(row_part(x, i + CHUNK_ELEMENTS, bf16));
     sum[slot] += vec_first(vec_exp(row_load(x, i, count, bf16) - max), count);
@@ -66,8 +66,8 @@ VEC_INLINE double softmax_sum(const void *row, int64_t n, float *largest, bool b
     return sum;
 }
 
-// dx = (exp(x - max) / sum - onehot(target)) scale for the first n columns, 0 for the others. The target may be none of
-// them: -1. dx may be x.
+// dx = (exp(x - max) / sum - onehot(target)) scale for the first n columns, 0 for the others. target -1: none of these
+// columns. dx may be x.
 VEC_INLINE void gradient_row(void *dx, const void *x, int64_t n, int64_t columns, int64_t target, float max, double sum,
                              double scale, bool bf16) {
     double p = target < 0 ? 0 : exp((double)float_at(bf16, x, target) - max) / sum; // before dx overwrites it
@@ -134,7 +134,7 @@ void ISA(cpu_cross_entropy_grad)(const struct call *call) {
 }
 
 // ---- the same, split by vocabulary: local column v is column first + v of all, padding from `vocab` on
-// Ranks meet between the passes, so that each reads its logits again.
+// Ranks exchange between the passes, so that each pass reads the logits again.
 
 struct split {
     bool bf16;
@@ -251,7 +251,7 @@ void ISA(cpu_logits_grad)(const struct call *call) {
     split_run(call, &split, split_gradient_rows);
 }
 
-// ---- the same with one meeting, after which no rank reads its logits again for the gradient of what they are made of
+// ---- the same with one exchange, after which no rank reads its logits again for the gradient of the head's input
 
 enum { OWN_MAX, OWN_SUM, OWN_PICKED };
 
@@ -262,7 +262,7 @@ VEC_INLINE void exp_store_lanes(int64_t i, int count, int slot, vec_f32 *sum, vo
     sum[slot] += vec_first(value, count);
 }
 
-// The maximum passes over what is no number; where there is nothing else, so would the sum.
+// The maximum ignores NaN; where all other logits are -infinity the sum would, too, so that NaN has to be looked for.
 static bool has_nan(const void *x, int64_t n, bool bf16) {
     for (int64_t i = 0; i < n; i++)
         if (isnan(float_at(bf16, x, i)))

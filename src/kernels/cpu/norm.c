@@ -187,7 +187,7 @@ VEC_INLINE void add_blocks_lanes(int64_t i, int count, float *out, const float *
     row_store(out, i, count, sum, false);
 }
 
-// Items are groups of columns: first those of dw, then those of db.
+// Threads split the columns into groups: first those of dw, then those of db.
 static void add_blocks(const void *args, int64_t from, int64_t to) {
     const struct norm *n = args;
     int64_t groups = n->padded / COLUMN_GROUP;

@@ -1,7 +1,7 @@
 #include "kernels/cpu/pack.h"
 
-// The rows read are often short and far apart, which no hardware prefetches: without asking this many units early, each
-// would wait for memory.
+// The rows read are often short and far apart, which no hardware prefetches: unless prefetched this many units early,
+// each would wait for memory.
 enum { AHEAD = 24 };
 
 static const char *element(bool bf16, const struct matrix *m, int64_t i, int64_t j) {
@@ -88,7 +88,7 @@ void ISA(pack_b_ask)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, i
             __builtin_prefetch(p + r * step + at, 0, 2);
 }
 
-// a's rows lie along the summed dimension: copied, one row `units + LANES` behind another.
+// a's rows lie along the summed dimension: they are copied, `units + LANES` apart.
 VEC_INLINE void pack_a_along(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k,
                              float *out, float *sums) {
     const int64_t unit = pack_unit(bf16), units = pack_units(bf16, k), whole = k / unit / LANES * LANES;
@@ -131,7 +131,7 @@ VEC_INLINE vec_f32 unit_sum(bool bf16, vec_f32 v) {
     return v;
 }
 
-// For matrix units: squares of LANES rows and units. Rows along the summed dimension are cut to pieces.
+// For matrix units: squares of LANES rows and units. Rows, which lie along the summed dimension, are cut into pieces.
 VEC_INLINE void pack_a_squares(const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                                float *sums) {
     const int64_t units = pack_units(true, k), whole = k / 2 / LANES * LANES;
@@ -154,8 +154,8 @@ VEC_INLINE void pack_a_squares(const struct matrix *a, int64_t i0, int64_t rows,
     }
 }
 
-// One square from p on, of which so many rows and elements along the summed dimension exist, to `out`; what the rows'
-// elements sum to.
+// Packs one square from p on, of which `present` rows and `k` elements along the summed dimension exist, to `out`;
+// returns the sums of the rows' elements.
 VEC_INLINE vec_f32 pack_square(const char *p, int64_t row, int64_t present, int64_t k, float *out) {
     vec_f32 square[LANES], sum = {0};
     for (int64_t j = 0; j < LANES; j++, p += 2 * row) {
@@ -169,8 +169,8 @@ VEC_INLINE vec_f32 pack_square(const char *p, int64_t row, int64_t present, int6
     return sum;
 }
 
-// Where its columns lie along, squares are transposed. The rows read are far apart: those of the next squares are asked
-// for, every second one for each square, since a line of the cache is two squares wide.
+// a's rows lie across the summed dimension: squares are transposed. The rows read are far apart: those of the next
+// squares are prefetched, every second one for each square, since a cache line is two squares wide.
 VEC_INLINE void pack_a_transposed(const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                                   float *sums) {
     const int64_t units = pack_units(true, k), row = 2 * a->column;
@@ -191,8 +191,8 @@ VEC_INLINE void pack_a_transposed(const struct matrix *a, int64_t i0, int64_t ro
         }
 }
 
-// a's columns lie across: TILE_ROWS neighbours of one unit after another. The rows read are far apart, which no
-// hardware prefetches: without asking early this would wait for memory at each.
+// a's rows lie across the summed dimension: TILE_ROWS neighbours of one unit after another. The rows read are far
+// apart, which no hardware prefetches: unless prefetched early, each would wait for memory.
 VEC_INLINE void pack_a_across(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k,
                               float *out, float *sums) {
     const int64_t unit = pack_unit(bf16), units = pack_units(bf16, k), row = (bf16 ? 2 : 4) * a->column;

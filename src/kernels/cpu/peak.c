@@ -52,7 +52,7 @@ double peak_flops_for(enum dtype dtype, int threads, double flops, enum isa isa)
     CHECK(isa_usable(isa));
     bool bf16 = dtype == DTYPE_BF16;
     int cores = usable_cores();
-    threads = MIN(threads, cores); // of more, some would begin before or end after the time that is taken
+    threads = MIN(threads, cores); // with more, some would begin before or end after the timed part
     double each = (double)loop(isa, bf16, 0) * threads;
     // One thread alone tells how long an iteration takes: starting several costs more than a short run.
     double known = rate(isa, bf16, 1, 20000) * threads, best = 0; // whatever else the machine does only slows a run

@@ -19,7 +19,7 @@ VEC_INLINE void run(bool pairs, int64_t iterations) {
 }
 
 #ifdef ISA_HAS_AMX
-// Four products that need not wait for one another. Of operands whose bits differ as in a model: of zeros they take so
+// Four products that need not wait for one another, of operands whose bits vary as in a model: with zeros they take so
 // much less power that the clock runs a third faster than it ever does in a step.
 static int64_t run_matrix(int64_t iterations) {
     uint16_t operand[4][2 * AMX_SQUARE];

@@ -1,4 +1,5 @@
-// RMS norm of each query and key head of a packed [q heads | k heads | v heads] row, forward and backward; values pass.
+// RMS norm of each query and key head of a packed [q heads | k heads | v heads] row, forward and backward; values are
+// copied.
 // The formulas are those of RMS norm (norm.c), over the D elements of a head; all q heads share wq, all k heads wk.
 #include <math.h>
 

@@ -31,7 +31,7 @@
             to[i] = (expression);                                                 \
         }                                                                         \
     }
-// The later operand where it is greater or a NaN; a NaN that is there stays, nothing being greater.
+// The later operand where it is greater or a NaN; a NaN that is there already stays, since nothing is greater.
 #define MAX_OF(a, x) ((x) > (a) || (x) != (x) ? (x) : (a))
 
 static inline float rounded(float x) {

@@ -21,7 +21,7 @@ static int64_t first_key(const struct tensor *starts, int64_t window, int64_t b,
     return window > 0 ? MAX(start, t - window + 1) : start;
 }
 
-// Where rows of consecutive positions lie: `width` elements from `at`, each row `step` elements behind the one before.
+// Where rows of consecutive positions lie: `width` elements from `at` on, rows `step` elements apart.
 struct rows {
     const struct tensor *tensor;
     int64_t at, step;

@@ -50,7 +50,7 @@ static void multiply_tiles(int64_t rows, int64_t depth, int64_t columns, const d
 }
 
 // out[i, j] (+)= sum over l of a[i, l] b[l, j], in the order of l, + bias[j] + plus[i, j] (either may be absent).
-// In doubles that is what three plain loops give: a product is padded with zeros alone, to whole steps of 4.
+// In doubles this equals what three plain loops give: tiles are only padded with zeros, to whole steps of 4.
 static void product(int64_t ni, int64_t nj, int64_t nl, struct matrix a, struct matrix b, const struct tensor *out,
                     const struct tensor *bias, const struct tensor *plus, bool accumulate) {
     double a_tile[TILE_I * TILE_L], b_tile[TILE_L * TILE_J] = {0}, c_tile[TILE_I * TILE_J];
@@ -80,7 +80,7 @@ static void product(int64_t ni, int64_t nj, int64_t nl, struct matrix a, struct 
         }
 }
 
-// Row of w that id m picks, -1 where another rank has it: this one's begin at `first`.
+// The row of w that id number m picks, -1 where another rank has it: this rank's rows begin at `first`.
 static int64_t picked_row(const struct tensor *ids, const struct tensor *first, int64_t rows, int64_t m) {
     int64_t row = (int64_t)tensor_int(ids, at1(ids, m)) - (first->data ? tensor_int(first, 0) : 0);
     return row >= 0 && row < rows ? row : -1;
@@ -108,7 +108,7 @@ void ref_embed_dw(const struct call *call) {
     }
 }
 
-// y = x, which it may lie in already.
+// y = x; y may be x.
 void ref_fan_out(const struct call *call) {
     const struct tensor *x = &call->in[0], *y = &call->out[0];
     if (x->data != y->data)

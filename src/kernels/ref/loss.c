@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-// log of the sum of exp over the first `vocab` logits of row m; padding columns lie behind them.
+// log of the sum of exp over the first `vocab` logits of row m; padding columns come after them.
 static double row_lse(const struct tensor *logits, int64_t m, int64_t vocab) {
     double largest = -INFINITY, total = 0;
     for (int64_t v = 0; v < vocab; v++) {
@@ -114,7 +114,7 @@ void ref_logits_grad(const struct call *call) {
     }
 }
 
-// ---- the same with one meeting
+// ---- the same with one exchange
 
 enum { OWN_MAX, OWN_SUM, OWN_PICKED };
 
@@ -155,7 +155,7 @@ void ref_logits_merge(const struct call *call) {
         for (int64_t r = 0; r < own->dim[0]; r++)
             largest = fmax(largest, own_of(own, r, OWN_MAX, m));
         for (int64_t r = 0; r < own->dim[0]; r++) {
-            if (own_of(own, r, OWN_SUM, m) != 0) // a rank may have the maximum of nothing
+            if (own_of(own, r, OWN_SUM, m) != 0) // a rank's maximum may be that of nothing
                 total += own_of(own, r, OWN_SUM, m) * math_exp(own_of(own, r, OWN_MAX, m) - largest);
             picked += own_of(own, r, OWN_PICKED, m);
         }
