@@ -45,8 +45,8 @@ typedef struct trireme_error {
 // The version of the library that is linked; TRIREME_VERSION is that of this header.
 TRIREME_API const char *trireme_version(void);
 
-// What a call is to do, as on the command line: a configuration file, and settings that override it. `trireme help
-// config` lists all keys. Functions that take a pointer to this accept NULL: all defaults.
+// What a call is to do, as on the command line: a configuration file, and settings that override it.
+// `trireme help config` lists all keys. Functions that take a pointer to this accept NULL: all defaults.
 typedef struct trireme_settings {
     const char *path;           // of a YAML file; NULL: none, so that every key has its default
     const char *const *setting; // [count], each "section.key=value"; may be NULL where count is 0
@@ -55,8 +55,8 @@ typedef struct trireme_settings {
 
 typedef struct trireme_progress {
     int64_t step, steps; // the one just done, counted from 1; training.steps
-    double loss;     // nats per token; NaN if the step had no token to predict
-    double val_loss; // nats per token; NaN unless it was measured after this step
+    double loss;         // nats per token; NaN if the step had no token to predict
+    double val_loss;     // nats per token; NaN unless it was measured after this step
     double tokens_per_second;
 } trireme_progress;
 

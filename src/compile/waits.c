@@ -27,7 +27,7 @@ struct waiter {
     int (*written)[STREAM_COUNT];          // run when the last of them that touched the buffer was done
     int done[STREAM_COUNT];                // instructions of this template so far
     int known[STREAM_COUNT][STREAM_COUNT]; // how many of each stream's instructions of this template a stream has
-                                           // waited for; below 0: all of earlier invocations but so many
+                                           // waited for; below 0: all of earlier invocations except the last -known
     bool own[STREAM_COUNT][STREAM_COUNT];  // it has waited for those of earlier invocations for the same microbatch
 };
 
@@ -76,8 +76,8 @@ static void count_writes(struct waiter *w) {
     free(invocations);
 }
 
-// Lets the instruction wait for the first `count` instructions of a stream of this template; below 0, for all of
-// earlier invocations but so many.
+// Lets the instruction wait for the first `count` instructions of a stream in this template; below 0, for all of
+// earlier invocations except the last -count.
 static void wait_for(struct waiter *w, struct instruction *in, int stream, int count) {
     if (stream == in->stream || w->known[in->stream][stream] >= count)
         return;

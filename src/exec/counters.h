@@ -15,8 +15,8 @@ enum counter_state {
 };
 
 struct counter {
-    int64_t since; // clock_now when it began WAITING or MEETING
-    int32_t state; // enum counter_state
+    int64_t since;                   // clock_now when it began WAITING or MEETING
+    int32_t state;                   // enum counter_state
     int32_t invocation, instruction; // the last begun: number in the schedule, number in its template
     int32_t op, phase, layer, microbatch;
     int32_t awaited; // WAITING: for this stream

@@ -17,17 +17,17 @@ struct emitter {
     const struct model_config *config;
     const struct parameter_table *table;
     const struct model_split *split;
-    const int *parameter;    // buffer of each parameter of the table
-    int vocab_first;         // these four are those of struct model_state
+    const int *parameter; // buffer of each parameter of the table
+    int vocab_first;      // these four are those of struct model_state
     struct operand own_rows;
     int own_first;
     int heads_end;
     int rope;     // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
     int template; // that instructions are appended to
     enum dtype dtype;
-    int64_t sequences, seq_len; // rows = sequences x seq_len
-    int tokens, positions;      // i32[rows]
-    int starts;                 // i32[rows]: the first position that each token may attend to; NONE with a cache
+    int64_t sequences, seq_len;     // rows = sequences x seq_len
+    int tokens, positions;          // i32[rows]
+    int starts;                     // i32[rows]: the first position that each token may attend to; NONE with a cache
     const struct emit_cache *cache; // NULL in training and evaluation
 };
 

@@ -13,18 +13,18 @@ struct node {
     // rows of all ranks it reads this rank's own rows.
     struct instruction *instruction;
     int template, index;
-    bool forward;  // makes a value of the forward pass, for the first time
-    bool again;    // makes such a value once more
-    bool backward; // contributes to gradients
-    bool gathers;  // brings the rows of all data-parallel ranks together
-    bool useful;   // the loss depends on it
+    bool forward;                                    // makes a value of the forward pass, for the first time
+    bool again;                                      // makes such a value once more
+    bool backward;                                   // contributes to gradients
+    bool gathers;                                    // brings the rows of all data-parallel ranks together
+    bool useful;                                     // the loss depends on it
     bool answered[OP_MAX_IN];                        // a backward instruction has answered this use
     int next_maker[OP_MAX_OUT], next_sum[OP_MAX_IN]; // what follows this operand in the lists of struct tensor_state
 };
 
 struct tensor_state {
-    bool wanted; // a parameter with a gradient, or depends on one
-    bool useful; // the loss depends on it
+    bool wanted;                   // a parameter with a gradient, or depends on one
+    bool useful;                   // the loss depends on it
     int uses, contributions;       // uses by useful nodes, of a wanted tensor; how many of them have been answered
     int identity_use;              // the last use by plain addition, NONE when there is none
     struct written parts;          // of its gradient that have been contributed

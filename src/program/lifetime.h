@@ -12,12 +12,12 @@
 // Buffers that share one piece of memory: one root, or several of which each takes over where another dies (inplace).
 struct allocation {
     enum buffer_scope scope;
-    int pool;     // SLOT: the whole pool, not the part
-    int chunk;    // LOCAL: the chunk, if only its templates for single microbatches touch it, else NONE
-    int template; // the template, if only one touches it, else NONE
-    bool arrives; // what comes from another rank is written here
-    bool lingers; // other streams may use it beyond compute's uses, so it has memory of its own (lingering.h)
-    bool once;    // and the same memory for all microbatches
+    int pool;        // SLOT: the whole pool, not the part
+    int chunk;       // LOCAL: the chunk, if only its templates for single microbatches touch it, else NONE
+    int template;    // the template, if only one touches it, else NONE
+    bool arrives;    // what comes from another rank is written here
+    bool lingers;    // other streams may use it beyond compute's uses, so it has memory of its own (lingering.h)
+    bool once;       // and the same memory for all microbatches
     int64_t bytes;   // 0: its buffers moved to another allocation
     int first, last; // inclusive
     int64_t offset;  // from the start of its region, once placed

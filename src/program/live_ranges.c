@@ -35,7 +35,7 @@ static stretches stretches_of(const struct lifetimes *l, const struct program *p
     return s;
 }
 
-// In use in instructions `first` to `last` of the step, invocations `from` to `to`; last < 0: not yet.
+// Something is in use in instructions `first` to `last` of the step, invocations `from` to `to`; last < 0: not yet.
 struct stay {
     int first, last, from, to;
 };

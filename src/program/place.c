@@ -216,9 +216,9 @@ struct apart {
     struct placing placing;
     struct lifetimes *l;
     int slots;
-    int64_t full, least;   // bytes: of a slot with only what crosses templates; the least of all slots and scratch
-    int64_t *live;         // bytes of LOCAL allocations in scratch at each time
-    int64_t scratch, slot; // of the best so far
+    int64_t full, least;      // bytes: of a slot with only what crosses templates; the least of all slots and scratch
+    int64_t *live;            // bytes of LOCAL allocations in scratch at each time
+    int64_t scratch, slot;    // of the best so far
     enum buffer_scope *scope; // by allocation, of the best so far
     int64_t *offset;
 };

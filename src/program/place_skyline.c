@@ -154,7 +154,7 @@ static int compare_scores(const void *a, const void *b) {
     return COMPARE(y->score, x->score) ?: COMPARE(x->range, y->range);
 }
 
-// What lives longest is best; of two that live about as long, the larger.
+// Ranges that live longest are best; of two that live about equally long, the larger.
 static double score_of(const struct in_use *r, int weight_of_bytes) {
     double life = (double)r->last - r->first + 1, root = sqrt(sqrt((double)r->bytes));
     return weight_of_bytes == 0 ? life : weight_of_bytes == 1 ? life * root : life * root * root * root;

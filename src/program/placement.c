@@ -198,7 +198,7 @@ static struct part part_declared(const struct placement *p, int buffer) {
     return part;
 }
 
-// Of the declared whole, ranks have only their own parts along `own`.
+// Says of a declared whole that each rank has only its own part along `own`.
 static void keep_own(struct part *part, axis_set own) {
     part->own = own;
     for (int a = 0; a < AXIS_COUNT; a++)
@@ -417,7 +417,7 @@ static trireme_status merge(const struct placement *p, const struct operand *o, 
             if (!found || h->holds == HOLDS_ZERO)
                 *h = from;
             if (from.holds != HOLDS_ZERO && memcmp(h, &from, sizeof from) != 0) {
-                // Of different tensors of a unit: nobody looks at more than their elements.
+                // They are parts of different tensors of a unit: nobody looks at more than their elements.
                 if (!is_unit(p, root))
                     REFUSE("parts of %s are split in different ways along %s", p->program->buffers.item[o->buffer].name,
                            axis_name((enum axis)a));

@@ -2,7 +2,7 @@
 
 #include "program/verify.h"
 
-// Of all microbatches.
+// [microbatches]: the route of each, which the caller frees.
 static struct route *routes_of(const struct program *p) {
     struct route *route = mem_alloc((size_t)p->microbatches * sizeof *route);
     for (int m = 0; m < p->microbatches; m++)

@@ -84,7 +84,7 @@ static void look_at(struct lists *lists, const struct pieces *p) {
     lists->item[lists->count++].end = p->item + p->count;
 }
 
-// What is taken at the first time already, and what begins later.
+// The lists of what is taken at the first time already, and of what begins later.
 static void find_lists(struct lists *lists, const struct taken *s, int first, int last) {
     lists->count = 0;
     const size_t from = leaf_of(s, first), to = leaf_of(s, last);

@@ -206,7 +206,7 @@ static void add_candidates(struct gradient_check *c, int tensor, int output, enu
         add_candidates(c, t, output, op);
 }
 
-// In the order in which they run.
+// Lists the candidates for input i of a backward instruction, in the order in which they run.
 static void find_candidates(struct gradient_check *c, const struct op_info *info, const struct instruction *b, int i) {
     int tensor = c->program->buffers.item[b->in[i].buffer].gradient_of;
     c->candidates.count = 0;

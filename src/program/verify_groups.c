@@ -276,7 +276,7 @@ static trireme_status post_collective(struct world *w, int rank, int stream, con
     return TRIREME_OK;
 }
 
-// What arrives must be what was sent: so much of it, of that microbatch and pass, placed alike.
+// What arrives must be what was sent: equally much, of the same microbatch and pass, placed alike.
 static trireme_status check_message(const struct world *w, int from, const struct rank_call *send, int to,
                                     const struct rank_call *receive) {
     trireme_error *error = w->error;

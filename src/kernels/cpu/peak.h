@@ -1,4 +1,4 @@
-// What the processor can do at most: the figure that a step's speed is a fraction of (model flops utilisation).
+// What the processor can do at most: the figure of which a step's speed is a fraction (model flops utilisation).
 #ifndef KERNELS_CPU_PEAK_H
 #define KERNELS_CPU_PEAK_H
 
