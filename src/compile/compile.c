@@ -1,3 +1,5 @@
+// The programs for training, evaluation and generation: what is emitted into which template, and in which order the
+// passes run. The passes have files of their own, here and in parallel/; compile_train shows all of them.
 #include "compile/compile.h"
 
 #include "compile/loss.h"

@@ -1,6 +1,6 @@
 // compile/: from a model and a plan to verified, planned step programs, by ordered passes: emit, differentiate,
 // recompute, split backward, fuse, gather and reduce, schedule, scopes, waits, workspaces, memory plan; then verify.
-// Includes what stands above it; runs nothing.
+// Includes the folders before it (ARCHITECTURE.md has the order); runs nothing.
 #ifndef COMPILE_COMPILE_H
 #define COMPILE_COMPILE_H
 

@@ -1,3 +1,6 @@
+// The backward pass: for each forward instruction, from last to first, emits the rows of ops.def whose adjoint names
+// its op and whose result somebody wants. Contributions to one gradient accumulate; a gradient that passes unchanged
+// through a sum is handed on, and added by a row that takes it (`+i0'` in ops.def).
 #include "compile/differentiate.h"
 
 void gradients_init(struct gradients *g, struct program *program, const struct op_table *table) {

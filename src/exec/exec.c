@@ -1,3 +1,5 @@
+// Makes a program ready to run: resolves each instruction once, and shares instructions out to the streams' threads,
+// which run them (streams.c).
 #include "exec/executor.h"
 
 static void count_before(const struct executor *e, struct resolved_template *t) {

@@ -1,5 +1,5 @@
 // bfloat16, the upper half of an f32's bits, and the split of an f32 master weight into a bf16 parameter and a 16-bit
-// remainder. All functions are branch-free, so that loops over them vectorise. Includes nothing of ours.
+// remainder. All functions are branch-free, so that loops over them vectorise. Includes no other header of src/.
 #ifndef KERNELS_BF16_H
 #define KERNELS_BF16_H
 
@@ -29,7 +29,7 @@ static inline float float_at(bool bf16, const void *p, int64_t i) {
     return bf16 ? bf16_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
-// To nearest, ties to even; beyond the largest bf16, infinity; a NaN stays a NaN of the same sign, made quiet.
+// Rounds to nearest, ties to even; beyond the largest bf16 to infinity; a NaN stays a NaN of the same sign, made quiet.
 static inline uint16_t bf16_from_float(float x) {
     uint32_t bits = float_bits(x);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -43,7 +43,7 @@ static inline float master_join(uint16_t p, uint16_t rem) {
 }
 
 // Splits an f32 so that master_join gives back the same bits, for everything but a NaN (which becomes a quiet NaN in
-// *p, remainder 0). *p is the bf16 nearest to `master`, as bf16_from_float has it save for one point: a tie goes to the
+// *p, remainder 0). *p is the bf16 nearest to `master`, as bf16_from_float rounds it except that a tie goes to the
 // greater magnitude, not to even, because a remainder of +32768 does not fit.
 static inline void master_split(float master, uint16_t *p, uint16_t *rem) {
     uint32_t bits = float_bits(master);

@@ -18,7 +18,7 @@ int mesh_ranks(const struct mesh *mesh) {
     return mesh_group_size(mesh, AXES_ALL);
 }
 
-// Ranks between neighbours along `axis`.
+// How far apart the numbers of neighbours along `axis` are.
 static int stride(const struct mesh *mesh, int axis) {
     return mesh_group_size(mesh, AXES(axis) - 1);
 }

@@ -1,3 +1,5 @@
+// The forward pass of a transformer, for GPT-2 and the Llama family alike. On tensor ranks, attention and MLP each
+// begin with communication and end with it (enter, leave); on one rank neither emits anything.
 #include "model/emit.h"
 
 #include <math.h>

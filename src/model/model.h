@@ -33,7 +33,7 @@ struct model_config {
     int64_t sliding_window; // 0: none
     enum activation activation;
     bool tie_word_embeddings;
-    bool bias; // GPT-2: biases of linear layers and LayerNorm (false: saved as zeros, `transformers` has them always)
+    bool bias; // GPT-2: biases of linear layers and LayerNorm (false: saved as zeros, since `transformers` has them)
     bool attention_bias; // Llama family: biases of q, k, v (Qwen2)
     bool attention_output_bias, mlp_bias;
     bool qk_norm; // RMSNorm over each query and key head (Qwen3)
@@ -42,7 +42,7 @@ struct model_config {
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
     int64_t rope_original_max_position_embeddings;
     int64_t bos_token_id, eos_token_id; // -1: none
-    int more_eos;                       // further tokens that end a text, as the end of a turn (Llama 3)
+    int more_eos;                       // further tokens that end a text, such as the end of a turn (Llama 3)
     int64_t more_eos_token_id[EOS_MORE];
 };
 

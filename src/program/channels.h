@@ -1,7 +1,7 @@
 // The communicators that a program needs. They are opened before it runs, whether or not the schedule uses each of
-// them. All ranks open theirs in the same order, except those of two ranks. A rank that sends to another rank of a
-// group, or receives from one, opens all of that group's channels for messages, since the group's ranks must all open
-// the same ones, whichever each of them uses.
+// them. All ranks open theirs in the same order, except communicators of two ranks. A rank that sends to another rank
+// of a group, or receives from one, opens all of that group's channels for messages, since the group's ranks must all
+// open the same ones, whichever each of them uses.
 #ifndef PROGRAM_CHANNELS_H
 #define PROGRAM_CHANNELS_H
 

@@ -16,7 +16,7 @@ struct allocation {
     int chunk;       // LOCAL: the chunk, if only its templates for single microbatches touch it, else NONE
     int template;    // the template, if only one touches it, else NONE
     bool arrives;    // what comes from another rank is written here
-    bool lingers;    // other streams may use it beyond compute's uses, so it has memory of its own (lingering.h)
+    bool lingers;    // other streams may use it before or after compute does: it has memory of its own (lingering.h)
     bool once;       // and the same memory for all microbatches
     int64_t bytes;   // 0: its buffers moved to another allocation
     int first, last; // inclusive

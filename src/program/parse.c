@@ -1,4 +1,5 @@
-// Reads the text form that print.c describes. Everything is bounded; what is well formed but unsound is the verifier's.
+// Reads the text form that print.c describes. Everything is bounded; what is well formed but unsound is left to the
+// verifier.
 #include "program/names.h"
 
 #include <ctype.h>

@@ -61,7 +61,7 @@ struct buffer {
     int64_t parent_offset; // elements
     int gradient_of;       // NONE, or the buffer whose gradient this holds
     int recomputes;        // NONE, or the buffer whose value this holds once more
-    char as[12];           // the operand name in ops.def's rows ("m") as which alone it may be used; empty: any
+    char as[12];           // the only operand of ops.def's rows that it may be used as ("m"); empty: it may be any
     int pool;              // SLOT: the pool whose slots it is in
     int belongs_to;        // OPTIM: the parameters whose state this is, NONE for what all updates share
     int64_t offset;        // bytes (see above); -1 until planned
@@ -116,7 +116,7 @@ enum stream {
     STREAM_EMBED_GRADIENT, // and their gradients
     STREAM_HEAD,           // what the head takes
     STREAM_LOSS,           // what the loss needs, with the arithmetic in between
-    STREAM_MESSAGES,       // the first end of a channel: see stream_of_channel
+    STREAM_MESSAGES,       // the first of the channels' ends: see stream_of_channel
     STREAM_COUNT = STREAM_MESSAGES + 8
 };
 
@@ -154,18 +154,18 @@ struct instruction {
     struct operand *in, *out;
     enum when when;
     axis_set group; // communication: between the ranks of this group
-    // send and receive: the other rank's coordinate along the group's one axis minus this rank's (it wraps around).
-    // reduce and broadcast: the root's coordinate minus this rank's, likewise. Other communication: 0, or, likewise,
-    // the one rank that it is with, without the rest of the group.
+    // The distance to another rank: its coordinate along the group's one axis minus this rank's, wrapping around. send,
+    // receive: to the other end; reduce, broadcast: to the root; other communication: to the one rank of the group that
+    // takes part besides this one, or 0: all do.
     int peer;
     int workspace; // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
     // What of each stream must be done before this instruction begins. 0: nothing. 1 + k: all of the stream's
     // instructions that come before this one in the order of schedule and list, except the last k. WAIT_OWN: all up to
-    // the end of the latest earlier invocation for the same microbatch whose template has some. WAIT_SLOT: all up to
-    // the end of the last invocation for the microbatch that had this one's slot before, in the first output's pool;
-    // only templates of the pool's chunk that use the pool count.
+    // the end of the latest earlier invocation for the same microbatch whose template has some of them. WAIT_SLOT: all
+    // up to the end of the last invocation for the microbatch that had this one's slot before, in the first output's
+    // pool; only templates of the pool's chunk that use the pool count.
     uint16_t wait[STREAM_COUNT];
 };
 
@@ -179,7 +179,7 @@ struct template {
 struct invocation {
     int template;
     int microbatch;   // NONE: the template sees all microbatches at once
-    bool first, last; // of the step's microbatches in this chunk and phase
+    bool first, last; // it is the first, the last, of the step's microbatches in this chunk and phase
 };
 
 struct pool {

@@ -1,3 +1,5 @@
+// The first of the proofs: the tables are well formed, so that the others need not look whether an index, a shape or a
+// dtype makes sense. And program_verify, which runs them all.
 #include "program/verify.h"
 
 struct site verify_site(const struct program *program, const struct op_table *table, int template, int instruction,

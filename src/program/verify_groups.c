@@ -348,7 +348,7 @@ static int missing_member(const struct world *w, int rank, int stream) {
     return rank;
 }
 
-// Names a call that is never answered: best one whose peer has ended, for there the rest begins.
+// Names a call that is never answered: if possible one whose peer has ended, from which the others follow.
 static trireme_status check_ended(const struct world *w) {
     trireme_error *error = w->error;
     int rank = NONE, stream = 0;
@@ -436,7 +436,7 @@ static trireme_status check_tied(const struct world *w) {
 
 // ---- all of it
 
-// Axes along which an instruction singles out ranks.
+// Axes along which some instruction singles out ranks.
 static axis_set directed_axes(const struct program *p) {
     axis_set axes = AXES_NONE;
     FOR_INSTRUCTIONS(i, p)

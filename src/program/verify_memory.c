@@ -366,7 +366,7 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
     const struct buffer *b = &p->buffers.item[root];
     const char *name = p->buffers.item[operand->buffer].name;
     bool updates = c->table->op[instruction->op].role == ROLE_UPDATE;
-    // Parameters are gathered from parameters; what is kept, from the ranks' own parts of it alone.
+    // Parameters are gathered from parameters; those kept between steps, only from the ranks' own parts of them.
     bool gathers = instruction->op == OP_ALL_GATHER && p->buffers.item[instruction->in[0].buffer].kind == KIND_PARAM &&
                    (b->scope != SCOPE_STATE || (own_part(instruction) && instruction->in[0].buffer == root));
     if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers))

@@ -201,7 +201,7 @@ static const struct instruction *find_in_template(const struct update_check *c, 
 }
 
 // Where logits are split by vocabulary: what makes the loss of some rows, their sums, maxima and gradients belong
-// together. (That maxima and sums were exchanged is verify_placement.c's.)
+// together. (That maxima and sums were exchanged is left to verify_placement.c.)
 static bool split_agrees(const struct update_check *c, const struct found *nll, int64_t begin, int64_t rows) {
     struct head head;
     if (nll->instruction->op == OP_LOGITS_MERGE)

@@ -1,4 +1,4 @@
-// One binary, several instruction sets. Every file of cpu/ is compiled once per set, but for those that cmake/isa.cmake
+// One binary, several instruction sets. Every file of cpu/ is compiled once per set, except those that cmake/isa.cmake
 // lists as compiled once. A copy knows its set by ISA_SUFFIX; what a file exports is therefore named through ISA():
 // ISA(cpu_gelu) is cpu_gelu_avx512 in one copy and cpu_gelu_base in another. Static functions, OpenMP
 // regions and macros like __AVX512F__ need nothing: each copy is compiled with its own flags. vec.h gives vectors of

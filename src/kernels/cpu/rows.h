@@ -1,8 +1,8 @@
 // What the pointwise kernels share: rows of f32 or bf16, loops over their lanes, and the split of work over threads.
 //
-// A loop body is an inline function `body(i, count, ...)` that does elements i .. i+count-1, where count is LANES but
-// at a row's end. `bf16` says what rows hold; it is a constant wherever these are inlined, so that each body exists
-// once per dtype.
+// A loop body is an inline function `body(i, count, ...)` that does elements i .. i+count-1, where count is LANES
+// except at a row's end. `bf16` says what rows hold; it is a constant wherever these are inlined, so that each body
+// exists once per dtype.
 #ifndef KERNELS_CPU_ROWS_H
 #define KERNELS_CPU_ROWS_H
 

@@ -44,7 +44,7 @@ VEC_INLINE void vec_store(float *p, vec_f32 v) {
     memcpy(p, &v, sizeof v);
 }
 
-// Where mask is all ones a, where it is zero b. Comparisons give such masks.
+// a where mask is all ones, b where it is zero. Comparisons give such masks.
 VEC_INLINE vec_f32 vec_select(vec_i32 mask, vec_f32 a, vec_f32 b) {
 #if defined(__AVX512F__)
     return (vec_f32)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)mask), (__m512)b, (__m512)a);
@@ -212,7 +212,7 @@ VEC_INLINE vec_f32 vec_exp(vec_f32 x) {
 #if defined(__AVX512F__)
     return (vec_f32)_mm512_maskz_scalef_ps(positive, (__m512)p, (__m512)n);
 #else
-    // n, the low bits of `shifted`, is added to the exponent of p. Of an x far out that gives any bits.
+    // n, the low bits of `shifted`, is added to the exponent of p. For an x far out of range that gives arbitrary bits.
     const vec_u32 y = (vec_u32)p + ((vec_u32)shifted << 23), normal = (vec_u32)(x > -87.33655f);
     return vec_select(x < 88.72284f, (vec_f32)(y & normal), x + __builtin_inff());
 #endif

@@ -106,7 +106,7 @@ static void decompose(double x, int *exponent, double *f) {
 static const double log_series[] = {2.0 / 5,  2.0 / 7,  2.0 / 9,  2.0 / 11, 2.0 / 13,
                                     2.0 / 15, 2.0 / 17, 2.0 / 19, 2.0 / 21, 2.0 / 23};
 
-// The value of log for an x that has none that is finite, else 0.
+// The value of log where it is not finite, else 0.
 static double log_special(double x) {
     return isnan(x) ? x : x < 0 ? NAN : x == 0 ? -INFINITY : isinf(x) ? x : 0;
 }
