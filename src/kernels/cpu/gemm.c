@@ -416,7 +416,8 @@ struct group {
     int64_t first, panels;
 };
 
-// Group `turn` of the product: the groups of the first block of k, then those of the next; past the last an empty one.
+// Group `turn` of the product: the groups of the first block of k, then those of the next; after the last, k.index is
+// k_blocks.
 static struct group group_of(const struct gemm *g, const struct blocking *s, int64_t turn) {
     const int64_t at = turn % s->groups, first = at * s->panels / s->groups;
     return (struct group){depth_of(g, s, turn / s->groups), first, (at + 1) * s->panels / s->groups - first};

@@ -169,7 +169,7 @@ VEC_INLINE vec_f32 pack_square(const char *p, int64_t row, int64_t present, int6
     return sum;
 }
 
-// a's rows lie across the summed dimension: squares are transposed. The rows read are far apart: those of the next
+// a lies across the summed dimension: squares are transposed. Their lines are far apart in memory: those of the next
 // squares are prefetched, every second one for each square, since a cache line is two squares wide.
 VEC_INLINE void pack_a_transposed(const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                                   float *sums) {
@@ -191,8 +191,8 @@ VEC_INLINE void pack_a_transposed(const struct matrix *a, int64_t i0, int64_t ro
         }
 }
 
-// a's rows lie across the summed dimension: TILE_ROWS neighbours of one unit after another. The rows read are far
-// apart, which no hardware prefetches: unless prefetched early, each would wait for memory.
+// a lies across the summed dimension: TILE_ROWS neighbours of one unit after another. Units are far apart in memory,
+// which no hardware prefetches: unless prefetched early, each would wait for memory.
 VEC_INLINE void pack_a_across(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k,
                               float *out, float *sums) {
     const int64_t unit = pack_unit(bf16), units = pack_units(bf16, k), row = (bf16 ? 2 : 4) * a->column;
