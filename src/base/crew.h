@@ -2,8 +2,8 @@
 #ifndef BASE_CREW_H
 #define BASE_CREW_H
 
-// Runs work(argument, i) for each i in [0, count), started in this order, on up to `threads` threads, the caller's
-// included; on fewer where the system grants no more. Returns when all are done.
+// Runs work(argument, i) for each i in [0, count), started in this order, on up to `threads` threads (64 at most), the
+// caller's included; on fewer where the system grants no more. Returns when all are done.
 void crew_run(int threads, int count, void (*work)(void *argument, int i), void *argument);
 
 // A *processor* is what the system runs a thread on: a core, or one of a core's hardware threads. The hardware threads

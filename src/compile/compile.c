@@ -271,7 +271,7 @@ static int tied_unit(const struct compiled *c, const struct compile_options *o) 
     return c->layout.tied_ends ? embedding_unit(o) : NONE;
 }
 
-// The peer of the rank with the first virtual stage (`first`) that has the last one, or the other way round.
+// The peer (struct instruction) that has the last virtual stage, on the rank with the first (`first`); or vice versa.
 static int tied_peer(const struct compile_options *o, bool first) {
     const struct schedule *s = o->parallel.schedule;
     int distance = s->place[s->stages * s->chunks - 1].rank - s->place[0].rank;

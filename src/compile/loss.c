@@ -10,7 +10,7 @@ static int64_t chunk_bytes(const struct compile_options *o, int64_t rows) {
     return (int64_t)logits_chunk_bytes((double)stream, share, o->parallel.schedule);
 }
 
-// The rows of a chunk, so that chunks are of about the same size, in whole blocks of 64 rows.
+// How many rows a chunk has: chunks are of about the same size, in whole blocks of 64 rows.
 static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
     if (o->logits_rows > 0)
         return MIN(rows, o->logits_rows);

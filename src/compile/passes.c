@@ -214,7 +214,7 @@ void pass_scatter(struct program *program) {
 
 // ---- scopes
 
-// In place of the template in which a buffer was seen: it has its scope already.
+// In `seen_in`, in place of a template: the buffer has its scope already.
 enum { FIXED = -2 };
 
 // A gradient that one chunk hands to another goes to the pool of the earlier chunk, whose slot is held longer.

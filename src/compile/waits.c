@@ -1,7 +1,7 @@
 // Waits between streams. Within a template a wait is for the last instruction that matters. Across invocations, of
 // which templates know nothing, it is for all that came before, or for what came before for the same microbatch, or,
-// for messages, for what had the slot before. What is written once in a step, in an invocation of another template, is
-// waited for up to that write.
+// for messages, for what had the slot before. Where the buffer is written once in a step, by another template, what
+// comes after that write in the template is left out.
 #include "compile/passes.h"
 
 #include <limits.h>

@@ -15,8 +15,8 @@ struct optimizer_config {
 
 // The optimizer's part of the `state` arena; arrays have one buffer per unit.
 struct optimizer_state {
-    int zero_stage;      // of what a rank has only its part of each unit: 0 nothing, 1 moments and remainders, 2 and 3
-                         // gradients too
+    int zero_stage;      // what a rank has only its own part of, unit by unit: 0 nothing, 1 moments and remainders, 2
+                         // and 3 gradients too
     axis_set shards;     // the axes over whose ranks those parts are spread
     int *remainder;      // u16: low half of the f32 master weight (bf16 models), else NULL
     int *gradient;       // flat accumulated gradients

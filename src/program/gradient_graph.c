@@ -40,7 +40,7 @@ static void classify(const struct gradient_graph *g, struct node *node) {
     node->forward = forward && !node->again;
 }
 
-// Whether it gathers the rows of a buffer that each data-parallel rank has its own of.
+// Whether it gathers, from all data-parallel ranks, the rows that each has of a buffer.
 static bool gathers_rows(const struct program *p, const struct instruction *i) {
     if (i->op != OP_ALL_GATHER || (i->group & ~AXES_DATA))
         return false;

@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-// How many ranges may be looked at. In all attempts: WORK and SQUARES times the square of their number, but no more
-// than MOST_WORK. In an attempt since it last came further: STUCK times (ATTEMPT and three times that square).
+// How many ranges may be looked at. In all attempts: WORK plus SQUARES times the square of their number, but no more
+// than MOST_WORK. In an attempt since it last came further: STUCK times (ATTEMPT plus three times that square).
 static const int64_t WORK = 120000000, MOST_WORK = 600000000, ATTEMPT = 1000000;
 enum { SQUARES = 10, MANY = 20000 }; // more ranges than that are too many
 static const double STUCK = .6;

@@ -220,7 +220,7 @@ static int find_forward(struct gradient_check *c, const struct instruction *b, c
     const struct op_info *info = &c->table->op[b->op];
     int found = NONE;
     *why = "operands";
-    bool reads = false; // some operand of this rank
+    bool reads = false; // whether it has an input on this rank
     for (int i = 0; i < info->inputs; i++)
         reads |= b->in[i].buffer != NONE;
     for (size_t u = 0; u < c->graph.nodes.count && !reads; u++)

@@ -58,7 +58,8 @@ static int output(const struct update_check *c, const struct instruction *instru
     return i == NONE ? NONE : instruction->out[i].buffer;
 }
 
-// Whether it belongs to what surrounds the passes: instructions of roles, and the one that counts updates.
+// Whether it belongs to what surrounds the passes: it counts updates, or its op's role is none of forward, backward and
+// communication.
 static bool is_of_interest(const struct update_check *c, const struct instruction *instruction) {
     enum op_role role = c->table->op[instruction->op].role;
     return instruction->op == OP_INCREMENT ||
