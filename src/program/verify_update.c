@@ -360,7 +360,8 @@ static bool counted_elsewhere(const struct program *p, int gradient) {
            !find_forward(p, OP_EMBED);
 }
 
-// The scalars that the norm is made of: `sum`, or what norm_sum adds up to it. -1 where they do not add up to it.
+// Lists the scalars that the norm is made of: `sum`, or those that norm_sum adds up to it. Returns how many they are,
+// -1 where they do not add up to it.
 static int norm_parts(const struct update_check *c, int sum, int part[OP_MAX_IN]) {
     part[0] = sum;
     if (c->role[ROLE_NORM_SUM].count == 0)

@@ -169,7 +169,7 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m,
     }
 }
 
-// Adds to dq what ds of row i of a tile contributes, for the keys that the query sees alone.
+// Adds to dq what ds of row i of a block contributes: over the keys that the query sees, and no others.
 static void add_seen(const struct backward *r, const struct backward_space *w, const struct meeting *m,
                      struct visible span, int64_t i, const float *ds, float *dq) {
     const struct attention *s = &r->s;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <omp.h>
 
-// With so many queries or more, packing keys for the tile pays; fewer read the cache where it lies.
+// From this many queries on, packing keys for the tile pays; fewer read the cache where it lies.
 enum { MANY_QUERIES = 16 };
 
 // Copies rows of [rows, heads, width] to the rows from `first` on.
