@@ -54,7 +54,7 @@ fuzz:
 	@tools/run_fuzz build-fuzz $(FUZZ_SECONDS)
 
 bench: all
-	@command -v python3 >/dev/null || { echo "'make bench' needs python3; without: build/trireme bench step" >&2; exit 1; }
+	@command -v python3 >/dev/null || { echo "'make bench' needs python3; without it: build/trireme bench step" >&2; exit 1; }
 	@bench/run $(PARTS) $(PYTHON:%=--python=%) $(LLM_C:%=--llm_c=%)
 
 install: all
@@ -69,14 +69,14 @@ clean:
 help:
 	@echo "make            build build/trireme and the library"
 	@echo "make test       install what is missing, build, run every test and check, also with sanitizers;"
-	@echo "                and where clang is installed, each fuzz target for a few seconds"
+	@echo "                and, if clang is installed, each fuzz target for a few seconds"
 	@echo "make equal      train on every mesh of up to 8 ranks and print how far each is from one rank"
 	@echo "make demo       install what is missing, build, train a small model on real text"
 	@echo "make asan       the same tests under the address and undefined-behaviour sanitizers"
 	@echo "make clang      the same tests, compiled by clang"
 	@echo "make fuzz       fuzz every parser for FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
-	@echo "make bench      measure training speed into bench/results/; beside PyTorch where PYTHON=python3 has it,"
-	@echo "                and llm.c where LLM_C=DIRECTORY names a checkout; PARTS=\"own pytorch llm_c switches\" chooses"
+	@echo "make bench      measure training speed into bench/results/, beside PyTorch if PYTHON=python3 has it, and llm.c"
+	@echo "                if LLM_C=DIRECTORY names a checkout; PARTS=\"own pytorch llm_c switches\" chooses what"
 	@echo "make install    install under prefix ($(prefix)), below DESTDIR if set"
 	@echo "make deps       install the Debian packages that a build needs"
 	@echo "make format     format the C sources in place"

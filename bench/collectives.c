@@ -4,7 +4,7 @@
 //
 // where BYTES is the longer of a rank's input and output, MICROSECONDS the median of several batches of calls, GB/S
 // counts what the ranks together must read and write, and SHARE is that over what as many threads reach with memcpy of
-// large arrays, measured in between (above 1 where the caches hold the data). collectives_mpi.c measures the same way;
+// large arrays, measured in between (above 1 if the caches hold the data). collectives_mpi.c measures the same way;
 // the script beside it runs both.
 //
 //   collectives [RANKS]              threads of this process; default 2

@@ -19,7 +19,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// Huge pages asked for, as the arenas of a training run do.
+// Memory with huge pages, as the arenas of a training run have.
 static void *memory(void) {
     void *p = mmap(NULL, LARGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)

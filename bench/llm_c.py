@@ -27,7 +27,7 @@ BLAS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "llm_c_blas.c")
 
 
 def checkout_at(path):
-    """For argparse: a directory that is one."""
+    """For argparse: a directory that is a checkout of llm.c."""
     if not os.path.exists(os.path.join(path, "train_gpt2.c")):
         raise argparse.ArgumentTypeError(f"{path} has no train_gpt2.c: give a checkout of llm.c")
     return path
@@ -77,7 +77,7 @@ class Build:
 
     def measure(self, steps):
         """Seconds of so many steps after the first, as llm.c prints them, and the bytes that the process had at most.
-        Then it is ended, since it goes on for 41."""
+        Then the program is ended, since it would run 41 steps."""
         command = ["stdbuf", "-oL", "./train_gpt2"]
         seconds = []
         with subprocess.Popen(command, cwd=self.directory, env={**os.environ, **self.settings},

@@ -1,4 +1,4 @@
-"""What this machine is: for the head of a table of results."""
+"""Describes this machine, for the head of a table of results."""
 import atexit
 import ctypes
 import functools

@@ -1,11 +1,11 @@
 // A pipeline on the real executor, its streams, waits and messages, with sleeps in place of kernels, so that few cores
 // show many stages: the time of a step and the bubble, against the closed form where there is one, and against what the
-// schedule's own table says. A pass of every chunk takes as long: F = B = W.
+// schedule's own table says. All passes of all chunks take equally long: F = B = W.
 //
 //   pipeline [STAGES [MICROBATCHES [MILLISECONDS-OF-A-PASS [SCHEDULE ...]]]]     default: 4 8 10, every schedule
 //
-// Fails when the median step is more than 1% off, or its bubble more than .01. What misses is measured again, up to
-// three times in all: others on the machine may have been in the way.
+// Fails when the median step is more than 1% off, or its bubble more than .01. A schedule that misses is measured
+// again, up to three times in all, since other processes on the machine may have been in the way.
 #include "train/engine.h"
 #include "train/ranks.h"
 #include "train/synthetic.h"

@@ -1,8 +1,8 @@
 // Times the pointwise kernels on GPT-2 124M's shapes (microbatch 4 x 1024, qk norm and SwiGLU on shapes of that size),
-// against memcpy of as many bytes by as many threads, turn and turn about in the same run: the fastest of each and
-// their ratio (a kernel that takes a millisecond is easily disturbed, and only ever slowed down). Several sets of
-// operands take turns, so that the caches hold none of them. An operand that is read or written counts once for each;
-// the copy counts what it reads and what it writes. Linked, like a test, with the library's objects.
+// against memcpy of as many bytes by as many threads, in turns in the same run: prints the fastest of each and their
+// ratio (a kernel that takes a millisecond is easily disturbed, and a disturbance can only slow it down). Several sets
+// of operands take turns, so that the caches hold none of them. An operand that is read or written counts once for
+// each; the copy counts what it reads and what it writes. Linked, like a test, with the library's objects.
 //
 //   pointwise [THREADS [WORD [INSTRUCTION-SET]]]     default: all processors, all ops, the best set
 #include <omp.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes token files with the tokenizer of a Hugging Face model, to train that model on text of yours:
+"""Makes token files with the tokenizer of a Hugging Face model, to train that model on your own text:
 
     pip install tokenizers
     python3 examples/make_tokens.py DIRECTORY/tokenizer.json tokens/mine book.txt notes.txt
@@ -24,8 +24,8 @@ def main():
     wide = tokenizer.get_vocab_size() > 65536
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     lengths = []
-    # Both beside what is there, which a run may be reading. The old index goes first, and what
-    # `trireme prepare` tells of its tokenizer: they must not meet the new tokens.
+    # Both files are written beside old ones, which a run may be reading. The old index, and what `trireme prepare`
+    # wrote about its tokenizer, are removed first: they must not be found with the new tokens.
     with open(prefix + ".bin.tmp", "wb") as out:
         for path in texts:
             try:

@@ -1,6 +1,6 @@
-"""What tools that fit the constants of a cluster's file to measured steps have in common: rows are run through `trireme
-simulate` with the keys of a configuration; what is fitted is the mean of relative errors. Constants are logarithms in a
-Gauss-Newton iteration with weights that make it one of absolute values."""
+"""What the tools that fit the constants of a cluster's file to measured steps have in common. Each row, a step, is run
+through `trireme simulate` with the keys of a configuration. The fit minimises the mean of the relative errors, by a
+Gauss-Newton iteration on the logarithms of the constants; weights make it minimise absolute values, not squares."""
 
 import concurrent.futures
 import json
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-PUBLISHED_WEIGHT = .5 # of all rows that have names together, those of a table being 1
+PUBLISHED_WEIGHT = .5 # of all rows with names together; the rows of a table, without names, together have 1
 
 
 class Row:
@@ -18,11 +18,11 @@ class Row:
 
     def __init__(self, keys, seconds, name=None):
         self.keys, self.seconds, self.name = keys, seconds, name
-        self.stands_for = 1 # rows, where it is one of a sample
+        self.stands_for = 1 # how many rows, if it is one of a sample
 
 
 class Cluster:
-    """A cluster's file with gaps. Each parameter: where it begins, how it is written, and what it is at most."""
+    """A cluster's file with gaps for parameters. Each has the value it begins with, a format and perhaps a maximum."""
 
     def __init__(self, name, text, parameters):
         self.name, self.gaps, self.parameters = name, text, parameters
@@ -92,7 +92,7 @@ def solve(matrix, right):
 
 def improve(errors, slopes, weights, moved, rounds=12):
     """Changes of the constants' logarithms that make the weighted sum of |errors + slopes x change| small. `moved` is
-    how far they are from where they began already: far from there costs a little."""
+    how far the logarithms already are from where they began; to be far away costs a little."""
     n = len(slopes)
     change = [0.0] * n
     for _ in range(rounds):

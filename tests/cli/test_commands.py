@@ -180,7 +180,7 @@ def test_terminal():
     # What is not erased tells of the last step.
     lines = frames[-1].splitlines()
     assert re.match(rf"step: {steps}/{steps}  loss: \d+\.\d+  ", lines[0]), lines
-    assert f"the model lies in run/checkpoint/step-{steps}" in lines, lines
+    assert f"the model is in run/checkpoint/step-{steps}" in lines, lines
 
     # The live line never wraps, however narrow the terminal; one that does not know its width is taken to have 80.
     for columns, room in (20, 19), (2, 1), (0, 79):
@@ -417,7 +417,7 @@ def test_show():
     assert sizes == sorted(sizes, reverse=True) and sizes[0] == 4096 * 16 * 4, many["at_peak"][:5]
     text = tool.good("show", "memory", "c.yaml")
     assert "live at the peak" in text and " 0.0 " not in text and " kB" in text, text
-    tool.refused(2, r"show\.rank: given 0, but a timeline is of all ranks", "show", "timeline", "c.yaml", "--rank=0")
+    tool.refused(2, r"show\.rank: given 0, but a timeline has all ranks", "show", "timeline", "c.yaml", "--rank=0")
     tool.good("train", "c.yaml", "training.steps=1")
     assert "rank: 0" in tool.read("run/config.yaml").decode()
     for command in ["show", "program"], ["show", "memory"], ["show", "timeline"], ["verify"]:
