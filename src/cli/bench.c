@@ -59,7 +59,7 @@ struct step {
     struct share op[OP_COUNT];       // of rank 0, on all streams
     struct share part[FAMILY_COUNT]; // on the computing stream
     double communication;            // seconds on other streams, while others compute
-    double between; // compute neither worked nor waited in an instruction: waits for other streams are in here
+    double between; // seconds in which compute ran no instruction; its waits for other streams are in here
 };
 
 struct measured {
@@ -68,7 +68,7 @@ struct measured {
     double tokens_per_second, mfu;
     double peak, bandwidth;     // FLOP/s and bytes/s of all threads that the ranks have
     size_t predicted, resident; // of all ranks
-    double saved;               // seconds a step, by the ways to run kernels that were chosen
+    double saved;               // seconds a step that the chosen ways to run kernels save
 };
 
 static int compare_shares(const void *a, const void *b) {
@@ -93,7 +93,7 @@ static void add_share(struct share *to, const struct share *more) {
     to->limit += more->limit;
 }
 
-// From the times of the instructions to what the step consists of. The rates are those of a rank's part of the machine.
+// Divides a step by the times of its instructions. `peak` and `bandwidth` are those of a rank's part of the machine.
 static void divide_step(const struct engine *e, const struct trace *trace, double peak, double bandwidth,
                         struct step *out) {
     const struct program *p = &e->train.program;
@@ -123,7 +123,7 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
     qsort(out->op, OP_COUNT, sizeof *out->op, compare_shares);
 }
 
-// All ranks stand still while one looks, or each at its own process; none has given anything back.
+// Called by all ranks before any of them releases memory; they meet at the end, so that none does while another looks.
 static trireme_status measure_memory(const struct engine *e, struct communicator *all, struct measured *m,
                                      trireme_error *error) {
     const struct program *p = &e->train.program;
@@ -192,8 +192,8 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     return measure_memory(e, all, m, error);
 }
 
-// On each rank; `all` (NULL where there is one) has every rank, which wait while rank 0 measures the machine. At most
-// `most` steps.
+// Called by each rank. `all` is a communicator of all of them, NULL if there is only one; they wait while rank 0
+// measures the machine. Measures at most `most` steps.
 static trireme_status measure(struct engine *e, struct communicator *all, int64_t most, struct measured *m,
                               trireme_error *error) {
     struct trace trace = {0};
@@ -245,9 +245,10 @@ static void print_step(const struct engine *e, const struct measured *m, struct 
     }
     text_add(out, "%s %.2f%%\n", m->ranks > 1 ? "waits for others and between instructions" : "between instructions",
              100 * step->between / step->seconds);
-    text_add(out,
-             "limit: the longer of operations at %.1f GFLOP/s and bytes at %.1f GB/s; more than 100%% is a cache's\n",
-             1e-9 * m->peak, 1e-9 * m->bandwidth);
+    text_add(
+        out,
+        "limit: the longer of operations at %.1f GFLOP/s and bytes at %.1f GB/s; more than 100%% is due to a cache\n",
+        1e-9 * m->peak, 1e-9 * m->bandwidth);
     text_add(out, "%-20s %7s %9s %7s %10s %8s %9s\n", "op", "calls", "ms", "share", "GFLOP/s", "GB/s", "of limit");
     for (int i = 0; i < OP_COUNT; i++) {
         const struct share *s = &step->op[i];
@@ -258,12 +259,12 @@ static void print_step(const struct engine *e, const struct measured *m, struct 
     }
 }
 
-// Which kernels run otherwise than by their rules, and what that gains.
+// Which kernels do not run by their rules, and what that gains.
 static void print_choices(const struct choices *choices, const struct measured *m, struct text *out) {
     size_t others = 0;
     for (size_t i = 0; i < choices->item.count; i++)
         others += choices->item.item[i].way != WAY_RULE;
-    text_add(out, "%s timed in every way that there is: %zu run otherwise than by the rule",
+    text_add(out, "%s timed in every way that there is: %zu not run by the rule",
              counted((int64_t)choices->item.count, "shape").text, others);
     if (others)
         text_add(out, ", which by these times saves %.2f%% of a step",
@@ -351,7 +352,7 @@ static int64_t replicas_of(const struct config_parallelism *p) {
     return p->ranks > 0 ? MAX(1, p->ranks / others) : said;
 }
 
-// Without a model, the usual yardstick. One microbatch of each replica is a step here, unless a global batch is asked
+// Without a model it is the usual yardstick. A step is one microbatch of each replica, unless a global batch is asked
 // for.
 static trireme_status choose_work(struct config *config, trireme_error *error) {
     int64_t microbatch = config->training.micro_batch_size;
@@ -393,8 +394,8 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
         if (b->tuning && b->tuning->untimed)
             fprintf(stderr, "kernels run by their rules: %s\n", b->tuning->untimed);
         if (measured.mfu > 1)
-            fprintf(stderr, "the steps did more than the peak of the machine as it was timed between and after them, "
-                            "when it was busy with something else: measure again\n");
+            fprintf(stderr, "the steps exceeded the machine's peak, which was timed between and after them, when it "
+                            "was busy with something else: measure again\n");
         if (b->json)
             print_step_json(&e, &measured, choices, b->out);
         else

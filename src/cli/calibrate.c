@@ -44,7 +44,7 @@ static trireme_status write_cluster(const struct cluster *cluster, const struct 
     return status;
 }
 
-// Whether a file that has these figures would be read, too.
+// Refuses a cluster whose file could not be read back.
 static trireme_status check_readable(const struct cluster *cluster, const struct op_table *ops, trireme_error *error) {
     struct text text = {0};
     struct cluster again;
@@ -65,10 +65,11 @@ static trireme_status import_file(struct cluster *cluster, const struct op_table
     free(text);
     TRY(status);
     status = check_readable(cluster, ops, error);
-    return status == TRIREME_OK ? status : error_prefix(error, status, "%s: its figures are those of no cluster", path);
+    return status == TRIREME_OK ? status
+                                : error_prefix(error, status, "%s: its figures make no possible cluster", path);
 }
 
-// With commas between.
+// `paths` have commas between them.
 static trireme_status import_files(struct cluster *cluster, const struct op_table *ops, const char *paths,
                                    trireme_error *error) {
     trireme_status status = TRIREME_OK;
@@ -86,7 +87,8 @@ static trireme_status import_files(struct cluster *cluster, const struct op_tabl
 static trireme_status import(struct cluster *out, const struct op_table *ops, const struct command_value *values,
                              trireme_error *error) {
     if (!values[CALIBRATE_CLUSTER].given)
-        FAIL(TRIREME_ERROR_USAGE, "cluster is missing: the one whose peaks, memory and nodes from= completes");
+        FAIL(TRIREME_ERROR_USAGE,
+             "cluster is missing: the one to whose peaks, memory and nodes from= adds its figures");
     TRY(cluster_load(out, ops, values[CALIBRATE_CLUSTER].given, error));
     trireme_status status = TRIREME_OK;
     for (size_t i = 0; i < values[CALIBRATE_FROM].all.count && status == TRIREME_OK; i++)
@@ -121,8 +123,8 @@ static trireme_status calibrate_links(const struct launcher *launcher, struct op
     if (!w.base || values[CALIBRATE_FROM].given)
         return processes_refuse(launcher,
                                 error_set(error, TRIREME_ERROR_USAGE,
-                                          "among processes it measures their links alone: calibrate without %s first, "
-                                          "and give that file by cluster=",
+                                          "as several processes it only measures their links: calibrate without %s "
+                                          "first, and give the resulting file by cluster=",
                                           launcher->name),
                                 error);
     struct config config;
@@ -136,7 +138,7 @@ static trireme_status calibrate_links(const struct launcher *launcher, struct op
     return status;
 }
 
-// What is measured is this machine's models; elsewhere nobody counts them.
+// Refuses models= and steps= where no models are measured; `why` says what is done instead.
 static trireme_status check_counts(const struct command_value *values, const char *why, trireme_error *error) {
     static const int COUNTS[] = {CALIBRATE_MODELS, CALIBRATE_STEPS};
     for (size_t i = 0; i < ARRAY_LENGTH(COUNTS); i++)
@@ -167,7 +169,8 @@ static trireme_status run(const struct command_value *values, trireme_error *err
     if (values[CALIBRATE_FROM].given)
         status = import(&cluster, ops, values, error);
     else if (values[CALIBRATE_CLUSTER].given)
-        status = error_set(error, TRIREME_ERROR_USAGE, "cluster=%.80s is for from=FILE; else this machine is measured",
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "cluster=%.80s is for from=FILE; without that, this machine is measured",
                            values[CALIBRATE_CLUSTER].given);
     else
         status = calibrate(&cluster, ops, &options, error);

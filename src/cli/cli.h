@@ -1,5 +1,5 @@
-// cli/: one file per command. Turns arguments into calls of the library and its answers into text or JSON; the only
-// folder that prints, handles signals and exits.
+// cli/: one file per command. Turns arguments into calls of the library, and what these return into text or JSON; the
+// only folder that prints, handles signals and exits.
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
@@ -11,7 +11,8 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SAVED = 75 };
 
-// What follows the command's name, sorted: operands (words without '=' before any option value), --json, and the rest.
+// What follows the command's name, sorted: operands (words that are neither options nor settings), --json, --help, and
+// the rest.
 struct arguments {
     const struct command *command;
     VEC(char *) operands;
@@ -24,7 +25,7 @@ struct command {
     const char *name, *operands, *help; // help: one line
     const char *details;                // lines of `trireme help COMMAND`
     trireme_status (*run)(const struct arguments *arguments, trireme_error *error);
-    // What of it does so: ALL_OF_IT, or a first operand; NULL: nothing.
+    // Each of these holds for all calls (ALL_OF_IT), for those with this first operand, or for none (NULL).
     const char *alone; // runs as one process
     const char *bare;  // takes no settings
     const char *text;  // has no JSON
@@ -47,36 +48,37 @@ extern const size_t command_count;
 // Loads the configuration: the file `path` (NULL: none) and the settings. Keys of section `bare` may stand alone.
 trireme_status arguments_config(const struct arguments *arguments, const char *path, const char *bare,
                                 struct config *out, trireme_error *error);
-// Whether `part` of their command (alone, bare or text) is what they ask for.
+// Whether `part` of their command, one of alone, bare and text, holds for these arguments.
 bool arguments_ask_for(const struct arguments *arguments, const char *part);
-// TRIREME_ERROR_USAGE unless there are `least` to `most` operands.
+// TRIREME_ERROR_USAGE unless there are `least` to `most` operands, none of them empty.
 trireme_status arguments_expect(const struct arguments *arguments, size_t least, size_t most, trireme_error *error);
 
-// What is wrong with arguments, `status` and `error`, as the command returns it: among many processes that a launcher
-// has started, of what runs as many, one of them tells, and the others' message is empty.
+// What a command returns whose arguments are wrong: `status`, with `error`. If a launcher has started several
+// processes, and the command runs as many, only one of them keeps the message; that of the others becomes empty.
 trireme_status arguments_refuse(const struct arguments *arguments, trireme_status status, trireme_error *error);
 
 struct cluster;
-// Refuses a dtype of which a device that so many ranks are on has no peak.
+// TRIREME_ERROR_USAGE if a device that one of so many ranks is on has no peak for the dtype of the configuration.
 trireme_status check_dtype_on(const struct config *config, const struct cluster *cluster, int ranks,
                               trireme_error *error);
 
-// Turns non-zero with the first SIGINT, SIGTERM or SIGUSR1, and the second ends the process; or with SIGHUP, unless
-// that was ignored already.
+// From now on the result becomes true with the first SIGINT, SIGTERM or SIGUSR1, of which a second one ends the
+// process; also with SIGHUP, unless that was ignored already.
 const atomic_bool *stop_on_signals(void);
 
-// For train_callbacks.mapped: when a file ends before memory that is mapped from it, that is replaced by plain memory,
-// and standard error tells of it once.
+// For train_callbacks.mapped: guards `bytes` at `at` that are mapped from a file; with 0 bytes it no longer does. If
+// the file gets shorter than the mapping, the mapping is replaced by plain memory, and standard error says so once.
 void guard_mapped(void *user, void *at, size_t bytes);
 
-// Refuses a path, given as key=path, at which no file can be made: before work whose answer would go there.
+// TRIREME_ERROR_USAGE for a path, given as key=path, at which no file can be made. To be called before the work whose
+// result would go there.
 trireme_status check_output(const char *key, const char *path, trireme_error *error);
 
-// Standard output. A failed write (closed pipe, full disk) is an error of its own.
+// Writes to standard output. A failed write (closed pipe, full disk) is TRIREME_ERROR_IO.
 trireme_status print_text(const struct text *text, trireme_error *error);
 
-// A line that is rewritten in place on a terminal, some times a second, cut to its width; elsewhere one a minute, the
-// first after a minute.
+// Progress on standard error. On a terminal it is one line, cut to the width and rewritten in place, ten times a second
+// at most; elsewhere a line is printed once a minute, the first after a minute.
 bool progress_is_live(void);
 void progress_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void progress_clear(void);

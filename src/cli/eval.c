@@ -57,6 +57,6 @@ trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     if (result.rank > 0)
         return TRIREME_OK;
     if (!isfinite(result.loss.loss))
-        FAIL(TRIREME_ERROR_DIVERGED, "the loss is not finite: the weights in %s are no model's", a->operands.item[0]);
+        FAIL(TRIREME_ERROR_DIVERGED, "the loss is not finite with the weights in %s", a->operands.item[0]);
     return report(a, &result, error);
 }

@@ -19,8 +19,8 @@ static atomic_flag told = ATOMIC_FLAG_INIT, installed = ATOMIC_FLAG_INIT;
 static struct sigaction before;
 
 static void tell(void) {
-    static const char TEXT[] = "ranks.bin of the run was shortened by another program: the run goes on, but what that "
-                               "file tells of it ends here\n";
+    static const char TEXT[] = "ranks.bin of the run was shortened by another program: the run goes on, but that file "
+                               "records nothing more of it\n";
     if (!atomic_flag_test_and_set(&told) && write(STDERR_FILENO, TEXT, sizeof TEXT - 1) < 0)
         return; // nobody listens
 }
@@ -37,7 +37,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
         errno = kept;
         return;
     }
-    sigaction(number, &before, NULL); // and it comes again
+    sigaction(number, &before, NULL); // the access is made again, and so is the signal
 }
 
 static void add(char *at, size_t bytes) {

@@ -21,7 +21,7 @@ static void overview(struct text *out) {
                   "trireme --version tells which build this is; man trireme has more.\n");
 }
 
-// A command whose settings are a section of their own is followed by it.
+// Describes a command. If a section of the configuration has its name, the keys of that section follow.
 static void describe(const struct command *command, struct text *out) {
     bool bare = command->bare && strcmp(command->bare, ALL_OF_IT) == 0;
     text_add(out, "usage: trireme %s %s%s [--json]\n%s\n\n%s", command->name, command->operands,
@@ -52,7 +52,7 @@ static const char *list_with(const char *name) {
     return schedule_kind(name) ? "schedules" : NULL;
 }
 
-// A topic that config_help has refused with nothing to say of it.
+// Refuses a topic that config_help has refused without an answer.
 static trireme_status refuse_topic(const char *topic, trireme_error *error) {
     static const char *const LISTS[] = {"config", "models", "clusters", "schedules"};
     const char *list = list_with(topic),

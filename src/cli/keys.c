@@ -87,7 +87,7 @@ static bool same_node(const struct stat *a, const struct stat *b) {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-// Whether two paths are those of one file, be there one yet or not.
+// Whether two paths name one file, which need not exist yet.
 static bool same_file(const char *a, const char *b) {
     struct stat x, y;
     const char *name, *other;
@@ -98,7 +98,8 @@ static bool same_file(const char *a, const char *b) {
            (stat_folder(a, &x, &name) && stat_folder(b, &y, &other) && same_node(&x, &y) && strcmp(name, other) == 0);
 }
 
-// What is written last would be all that is left. A device or a pipe takes both.
+// Refuses two outputs that are one file, in which only what is written last would be left. A device or a pipe takes
+// both.
 static trireme_status check_outputs(const struct command_key *keys, size_t count, const struct command_value *values,
                                     trireme_error *error) {
     struct stat info;
@@ -121,7 +122,7 @@ trireme_status command_keys_check_outputs(const struct command_key *keys, size_t
     return TRIREME_OK;
 }
 
-// A word without dashes that sets something: a path may hold '=' behind a slash.
+// Whether a word without dashes sets something: in a path, '=' stands after a slash.
 static bool sets_something(const char *word) {
     const char *equals = strchr(word, '='), *slash = strchr(word, '/');
     return equals && (!slash || slash > equals);
@@ -171,7 +172,7 @@ void arguments_release(struct arguments *arguments) {
     VEC_RELEASE(&arguments->settings);
 }
 
-// The key that a name stands for which is none: as a synonym, or misspelt. NULL: none.
+// The key that is meant by a name that is none: by a synonym, or misspelt. NULL: none.
 static const struct command_key *key_meant(const struct command_key *keys, size_t count, const char *name) {
     enum { NAME_LEAST = 4 }; // shorter ones are near one another by chance
     size_t length = strlen(name), limit = MAX((size_t)1, length / 4) + 1;

@@ -23,31 +23,32 @@ struct command_key {
 
 struct command_value {
     const char *given;     // NULL: not given
-    VEC(const char *) all; // of COMMAND_KEY_TEXTS, which may be given several times: each. command_values_release
+    VEC(const char *) all; // COMMAND_KEY_TEXTS may be given several times: each one; see command_values_release
     int64_t integer;
     double number; // of integers too
 };
 
 // Takes the keys of the table out of the arguments into values[count]. What is left goes to *rest: words without '=' as
-// operands, all others as settings. *rest is released by arguments_release, and holds words of `arguments`.
-// TRIREME_ERROR_USAGE, which names key, value and what is accepted: a wrong value, a key given twice that is one only,
-// two outputs that are one file.
+// operands, all others as settings. *rest points to the words of `arguments`; arguments_release releases it.
+// TRIREME_ERROR_USAGE, naming key, value and what is accepted: for a wrong value, for a key given twice that may be
+// given once, and for two outputs that are one file.
 trireme_status command_keys_read(const struct arguments *arguments, const struct command_key *keys, size_t count,
                                  struct command_value *values, struct arguments *rest, trireme_error *error);
 void arguments_release(struct arguments *arguments);
 void command_values_release(struct command_value *values, size_t count);
 
-// TRIREME_ERROR_USAGE where an output that is given cannot be written: before work whose answer would go there.
+// TRIREME_ERROR_USAGE if an output that is given cannot be written. To be called before the work whose result would go
+// there.
 trireme_status command_keys_check_outputs(const struct command_key *keys, size_t count,
                                           const struct command_value *values, trireme_error *error);
 
-// TRIREME_ERROR_USAGE if what was left for the configuration has none of its keys' names, but a synonym or a misspelt
-// name of a key of the table, or a name that nobody knows.
+// TRIREME_ERROR_USAGE if one of the settings that were left for the configuration has no name of its keys, but a
+// synonym or a misspelt name of a key of the table, or a name that is known to neither.
 trireme_status command_keys_refuse_meant(const struct arguments *rest, const struct command_key *keys, size_t count,
                                          trireme_error *error);
 
-// TRIREME_ERROR_USAGE if anything was left, with the key that is meant or nearest; `context` says where the keys hold:
-// "with schedule=".
+// TRIREME_ERROR_USAGE if anything was left; it names the key that is meant or nearest. `context` says where the keys
+// hold: "with schedule=".
 trireme_status command_keys_refuse_rest(const struct arguments *rest, const struct command_key *keys, size_t count,
                                         const char *context, trireme_error *error);
 

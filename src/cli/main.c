@@ -1,4 +1,4 @@
-// The table of commands, and the process around the one that is asked for: arguments, errors, exit codes.
+// The table of commands, and what surrounds the one that runs: arguments, errors, exit codes.
 #include "base/build.h"
 #include "base/crew.h"
 #include "cli/cli.h"
@@ -15,35 +15,33 @@ enum { LAST_WORDS = 300000 }; // microseconds
 
 const struct command commands[] = {
     {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories, -) into token files",
-     "Writes PREFIX.bin, PREFIX.idx and PREFIX.json. A .txt is one document, a .jsonl one a line, its text in the "
-     "field\n"
-     "data.text_field; - is standard input, read as the latter where it begins with {. Tokens are bytes.\n"
+     "Writes PREFIX.bin, PREFIX.idx and PREFIX.json. A .txt is one document; each line of a .jsonl is one, with its\n"
+     "text in the field data.text_field; - is standard input, read as .jsonl if it begins with {. Tokens are bytes.\n"
      "example: trireme prepare book.txt notes/ --data.path=text/mine\n",
      command_prepare, ALL_OF_IT, NULL, NULL},
-    {"train", "CONFIG.yaml", "train, or go on with the run in run.directory",
-     "Keys: trireme help config; those of section parallelism may stand alone: --ranks=8. Ctrl-C saves and stops;\n"
-     "the same command goes on, on any mesh.\n"
+    {"train", "CONFIG.yaml", "train, or resume the run in run.directory",
+     "Keys: trireme help config; those of parallelism may be given without their section: --ranks=8. Ctrl-C saves\n"
+     "and stops; the same command resumes, on any mesh.\n"
      "example: trireme train examples/shakespeare.yaml --data.path=text/mine --run.directory=runs/mine\n",
      command_train, NULL, NULL, NULL},
     {"eval", "DIR data.path=PREFIX", "loss, perplexity and bits per byte of a model",
-     "DIR is a run directory or one in Hugging Face's form. All tokens of data.path count, or the part that "
-     "data.split\n"
-     "sets apart; validation.steps limits the batches. A run's model is given sequences as long as the run's, as many\n"
-     "in a batch, unless training.seq_len or training.global_batch_size say otherwise. Many ranks share the work, and\n"
-     "the model, as the keys of parallelism say.\n"
+     "DIR is a run directory or one in Hugging Face's form. All tokens of data.path count, or the part that\n"
+     "data.split sets apart; validation.steps limits the batches. A run's model gets sequences as long as the\n"
+     "run's, and as many in a batch, unless training.seq_len or training.global_batch_size say otherwise. Many\n"
+     "ranks share the work, and the model, as the keys of parallelism say.\n"
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
      command_eval, NULL, NULL, NULL},
     {"generate", "DIR --prompt TEXT", "continue a text with a model",
-     "DIR is a run directory or one in Hugging Face's form, of a model whose tokens are bytes. A terminal is shown\n"
-     "control characters as \\xNN. The keys below may be given without their section.\n"
+     "DIR is a run directory or one in Hugging Face's form, of a model whose tokens are bytes. On a terminal,\n"
+     "control characters are shown as \\xNN. The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
      command_generate, ALL_OF_IT, NULL, NULL},
     {"show", "program|memory|timeline CONFIG.yaml | ranks RUN_DIR",
      "the training step as text, its memory, or a trace of it; where ranks stand",
-     "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak. Of many\n"
-     "ranks --rank=3 chooses one.\n"
+     "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak. With\n"
+     "many ranks, --rank=3 chooses one.\n"
      "timeline: two real steps on random tokens, the second as a Chrome trace, which Perfetto opens.\n"
-     "ranks: what each rank of a run does or did last, and whom it waits for; of a run that has died, too.\n"
+     "ranks: what each rank of a run does or did last, and for whom it waits; also of a run that has died.\n"
      "example: trireme show memory --model.preset=gpt2-124m\n",
      command_show, ALL_OF_IT, "ranks", "program"},
     {"verify", "CONFIG.yaml", "prove the programs of a run without running them",
@@ -52,40 +50,40 @@ const struct command commands[] = {
      command_verify, ALL_OF_IT, NULL, NULL},
     {"simulate", "CONFIG.yaml cluster=CLUSTER | schedule=NAME ...",
      "predict a step on a cluster, or what a pipeline schedule costs",
-     "CLUSTER: a name (trireme help clusters) or a file; devices=N is a cluster of its first N; the keys of\n"
-     "parallelism say how many train. trace=FILE writes a Chrome trace of trace_ranks=0,8 or all, else of one rank of\n"
-     "each kind; svg=FILE a picture of the pipeline.\n"
+     "CLUSTER: a name (trireme help clusters) or a file; devices=N takes its first N devices; the keys of\n"
+     "parallelism say how many ranks train. trace=FILE writes a Chrome trace of trace_ranks=0,8 or all, by default\n"
+     "of one rank of each kind; svg=FILE a picture of the pipeline.\n"
      "schedule=NAME stages=P microbatches=M needs no model. NAME: one of trireme help schedules, or the path of a\n"
-     "file. forward, backward_input, backward_weight: times of one chunk and one microbatch; latency from rank to\n"
-     "rank. chunks; waves (of hanayo); activation_limit (of auto, in microbatches of a stage: 2P). embed, loss,\n"
-     "loss_weight, embed_weight: times of one rank's part of a vocabulary that is spread over the ranks.\n"
-     "svg=FILE draws it, save=FILE writes it as a file.\n"
-     "cost: the largest over ranks of last end minus first start; bubble: 1 - work / cost.\n"
+     "file. forward, backward_input, backward_weight: times of one chunk and one microbatch; latency: time from\n"
+     "rank to rank; chunks; waves (of hanayo); activation_limit (of auto, in microbatches of a stage, by default\n"
+     "2P). embed, loss, loss_weight, embed_weight: times of one rank's part of a vocabulary that is spread over the\n"
+     "ranks. svg=FILE draws the schedule, save=FILE writes it as a file.\n"
+     "cost: the largest, over ranks, of last end minus first start; bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
      command_simulate, ALL_OF_IT, NULL, NULL},
-    {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]", "search the best ways to train a model on a cluster",
-     "MODEL: a name (trireme help models). Keys that are set, those of training, parallelism and "
-     "activation_checkpoint\n"
-     "also without their section, are kept; the mesh, ZeRO stage, units, prefetch, sequence parallel,\n"
-     "overlap, schedule, chunks, layout, vocabulary, microbatch, recompute and logits_rows are searched where they\n"
-     "are not.\n"
-     "devices: all where nothing is said; dtype: bf16 where the devices have it.\n"
-     "seconds=S: how long it may search, 40 where nothing is said.\n"
-     "save=FILE.yaml writes the best as a configuration; export=megatron|torchtitan prints it for those.\n"
-     "The list: of plans of one tensor and pipeline parallel degree, schedule and microbatch the fastest (\"7 like it\n"
-     "within 0.4%\": others of these that were simulated), and what frees a tenth of the memory more for its time.\n"
-     "\"selective recompute of 39 layers\": which of them, save=, --json and trireme help activation_checkpoint tell.\n"
+    {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]", "search for the best ways to train a model on a cluster",
+     "MODEL: a name (trireme help models). Keys that are set are kept; those of training, parallelism and\n"
+     "activation_checkpoint may be given without their section. Of mesh, ZeRO stage, units, prefetch, sequence\n"
+     "parallel, overlap, schedule, chunks, layout, vocabulary, microbatch, recompute and logits_rows, what is not\n"
+     "set is searched.\n"
+     "devices: by default all of the cluster; dtype: by default bf16 if the devices have it.\n"
+     "seconds=S: how long it may search, by default 40.\n"
+     "save=FILE.yaml writes the best plan as a configuration; export=megatron|torchtitan prints it for those\n"
+     "systems.\n"
+     "The list: of plans with the same tensor and pipeline parallel degrees, schedule and microbatch, the fastest\n"
+     "(\"7 like it within 0.4%\": others of these that were simulated), and those that free a tenth of the memory\n"
+     "more for their time. \"selective recompute of 39 layers\": save= and --json say which (trireme help\n"
+     "activation_checkpoint).\n"
      "example: trireme plan llama3-70b devices=512 cluster=h100 global_batch_size=1024 seq_len=8192\n",
      command_plan, ALL_OF_IT, NULL, NULL},
     {"bench", "peak|step [CONFIG.yaml] | calibrate [out=FILE]",
      "what the machine can do, and what a training step does",
-     "peak: a loop of multiply-adds that stays in registers. step: a training step on random tokens, op by op, and "
-     "its\n"
-     "share of that peak, the median of some seconds, training.steps at most; without a model GPT-2 124M with 4\n"
-     "sequences of 1024 tokens.\n"
-     "calibrate: writes a cluster file of this machine, for trireme simulate, while nothing else should run;\n"
-     "models=N measures the smallest few of its models alone, steps=N so many steps of each. Or with\n"
-     "from=FILE,FILE cluster=CLUSTER puts another machine's figures into a cluster: matrix products as a CSV with the\n"
+     "peak: a loop of multiply-adds that stays in registers.\n"
+     "step: a training step on random tokens, op by op, and its share of that peak; the median over some seconds,\n"
+     "of training.steps steps at most. Without a model, GPT-2 124M with 4 sequences of 1024 tokens.\n"
+     "calibrate: writes a cluster file of this machine for trireme simulate; nothing else should run meanwhile.\n"
+     "models=N measures only the smallest N of its models, steps=N so many steps of each. With from=FILE,FILE\n"
+     "cluster=CLUSTER it instead puts another machine's figures into a cluster: matrix products as a CSV with the\n"
      "columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",
      command_bench, "peak", NULL, NULL},
@@ -116,7 +114,7 @@ static int refuse_name(const char *name, const struct launcher *launcher) {
     return EXIT_USAGE;
 }
 
-// section.key=value, or key=value: a path may have an '=', too, and a dot behind it, or a slash before it.
+// section.key=value, or key=value. A path may have an '=' too, but then with a slash before it, or it names a file.
 static bool is_setting(const char *word) {
     const char *equals = strchr(word, '='), *dot = strchr(word, '.'), *slash = strchr(word, '/');
     if (!equals || equals == word || (slash && slash < equals))
@@ -144,7 +142,7 @@ static void sort_arguments(struct arguments *out, int argc, char **argv) {
     }
 }
 
-// Many processes would each do the same, into the same files: the first tells, and none begins.
+// Refuses to run a command as many processes, each of which would write the same files. Only the first one reports it.
 static trireme_status refuse_many(const struct arguments *a, const struct launcher *launcher, trireme_error *error) {
     const struct command *command = a->command;
     int processes = launcher_processes(launcher);
@@ -157,7 +155,8 @@ static trireme_status refuse_many(const struct arguments *a, const struct launch
     return TRIREME_ERROR_USAGE;
 }
 
-// Of `--data.path shards/*.bin` the shell makes many words: all but the first would be taken for configurations.
+// The shell turns `--data.path shards/*.bin` into many words, of which all but the first would be taken for
+// configurations.
 static trireme_status refuse_spread_pattern(const struct arguments *a, trireme_error *error) {
     bool apart = false;
     for (size_t i = 0; i < a->settings.count; i++)
@@ -166,14 +165,14 @@ static trireme_status refuse_spread_pattern(const struct arguments *a, trireme_e
         const char *word = a->operands.item[i], *dot = strrchr(word, '.');
         if (dot && strcmp(dot, ".bin") == 0)
             FAIL(TRIREME_ERROR_USAGE,
-                 "unexpected \"%s\": several token files are one pattern, in quotes: "
+                 "unexpected \"%s\": give several token files as one pattern, in quotes: "
                  "\"--data.path=shards/*.bin\"",
                  word);
     }
     return TRIREME_OK;
 }
 
-// What would otherwise be passed over in silence, or taken for a file.
+// Words that would otherwise be ignored, or taken for a file.
 static trireme_status refuse_unused(const struct arguments *a, trireme_error *error) {
     const struct command *command = a->command;
     for (size_t i = 0; i < a->operands.count; i++)
@@ -202,8 +201,9 @@ static int exit_code(trireme_status status) {
     }
 }
 
-// Where the environment has OpenMP keep threads to places (OMP_PROC_BIND, OMP_PLACES), it keeps the first one to its
-// place from the start: all that this one makes would be there, too. It takes all those places instead.
+// If the environment makes OpenMP keep threads to places (OMP_PROC_BIND, OMP_PLACES), the first thread is kept to its
+// place from the start, and all threads that it makes would be there too. So it takes all those places, and OpenMP is
+// told to bind nothing. Returns whether the environment was changed.
 static bool leave_place(void) {
     int *processor = NULL, count = 0;
     for (int place = 0; omp_get_proc_bind() != omp_proc_bind_false && place < omp_get_num_places(); place++) {
@@ -217,9 +217,9 @@ static bool leave_place(void) {
     return count > 0 && setenv("OMP_PROC_BIND", "false", 1) == 0;
 }
 
-// Idle OpenMP threads wait by spinning. To sleep within microseconds costs small models a tenth of their speed; to spin
-// for as long as they do by default, milliseconds, costs two trainings on the same cores a third. This and places are
-// read when the program is loaded: set them and start again, once.
+// Idle OpenMP threads wait by spinning. If they go to sleep within microseconds, small models lose a tenth of their
+// speed; if they spin for milliseconds, as they do by default, two trainings on the same cores lose a third. OpenMP
+// reads this and the places only when the program is loaded: so set them, and start the program again, once.
 static void settle_threads(char **argv) {
     const bool spins = !getenv("GOMP_SPINCOUNT") && !getenv("OMP_WAIT_POLICY"), left = leave_place();
     if (spins)
@@ -228,8 +228,8 @@ static void settle_threads(char **argv) {
         execv("/proc/self/exe", argv);
 }
 
-// UCX, which Open MPI 5 links, catches SIGHUP as it is loaded, also where nohup has it ignored. What it was before any
-// library was loaded is what counts.
+// UCX, which Open MPI 5 links, catches SIGHUP when it is loaded, even if nohup made the process ignore it. What counts
+// is the action before any library was loaded.
 static struct sigaction hang_up;
 
 static void note_hang_up(void) {
@@ -238,9 +238,10 @@ static void note_hang_up(void) {
 
 __attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = note_hang_up;
 
-// Others tell, too: once the first has ended, mpirun ends them, or drops what they say. Who tells nothing waits longer:
-// mpirun ends with the first one's status. srun ends the others, too, but with the highest status of all: those that
-// were stopped end together, and no signal makes another status of theirs.
+// Several ranks may have something to report, but once the first has ended, mpirun ends the others, or drops what they
+// say. So each waits before it ends. A rank that reports nothing waits longer, since mpirun takes the status of the
+// first one that ends. srun also ends the others, but takes the highest status of all: ranks that were stopped end
+// together, and signals are ignored so that none changes their status.
 static void await_others(trireme_status status, bool tells) {
     const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
     for (size_t i = 0; i < ARRAY_LENGTH(signals); i++)
@@ -264,9 +265,10 @@ int main(int argc, char **argv) {
     if (!command)
         return refuse_name(name, &launcher);
     struct arguments arguments = {.command = command};
-    // Who stops reading what a command prints has seen enough; only training goes on without its reader.
+    // A command ends when nobody reads its output any more; only training goes on.
     signal(SIGPIPE, command->run == command_train ? SIG_IGN : SIG_DFL);
-    // A launcher ends all ranks when the first has ended: the one that has something to say must live on for a moment.
+    // A launcher ends all ranks when the first has ended: a rank that has something to report must survive for a
+    // moment.
     if (launcher_processes(&launcher) > 1 && command->run != command_help)
         stop_on_signals();
     sort_arguments(&arguments, argc - 2, argv + 2);

@@ -9,15 +9,15 @@
 #include <math.h>
 #include <unistd.h>
 
-// For the search, where nothing is said; the best are measured as `train` has them after it.
-static const double SEARCH_SECONDS = 40; // and up to 5 for the memory of the answers
+// Of the search, by default. After it, up to 5 more go into measuring the memory of the answers as `train` has it.
+static const double SEARCH_SECONDS = 40;
 
 enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SECONDS, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };
 
 static const struct command_key KEYS[PLAN_KEYS] = {
     [PLAN_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0, ""},
     [PLAN_DEVICES] = {"devices", COMMAND_KEY_INTEGER, "devices of the cluster", 1, 1048576, DEVICES_SYNONYMS},
-    [PLAN_SECONDS] = {"seconds", COMMAND_KEY_NUMBER, "of the search", .001, 86400, "time timeout time_limit"},
+    [PLAN_SECONDS] = {"seconds", COMMAND_KEY_NUMBER, "seconds of the search", .001, 86400, "time timeout time_limit"},
     [PLAN_SAVE] = {"save", COMMAND_KEY_OUTPUT, "the path of a configuration to be written", 0, 0,
                    "out output output_file"},
     [PLAN_EXPORT] = {"export", COMMAND_KEY_TEXT, "megatron or torchtitan", 0, 0, ""},
@@ -33,11 +33,11 @@ static void show_progress(void *user, int evaluated, int promising, double best)
 
 // ---- what is asked
 
-// Beside a model's name none is set.
+// Refuses a model.preset that is set besides the model's name.
 static trireme_status refuse_two_models(const struct arguments *a, const char *name, const char *sections,
                                         trireme_error *error) {
     struct config config;
-    trireme_error other; // is told with the model
+    trireme_error other; // reported later, with the model set
     if (arguments_config(a, NULL, sections, &config, &other) != TRIREME_OK)
         return TRIREME_OK;
     char *preset = config_is_set(&config, "model.preset") ? mem_strdup(config.model.preset) : NULL;
@@ -98,8 +98,7 @@ static trireme_status check_save(const char *path, trireme_error *error) {
     trireme_error why;
     if (!file_is_device(path) && access(path, F_OK) == 0) {
         if (config_load(&there, path, NULL, 0, &why) != TRIREME_OK)
-            FAIL(TRIREME_ERROR_USAGE, "save=%s: there is such a file, which is no configuration; remove it first",
-                 path);
+            FAIL(TRIREME_ERROR_USAGE, "save=%s: this file exists and is no configuration; remove it first", path);
         config_release(&there);
     }
     return check_output("save", path, error);
@@ -127,7 +126,7 @@ static enum memory_part largest_part(const struct sim_memory *m) {
     return (enum memory_part)largest;
 }
 
-// Why it is there, behind the one above it, and what it stands for.
+// Why the answer is in the list, after the one above it, and what it stands for.
 static void print_reasons(const struct plan_result *result, size_t i, struct text *out) {
     const struct plan_answer *a = &result->answers.item[i];
     if (i > 0) {
@@ -166,7 +165,7 @@ static void print_answers(const struct plan_request *r, const struct plan_result
     text_add(out, "\n");
 }
 
-// What would be searched and is set: a run's config.yaml, which has every key, leaves little to search.
+// Keys that are searched unless they are set. A run's config.yaml has every key, and so leaves little to search.
 static const struct searched {
     const char *key, *open; // values that leave it to the search
     const char *answered;   // as JSON names it in answers; NULL: as the key
@@ -222,7 +221,7 @@ static void add_kept(struct text *out, const struct config *config) {
     json_end_object(out);
 }
 
-// Keys of pipelines are kept; that may leave plans without one alone.
+// Keys of pipelines that are set are kept, which may leave only plans without a pipeline.
 static void print_left_out(const struct plan_request *r, const struct plan_result *result, struct text *out) {
     static const char *const OF_PIPELINES[] = {"parallelism.pipeline_parallel_chunks",
                                                "parallelism.pipeline_parallel_layout",
@@ -237,7 +236,7 @@ static void print_left_out(const struct plan_request *r, const struct plan_resul
             separator = ", ";
         }
     if (*separator == ',')
-        text_add(out, ": plans without one alone\n");
+        text_add(out, ": only plans without one\n");
 }
 
 static void print_closest(const struct plan_request *r, const struct plan_result *result, struct text *out) {
@@ -289,7 +288,7 @@ static void add_choice(struct text *out, const struct config *config, const stru
         json_add_string(out, "selective_layers", selective);
 }
 
-// What an answer, and what lacks least where there is none, have both.
+// What is said of an answer, and of the plan that lacks least where there is none.
 static void add_plan(struct text *out, const struct plan_request *r, const struct plan_answer *a, char *plan) {
     json_add_string(out, "plan", plan);
     free(plan);
@@ -333,7 +332,7 @@ static void add_answer(struct text *out, const struct plan_request *r, const str
     json_end_object(out);
 }
 
-// `all_tried`: what may be changed; `exported`: the best in another system's words; or NULL.
+// `all_tried`: whether the advice is complete; `exported`: the best plan in another system's words, or NULL.
 static void print_json(const struct plan_request *r, const struct plan_result *result, const char *advice,
                        bool all_tried, const char *exported, double seconds, struct text *out) {
     json_begin_object(out, NULL);

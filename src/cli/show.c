@@ -150,9 +150,9 @@ static trireme_status trace_rank(void *user, const struct member *member, trirem
 static trireme_status show_timeline(const struct config *config, const struct model_config *model, struct text *out,
                                     trireme_error *error) {
     struct parallel plan;
-    // A file may say it, for other commands: that of a run has every key.
+    // A file may set it, for other commands: that of a run has every key.
     if (strcmp(config_origin(config, "show.rank"), "command line") == 0)
-        return config_refuse(config, "show.rank", error, "but a timeline is of all ranks");
+        return config_refuse(config, "show.rank", error, "but a timeline has all ranks");
     TRY(parallel_resolve(&plan, config, model, error));
     struct timeline t = {config, model, &plan, out};
     trireme_status status =

@@ -59,7 +59,7 @@ static trireme_status check_program_keys(const struct command_value *values, con
                                          trireme_error *error) {
     TRY(command_keys_refuse_meant(rest, PROGRAM_KEYS, SIMULATE_PROGRAM_KEYS, error));
     if (values[SIMULATE_PROGRAM_RANKS].given && !values[SIMULATE_PROGRAM_TRACE].given)
-        FAIL(TRIREME_ERROR_USAGE, "trace_ranks= says what trace=FILE has, which is missing");
+        FAIL(TRIREME_ERROR_USAGE, "trace_ranks= chooses the ranks of trace=FILE, which is missing");
     if (values[SIMULATE_PROGRAM_CLUSTER].given)
         return command_keys_check_outputs(PROGRAM_KEYS, SIMULATE_PROGRAM_KEYS, values, error);
     if (rest->operands.count || rest->settings.count)

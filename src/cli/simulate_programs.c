@@ -14,12 +14,12 @@ struct prediction {
     struct parallel plan;
     struct op_table *ops;
     struct cluster cluster;
-    bool devices_given; // then it is told if they are not all in use
+    bool devices_given; // then the output says if not all of them are used
     int ranks_per_device;
     struct stage_programs programs;
     struct simulation simulation;
     struct sim_memory *memory;            // of each stage's program
-    double compiled, verified, simulated; // seconds that it took
+    double compiled, verified, simulated; // seconds that each took
 };
 
 static double seconds_since(int64_t *begin) {
@@ -254,7 +254,7 @@ static void print_json(const struct prediction *p, struct text *out) {
     free(mesh);
 }
 
-// Of each class the first rank, unless others are asked for.
+// Writes the first rank of each class, unless others are asked for.
 static trireme_status write_trace(const struct prediction *p, const struct command_value *values,
                                   trireme_error *error) {
     const struct simulation *s = &p->simulation;

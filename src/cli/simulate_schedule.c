@@ -86,7 +86,8 @@ static trireme_status load(const struct command_value *v, struct schedule_report
     return TRIREME_ERROR_USAGE;
 }
 
-// The limit of a search counts a microbatch for less between its two backward passes where that is needed.
+// Counts activations whole. If auto exceeds its limit that way, it was searched with a microbatch counted for less
+// between its two backward passes, and is counted so.
 static void count_activations(struct schedule_report *s, int limit) {
     int ranks = s->schedule.stages;
     bool is_searched = strcmp(s->name, "auto") == 0;
@@ -237,7 +238,7 @@ static trireme_status draw(const struct schedule_report *s, const char *path, tr
     return status;
 }
 
-// As a file that can be read again.
+// Writes the schedule as a file that can be read again.
 static trireme_status save(const struct schedule *schedule, const char *path, trireme_error *error) {
     struct text text = {0};
     schedule_print(schedule, &text);

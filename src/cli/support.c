@@ -23,8 +23,8 @@ bool arguments_ask_for(const struct arguments *a, const char *part) {
     return part && (strcmp(part, ALL_OF_IT) == 0 || (a->operands.count && strcmp(part, a->operands.item[0]) == 0));
 }
 
-// Whether the file describes a model as Hugging Face's config.json does; of any other name it is not read, as it may be
-// a pipe.
+// Whether the file describes a model, as Hugging Face's config.json does. A file of any other ending is not read, since
+// it may be a pipe.
 static bool describes_model(const char *path) {
     enum { LIMIT = 1 << 20 };
     json_t *root = NULL;
@@ -36,8 +36,8 @@ static bool describes_model(const char *path) {
     return is;
 }
 
-// A word that names no file may be a model's name, which stands elsewhere; a directory that of a run, which has one;
-// and either a model that others describe.
+// Refuses what is given in place of a configuration file but is something else that is known: a run's directory, a
+// Hugging Face model, or the name of a model.
 static trireme_status refuse_operand(const char *path, trireme_error *error) {
     struct model_config model;
     trireme_error none;
@@ -48,7 +48,7 @@ static trireme_status refuse_operand(const char *path, trireme_error *error) {
     bool is_model = describes_model(inside);
     free(inside);
     if (is_run)
-        FAIL(TRIREME_ERROR_USAGE, "%s is a directory: its configuration is config.yaml in there", path);
+        FAIL(TRIREME_ERROR_USAGE, "%s is a run's directory: its configuration is %s/config.yaml", path, path);
     if (is_model || (path && describes_model(path)))
         FAIL(TRIREME_ERROR_USAGE, "%s describes a model: its sizes are given by --model.config=%s%s", path, path,
              is_model ? ", its weights too by --model.init_from" : "");
@@ -66,7 +66,7 @@ trireme_status arguments_config(const struct arguments *a, const char *path, con
 }
 
 trireme_status arguments_expect(const struct arguments *a, size_t least, size_t most, trireme_error *error) {
-    bool empty = false; // as a shell makes of "$VARIABLE"
+    bool empty = false; // as a shell makes of an unset "$VARIABLE"
     for (size_t i = 0; i < a->operands.count; i++)
         empty |= !*a->operands.item[i];
     if (a->operands.count >= least && a->operands.count <= most && !empty)
@@ -85,12 +85,13 @@ trireme_status check_dtype_on(const struct config *config, const struct cluster 
                               trireme_error *error) {
     const struct device *d = topology_without(cluster, ranks, options_dtype(config));
     if (d)
-        return config_refuse(config, "training.dtype", error, "but %s has no peak of it in %s", d->name, cluster->name);
+        return config_refuse(config, "training.dtype", error, "but %s has no peak for it in %s", d->name,
+                             cluster->name);
     return TRIREME_OK;
 }
 
 trireme_status check_output(const char *key, const char *path, trireme_error *error) {
-    int kept; // for the rest of the process: whoever reads a pipe would take a close for the end
+    int kept; // open for the rest of the process: a reader of a pipe would take a close for the end
     if (file_is_device(path))
         return file_open_device(path, &kept, error) == TRIREME_OK ? TRIREME_OK
                                                                   : error_prefix(error, TRIREME_ERROR_USAGE, "%s", key);
@@ -118,7 +119,8 @@ static void on_signal(int number) {
     asked = stop = true;
 }
 
-// Nobody asks twice by this: of a terminal that is closed, the system tells and its shell does, too.
+// A second SIGHUP does not mean that somebody asks twice: when a terminal is closed, the system and its shell each send
+// one.
 static void on_hang_up(int number) {
     (void)number;
     stop = true;

@@ -1,4 +1,4 @@
-// trireme train CONFIG.yaml: a run, told as it goes.
+// trireme train CONFIG.yaml: a run, and what is shown of it as it goes.
 #include "train/train.h"
 
 #include "base/json.h"
@@ -14,8 +14,8 @@ struct view {
     bool json;
     size_t predicted, resident; // bytes, of all ranks; the second the most so far
     struct train_step last;
-    double peak; // FLOP/s, as told
-    bool untold; // `last` was seen on the live line alone, which does not stay
+    double peak; // FLOP/s, as last shown
+    bool untold; // `last` was only shown on the live line, which does not stay
 };
 
 static void show_start(void *user, const struct train_start *s) {
@@ -47,7 +47,7 @@ static void show_start(void *user, const struct train_start *s) {
     fflush(stdout);
 }
 
-// Into `out`.
+// The loss in words, written to `out` and returned.
 static const char *loss_text(const struct train_step *s, char out[32]) {
     if (s->targets > 0)
         snprintf(out, 32, "%.4f", s->loss);
@@ -56,7 +56,7 @@ static const char *loss_text(const struct train_step *s, char out[32]) {
     return out;
 }
 
-// A narrow terminal cuts the line: what tells how far and how well comes first.
+// A narrow terminal cuts the line, so the most important figures come first.
 static void show_live(const struct train_step *s) {
     char left[32], loss[32];
     duration_text(s->seconds_left, left);
@@ -84,9 +84,9 @@ static void show_peak(struct view *view, double peak) {
     if (peak == view->peak || view->json)
         return;
     progress_clear();
-    printf(
-        "the peak is %.0f GFLOP/s, not %.0f as timed before, when the machine was busy: MFU is of that from now on\n",
-        1e-9 * peak, 1e-9 * view->peak);
+    printf("the peak is %.0f GFLOP/s, not %.0f as timed before, when the machine was busy: MFU is relative to that "
+           "from now on\n",
+           1e-9 * peak, 1e-9 * view->peak);
     view->peak = peak;
 }
 
@@ -110,7 +110,7 @@ static void show_message(void *user, const char *text) {
     fprintf(stderr, "%s\n", text);
 }
 
-// Of a run that was stopped before its first step the checkpoint is empty.
+// The checkpoint of a run that was stopped before its first step is the empty text.
 static trireme_status report(const struct view *view, const struct train_result *r, bool stopped,
                              trireme_error *error) {
     struct text out = {0};
@@ -126,7 +126,7 @@ static trireme_status report(const struct view *view, const struct train_result 
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
-        text_add(&out, "the model lies in %s\n", r->checkpoint);
+        text_add(&out, "the model is in %s\n", r->checkpoint);
         if (!isnan(r->val_loss))
             text_add(&out, "validation loss %.4f\n", r->val_loss);
     }
@@ -148,8 +148,8 @@ static void tell_of_other_run(const char *path, const struct config *config) {
     bool is_run = strcmp(name ? name + 1 : path, "config.yaml") == 0 && access(metrics, F_OK) == 0;
     if (is_run && !same_file(directory, config->run.directory)) {
         text = mem_printf(
-            "%s lies in a run's directory but names another: this run lives in %s (--run.directory=%s goes on "
-            "with that one)",
+            "%s is in the directory of a run but names another: this run is in %s (--run.directory=%s resumes "
+            "that one)",
             path, config->run.directory, directory);
         show_message(NULL, text);
     }

@@ -5,7 +5,7 @@
 #include "train/stages.h"
 #include "train/synthetic.h"
 
-// What one kind of program is, over all ranks.
+// What was proved of one kind of program (train, evaluate), over all stages.
 struct proof {
     const char *name;
     int64_t instructions; // of one step of all stages

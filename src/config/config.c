@@ -86,7 +86,7 @@ trireme_status config_expect(const struct config *config, const char *keys, cons
         struct text taken = {0};
         for (const char *rest = keys; *rest; rest++)
             text_add_bytes(&taken, *rest == ' ' ? ", " : rest, *rest == ' ' ? 2 : 1);
-        error_set(error, TRIREME_ERROR_USAGE, "%s: %s.%s: %s has no use for it: it takes %s", config->origin[i],
+        error_set(error, TRIREME_ERROR_USAGE, "%s: %s.%s: %s does not use this key; it takes %s", config->origin[i],
                   key_table[i].section, key_table[i].name, reader, taken.text);
         text_release(&taken);
         return TRIREME_ERROR_USAGE;

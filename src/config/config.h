@@ -4,8 +4,8 @@
 // overrides on the command line. Every key has a default, so a loaded configuration is complete. Whatever is unknown,
 // of the wrong type, out of range or given twice is refused (TRIREME_ERROR_USAGE) with file and line, key, what was
 // given, what is accepted and the nearest known key. Values are checked alone here, and together only where one rule
-// needs no other folder; who finds a further conflict reports it by config_refuse, so that the message says where the
-// value came from.
+// needs no other folder; whoever finds a further conflict reports it by config_refuse, so that the message says where
+// the value came from.
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -57,8 +57,8 @@ trireme_status config_load(struct config *out, const char *path, const char *con
 trireme_status config_load_text(struct config *out, const char *name, const char *yaml, size_t length,
                                 const char *const *overrides, size_t count, trireme_error *error);
 // The same with overrides as they stand on a command line: --section.key=value, --section.key value, section.key=value.
-// Keys of the sections `bare` (NULL: none; "show parallelism": the first that has it) may also be given by their name
-// alone: --prompt "..." with "generate".
+// Keys of the sections `bare` may also be given by their name alone: --prompt "..." with "generate". NULL: of none;
+// with several, as in "show parallelism", the first section that has such a key is meant.
 // argv[0] is the first override, argv[argc - 1] the last.
 trireme_status config_load_arguments(struct config *out, const char *path, const char *bare, int argc,
                                      char *const *argv, trireme_error *error);
@@ -71,9 +71,9 @@ void config_print(struct text *out, const struct config *config);
 // Where a value came from: "run.yaml:12", "command line" (config_load_arguments), "settings" (other overrides) or
 // "default". An unknown key is a bug.
 const char *config_origin(const struct config *config, const char *key);
-// Whether a key of some section is called so.
+// Whether a key of some section has this name.
 bool config_names_key(const char *name);
-// Whether who asks for a key of this name, which is none, is told of one, or why there is none.
+// Whether the refusal of this name, which is no key, can name the key that is meant or say why there is none.
 bool config_answers(const char *name);
 // Whether the user set it.
 bool config_is_set(const struct config *config, const char *key);
@@ -81,8 +81,8 @@ bool config_is_set(const struct config *config, const char *key);
 void config_print_value(struct text *out, const struct config *config, const char *key);
 // The same as a member `name` of a JSON object: a number, true or false, a text, or an array of numbers.
 void config_add_value(struct text *out, const char *name, const struct config *config, const char *key);
-// Refuses a key that was set and is not among the `keys` (words, as "run.directory" or all of a section, "run.*"),
-// which alone `reader` reads.
+// Refuses a key that was set but is not among the `keys`, the only ones that `reader` reads. They are words such as
+// "run.directory", or "run.*" for all keys of a section.
 trireme_status config_expect(const struct config *config, const char *keys, const char *reader, trireme_error *error);
 // Appends "optimizer.lr 0.001 (before: 0.01), ..." for all keys of the sections whose values differ.
 void config_differences(const struct config *config, const struct config *before, const char *sections,

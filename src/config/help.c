@@ -1,8 +1,8 @@
-// Configurations as files, and what there is to know of each key: as text and as JSON.
+// Prints configurations as files, and the help of keys as text and as JSON.
 #include "base/json.h"
 #include "config/value.h"
 
-// Appends `name: value` padded to a column, where the comment begins.
+// A key is `name: value`, padded to the column where its comment begins.
 enum { COMMENT_COLUMN = 40 };
 
 static void key_print(struct text *out, const struct config *config, const struct key *key) {
@@ -87,7 +87,7 @@ static const struct key *key_find_bare(const char *name) {
     return found;
 }
 
-// The whole table, one section, or one key, which are the keys from *first, *count of them.
+// The keys of a topic, *count of them from *first on: the whole table (NULL), one section, or one key. False: none.
 static bool topic_find(const char *topic, size_t *first, size_t *count) {
     *first = *count = 0;
     const struct key *one = topic ? key_find_full(topic) : NULL;

@@ -161,11 +161,11 @@ static bool has_synonym(const struct key *key, const char *name, const char *ful
     return false;
 }
 
-// Where a name stands: in the section of the key that it is compared with, in no section that there is, or in another.
+// Where a name stands, compared with a key: in its section, in no known section, or in another section.
 enum place { PLACE_HERE, PLACE_NOWHERE, PLACE_ELSEWHERE };
 
-// How many characters of a name may be wrong. Short names are near one another by chance, and one that stands in a
-// section to the keys of others.
+// How many characters of a name may be wrong. Short names are near one another by chance, and so is a name in one
+// section to keys of other sections.
 static size_t misspelt_most(const char *name, enum place place) {
     size_t length = strlen(name);
     if (length < (place == PLACE_ELSEWHERE ? 5 : 3))
@@ -186,7 +186,7 @@ static bool key_is_near(const struct key *key, const char *name, enum place plac
     return near;
 }
 
-// How far a name is from a key: the spelling of section and key together, or of the key alone in another section.
+// How far a name is from a key: by the spelling of section and key together, or of the key alone in another section.
 static size_t key_distance(const struct key *key, const char *name, const char *full) {
     char *own = mem_printf("%s.%s", key->section, key->name);
     size_t best = text_distance(full, own);
@@ -236,23 +236,23 @@ static bool key_is_meant(const struct key *key, enum reading reading, const char
     }
 }
 
-// What others have keys for and Trireme has not, by their names for it: no key comes near it, however near its
-// spelling.
+// What other systems have keys for and Trireme has not, by their names for it. These names are answered before any
+// search for a key of similar spelling.
 static const struct {
     const char *answer, *names;
 } absent_table[] = {
-    {"dropout is not there", "dropout attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop"},
-    {"GPUs are not there", "device device_type cuda gpu gpus"},
-    {"no tokenizer but that of bytes is there; token files may be made elsewhere",
+    {"dropout is not supported", "dropout attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop"},
+    {"GPUs are not supported", "device device_type cuda gpu gpus"},
+    {"the only tokenizer is that of bytes; token files may be made elsewhere",
      "tokenizer tokenizer_type tokenizer_path tokenizer_model tokenizer_name vocab_file merge_file hf_assets_path"},
     {"communication runs beside computing wherever the program allows",
      "overlap_grad_reduce overlap_param_gather overlap_p2p_communication overlap_comm"},
-    {"batches are of one size", "rampup_batch_size batch_size_rampup"},
+    {"all batches have the same size", "rampup_batch_size batch_size_rampup"},
     {"a run waits for its checkpoints, which are in training.dtype", "async_mode async_save export_dtype"},
     {"metrics.jsonl and TensorBoard's tb/, both in run.directory, are the only logs",
      "wandb wandb_log wandb_project enable_wandb tensorboard_dir tensorboard_log_dir save_tb_folder"},
-    {"the same command goes on with the run in run.directory", "resume auto_resume resume_from resume_from_checkpoint"},
-    {"what is read is named without a key", "input inputs input_file input_files"},
+    {"the same command resumes the run in run.directory", "resume auto_resume resume_from resume_from_checkpoint"},
+    {"inputs are named without a key", "input inputs input_file input_files"},
     {"a configuration file is named without a key", "config config_file job_config_file config_yaml yaml_cfg"},
     {"trireme eval measures a model", "eval_only skip_train"},
     {"generate.seed gives another text each time", "num_samples num_return_sequences best_of"},
@@ -266,15 +266,16 @@ static const struct {
     {"a wave is two of parallelism.pipeline_parallel_chunks", "waves num_waves"},
     {"all weights are trained, in training.dtype", "lora use_lora lora_rank peft qlora load_in_4bit load_in_8bit"},
     {"a signal saves and ends a run (man trireme, train)", "exit_duration_in_mins exit_interval exit_signal_handler"},
-    {"initial weights are as the family has them", "init_method_std initializer_range init_std"},
-    {"context parallelism is not there", "context_parallel_degree context_parallel_size context_parallel cp cp_size"},
-    {"mixture of experts is not there",
+    {"initial weights are those of the family", "init_method_std initializer_range init_std"},
+    {"context parallelism is not supported",
+     "context_parallel_degree context_parallel_size context_parallel cp cp_size"},
+    {"mixture of experts is not supported",
      "expert_parallel_degree expert_parallel_size expert_model_parallel_size expert_parallel ep ep_size"
      " expert_tensor_parallel_degree expert_tensor_parallel_size etp num_experts num_moe_experts num_local_experts"
      " n_routed_experts num_experts_per_tok moe_router_topk moe_intermediate_size moe_ffn_hidden_size"},
 };
 
-// What there is to say of this normalised name. NULL: nothing.
+// The answer to this normalised name. NULL: there is none.
 static const char *absent_find(const char *name) {
     for (size_t i = 0; i < ARRAY_LENGTH(absent_table); i++)
         if (text_lists(absent_table[i].names, name))
@@ -282,7 +283,7 @@ static const char *absent_find(const char *name) {
     return NULL;
 }
 
-// The nearest key, of this section alone where the name stands there.
+// The nearest key; of this section alone, if the name stands there.
 static void nearest_find(struct candidates *found, const char *section, const char *name, const char *full,
                          enum place place) {
     size_t best = SIZE_MAX;
@@ -334,12 +335,12 @@ static const char *section_nearest(const char *name) {
     return text_nearest(name, &key_sections[0].name, count, sizeof key_sections[0]);
 }
 
-// What there is to say of a name that is no key.
+// What can be said about a name that is no key.
 struct answer {
     struct candidates found;
     const char *absent;
-    const struct key_section *whole, *inside; // the section that it is, the one that it stands in
-    const char *section;                      // that it may be, misspelt, where nothing else is found
+    const struct key_section *whole, *inside; // the section that the name is; the one that it stands in
+    const char *section;                      // the section that it may be, misspelt, if nothing else is found
 };
 
 static void answer_find(struct answer *a, const char *section, const char *name) {

@@ -36,9 +36,9 @@ const struct key_section *key_section_find(const char *name);
 // Appends what values are accepted: "a whole number from 1 to 16777216 (tokens)".
 void key_accepts(struct text *out, const struct key *key);
 
-// TRIREME_ERROR_USAGE for a name that is no key: names the key of ours for a known synonym, else one that is near, or
-// the keys of the section, or what is not there. `section` is empty for a bare name. `value` is what was given, or
-// NULL.
+// TRIREME_ERROR_USAGE for a name that is no key. The message names our key for a known synonym, else one that is near,
+// or the keys of the section, or says what is not supported. `section` is empty for a bare name. `value` is what was
+// given, or NULL.
 trireme_status key_refuse_unknown(const char *where, const char *section, const char *name, const char *value,
                                   trireme_error *error);
 // The same for a name with the section before its first dot, if there is one.

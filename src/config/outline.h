@@ -12,7 +12,7 @@ enum { OUTLINE_NODES_MAX = 1 << 20, OUTLINE_DEPTH_MAX = 12, OUTLINE_KEYS_MAX = 1
 
 enum outline_form { OUTLINE_SCALAR, OUTLINE_LIST, OUTLINE_MAPPING };
 
-// Nodes are told by their number; the outermost is 0, -1 is none.
+// Nodes are numbered; the outermost is 0, -1 is none.
 struct outline_node {
     enum outline_form form;
     int line;
@@ -45,14 +45,15 @@ trireme_status outline_known(const struct outline *outline, int mapping, const c
 // bytes or bits per second, GB/s, Gbit/s; times in s, ms, us, ns; operations in GFLOP/s, TFLOP/s, PFLOP/s. A plain
 // number has none.
 enum quantity { QUANTITY_NUMBER, QUANTITY_BYTES, QUANTITY_RATE, QUANTITY_SECONDS, QUANTITY_FLOPS };
-// A scalar as a figure in bytes, bytes per second, seconds, operations per second or as it stands; bounds are
+// A scalar as a figure: bytes, bytes per second, seconds, operations per second, or a plain number. Bounds are
 // inclusive.
 trireme_status outline_figure(const struct outline *outline, int node, enum quantity quantity, double least,
                               double most, double *out, trireme_error *error);
 trireme_status outline_integer(const struct outline *outline, int node, int64_t least, int64_t most, int64_t *out,
                                trireme_error *error);
 
-// The same of a member that must be there, and of one that may be left out: then *out stays.
+// The same for a member of a mapping. It must be there (need), or may be left out (may), in which case *out stays as it
+// is.
 trireme_status outline_need(const struct outline *outline, int mapping, const char *key, int *out,
                             trireme_error *error);
 trireme_status outline_need_figure(const struct outline *outline, int mapping, const char *key, enum quantity quantity,

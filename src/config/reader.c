@@ -58,7 +58,7 @@ void reader_close(struct reader *r) {
     yaml_parser_delete(&r->parser);
 }
 
-// Whether a tab indents the line that libyaml complains of, which it often does not call so.
+// Whether a tab indents the line about which libyaml complains; its message often does not say so.
 static bool is_indented_by_tab(const yaml_parser_t *parser) {
     const unsigned char *at = parser->input.string.start, *end = parser->input.string.end;
     for (size_t line = parser->problem_mark.line; line > 0 && at < end; at++)

@@ -1,5 +1,5 @@
-// Internal to config/: the events of a YAML text, with what may not stand in one refused: other than UTF-8, characters
-// that YAML forbids, aliases, anchors, tags.
+// Internal to config/: the events of a YAML text. Bytes that are not UTF-8, characters that YAML forbids, aliases,
+// anchors and tags are refused.
 #ifndef CONFIG_READER_H
 #define CONFIG_READER_H
 
@@ -21,7 +21,7 @@ trireme_status reader_open(struct reader *reader, const char *name, const char *
 void reader_close(struct reader *reader);
 // Goes to the next event; `where` is then "name:line" of its beginning.
 trireme_status reader_next(struct reader *reader, trireme_error *error);
-// Whether the current event is a plain scalar of nothing: an empty document, a section whose keys are all comments.
+// Whether the current event is an empty plain scalar: an empty document, or a section whose keys are all comments.
 bool reader_is_empty(const struct reader *reader);
 
 #endif

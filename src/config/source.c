@@ -45,7 +45,7 @@ static trireme_status read_word(struct reader *r, const char *what, struct given
     return TRIREME_OK;
 }
 
-// The value that begins at the current event, up to its last event; of a mapping only that it is one.
+// The value that begins at the current event, up to its last event. Of a mapping it only notes that it is one.
 static trireme_status read_value(struct reader *r, const char *key, struct given *out, trireme_error *error) {
     if (r->event.type == YAML_MAPPING_START_EVENT) {
         out->form = GIVEN_MAPPING;
@@ -101,7 +101,7 @@ static trireme_status read_keys(struct reader *r, struct config *config, const c
     }
 }
 
-// Refuses a name that stands where sections do and is none.
+// Refuses a name that stands in the place of a section and is none.
 static trireme_status refuse_outer_name(struct reader *r, const char *where, const char *name, trireme_error *error) {
     const struct key *key = key_find_full(name);
     if (key)

@@ -10,7 +10,7 @@ trireme_status source_read_yaml(struct config *config, const char *name, const c
 // The origins of overrides: those of config_load_arguments, and all others.
 #define SOURCE_ARGUMENTS "command line"
 #define SOURCE_SETTINGS "settings"
-// Sets one key from "section.key=value", an override from `where`; it may have been set by a file before.
+// Sets one key from "section.key=value", an override from `where`, which may replace what a file has set.
 trireme_status source_read_override(struct config *config, const char *where, const char *override,
                                     trireme_error *error);
 // Turns the arguments of config_load_arguments into overrides; the caller frees each and releases the array, on failure

@@ -122,7 +122,7 @@ static bool real_parse(const char *s, double *out) {
     locale_t c, before = locale_enter(&c);
     *out = strtod(s, NULL);
     locale_leave(c, before);
-    const bool tiny = *out == 0 && strcspn(s, "123456789") < strcspn(s, "eE"); // it is not 0, and would be
+    const bool tiny = *out == 0 && strcspn(s, "123456789") < strcspn(s, "eE"); // it is not 0, but would become 0
     return isfinite(*out) && !tiny;
 }
 
@@ -260,7 +260,7 @@ void value_set_default(struct config *config, const struct key *key) {
     given_release(&given);
 }
 
-// Whether every reader of YAML takes the plain word for this very text.
+// Whether every reader of YAML takes the plain word for just this text.
 static bool is_plain(const char *text) {
     const char *const taken[] = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"};
     for (size_t i = 0; i < ARRAY_LENGTH(taken); i++)

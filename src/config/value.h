@@ -1,5 +1,5 @@
-// A value as it was given, and its way into and out of struct config. Internal to config/, but for value_print_text,
-// which other files of YAML are written with.
+// A value as it was given, and its way into and out of struct config. Internal to config/, except value_print_text,
+// with which other YAML files are written.
 #ifndef CONFIG_VALUE_H
 #define CONFIG_VALUE_H
 
@@ -32,7 +32,7 @@ void value_set_default(struct config *config, const struct key *key);
 void value_print(struct text *out, const struct config *config, const struct key *key);
 // Appends it as a member of a JSON object.
 void value_add_json(struct text *out, const char *name, const struct config *config, const struct key *key);
-// Appends a text as YAML: in quotes where not every reader takes the plain word for this very text.
+// Appends a text as YAML: in quotes if some reader of YAML would take the plain word for anything else.
 void value_print_text(struct text *out, const char *text);
 // The field of a text key.
 char **value_text(const struct config *config, const struct key *key);

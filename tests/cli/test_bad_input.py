@@ -51,7 +51,7 @@ def test_settings():
               "num_microbatches=4")
     untouched(2, r"usage: trireme eval", "eval")
     # A key that is none is told of before what is missing beside it.
-    untouched(2, r"input: unknown key, given t\.txt; what is read is named without", "prepare", "--input", "t.txt")
+    untouched(2, r"input: unknown key, given t\.txt; inputs are named without", "prepare", "--input", "t.txt")
     untouched(2, r"output_prefix: unknown key, given x; use data\.path", "prepare", "--output_prefix=x")
     untouched(2, r"ckpt: unknown key", "eval", "--ckpt", "run")
     untouched(2, r"num_samples: unknown key", "generate", "--num_samples=3")
@@ -80,7 +80,7 @@ def test_settings():
     code, out, err = tool.run("--ranks=2", "train", "c.yaml")
     assert code == 2 and err == "trireme: a command comes before --ranks=2; `trireme help` lists all\n", err
     for more in ["b.bin"], ["b.bin", "c.bin"]:
-        untouched(2, r'unexpected "b\.bin": several token files are one pattern, in quotes', "train", "--data.path",
+        untouched(2, r'unexpected "b\.bin": give several token files as one pattern, in quotes', "train", "--data.path",
                   "a.bin", *more)
     # Words of other programs.
     untouched(2, r'unexpected "-i": a setting is written --section\.key=value', "train", "-i", "t/*.bin", "-b", "4")
@@ -90,7 +90,7 @@ def test_settings():
     os.makedirs("a_run")
     tool.write("a_run/config.yaml", tool.CONFIG)
     for command in ["train"], ["show", "memory"], ["verify"]:
-        untouched(2, r"a_run/? is a directory: its configuration is config\.yaml in there", *command, "a_run/")
+        untouched(2, r"a_run/? is a run.s directory: its configuration is a_run/?/config\.yaml", *command, "a_run/")
     # A model as Hugging Face describes it is no configuration, whose keys would be told one by one.
     os.makedirs("a_model")
     tool.write("a_model/config.json", '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}')
@@ -313,16 +313,17 @@ def test_disk_full():
 
 def test_settings_of_no_use():
     tool.good("train", "c.yaml")
-    untouched(2, "model.hidden_size: eval has no use for it: it takes data.path, data.split, .*_threads, parallelism",
-              "eval", "run", "data.path=text/t", "--model.hidden_size=77")
+    untouched(2, "model.hidden_size: eval does not use this key; it takes data.path, data.split, .*_threads, "
+              "parallelism", "eval", "run", "data.path=text/t", "--model.hidden_size=77")
     # Nor is a key of no use, beside others of its section that are, passed over.
-    untouched(2, "training.steps: eval has no use", "eval", "run", "data.path=text/t", "--training.steps=7")
-    untouched(2, r"training.seq_len: generate has no use for it: it takes generate\.\*, training\.dtype, ", "generate",
-              "run", "--prompt=a", "--training.seq_len=8")
-    untouched(2, r"data.split: prepare has no use for it: it takes data\.path, data\.text_field$", "prepare", "t.txt",
-              "--data.path=text/u", "--data.split=[0.9, 0.1]")
-    untouched(2, "optimizer.lr: generate has no use", "generate", "run", "--prompt=a", "--optimizer.lr=1")
-    untouched(2, "training.steps: prepare has no use", "prepare", "t.txt", "--data.path=text/u", "--training.steps=7")
+    untouched(2, "training.steps: eval does not use this key", "eval", "run", "data.path=text/t", "--training.steps=7")
+    untouched(2, r"training.seq_len: generate does not use this key; it takes generate\.\*, training\.dtype, ",
+              "generate", "run", "--prompt=a", "--training.seq_len=8")
+    untouched(2, r"data.split: prepare does not use this key; it takes data\.path, data\.text_field$",
+              "prepare", "t.txt", "--data.path=text/u", "--data.split=[0.9, 0.1]")
+    untouched(2, "optimizer.lr: generate does not use this key", "generate", "run", "--prompt=a", "--optimizer.lr=1")
+    untouched(2, "training.steps: prepare does not use this key", "prepare", "t.txt", "--data.path=text/u",
+              "--training.steps=7")
     code, _, err = tool.run("train", "c.yaml", "--training.steps=7", "--optimizer.lr=2e-2")
     told = "with other settings from here on: training.steps 7 (before: 6), optimizer.lr 0.02 (before: 0.01)\n"
     assert code == 0 and told in err, err

@@ -470,12 +470,12 @@ def test_dtypes_of_devices_in_use():
              "pipeline_parallel_degree=1", "tensor_parallel_degree=1")
     assert tool.good_json(*words, "devices=2")["dtype"] == "bf16"
     assert tool.good_json(*words, "devices=4")["dtype"] == "f32"
-    tool.refused(2, "training.dtype: given bf16, but small has no peak of it in mixed.yaml", *words, "devices=4",
+    tool.refused(2, "training.dtype: given bf16, but small has no peak for it in mixed.yaml", *words, "devices=4",
                  "dtype=bf16")
     two = ("simulate", "--model.preset=llama-5m", "--model.vocab_size=256", "--training.dtype=bf16",
            "cluster=mixed.yaml")
     assert tool.good_json(*two, "--ranks=2")["fits"]
-    tool.refused(2, "training.dtype: given bf16, but small has no peak of it", *two, "--ranks=3",
+    tool.refused(2, "training.dtype: given bf16, but small has no peak for it", *two, "--ranks=3",
                  "--training.global_batch_size=3")
 
 

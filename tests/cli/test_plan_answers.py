@@ -168,7 +168,7 @@ def test_refusals():
     refused(r"the mesh has 2 ranks \(fsdp 2\), but h100 has 1 device", *MODEL[:2], "devices=1", "ranks=2")
     mine = "nodes: [{device: x, nodes: 1, devices: 2}]\n"
     tool.write("mine.yaml", mine)
-    refused(r"save=mine.yaml: there is such a file, which is no configuration", MODEL[0], "cluster=mine.yaml",
+    refused(r"save=mine.yaml: this file exists and is no configuration", MODEL[0], "cluster=mine.yaml",
             *MODEL[2:], "save=mine.yaml")
     assert tool.read("mine.yaml").decode() == mine
     refused(r"devices=2: cpu has 1; their cores may have a rank each: ranks=2", "llama-5m", "cluster=cpu", "devices=2")
@@ -211,7 +211,7 @@ def test_what_is_given_is_told():
     # Keys of pipelines that rule out all of them.
     none = tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_chunks=3", "pipeline_parallel_schedule=zb-v")
     assert ("\nno pipeline is possible with parallelism.pipeline_parallel_chunks 3, "
-            "parallelism.pipeline_parallel_schedule zb-v: plans without one alone\n") in none, none
+            "parallelism.pipeline_parallel_schedule zb-v: only plans without one\n") in none, none
     assert "no pipeline" not in tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_schedule=zb-v")
     # Shades of one plan are one line.
     alike = tool.good("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=16", "seq_len=256",

@@ -201,7 +201,7 @@ def test_refusals():
     refused(r"bad.yaml:4: devices.d.memory: given 80 without a unit", "cluster=bad.yaml")
     tool.write("bad.yaml", MINE.replace("22 GB/s", "-22 GB/s"))
     refused(r"bad.yaml:8: links\[0\].bandwidth: given -22 GB/s", "cluster=bad.yaml")
-    refused("trace_ranks= says what trace=FILE has, which is missing", "cluster=h100", "trace_ranks=0")
+    refused("trace_ranks= chooses the ranks of trace=FILE, which is missing", "cluster=h100", "trace_ranks=0")
     for to in "svg", "trace":
         refused(f"{to}=none/x: cannot be written there: No such file", "cluster=h100", f"{to}=none/x")
         refused(f"{to}=.: cannot be written there: Is a directory", "cluster=h100", f"{to}=.")
@@ -260,7 +260,7 @@ def test_import():
                 ("m,n,k,n,dtype,us\n1,1,1,1,bf16,50\n", r":1: two columns n$"),
                 (products.format("ms", 4000), r":3: 4 s for what takes a100 0.00\d+ s at best: is the unit"),
                 (ranks + f"{1 << 60} {1 << 58} float none 0 {8e10:.0f} 14411.5 14411.5 0\n",
-                 r": its figures are those of no cluster: .*expected from 1 B to 1000 TB$"),
+                 r": its figures make no possible cluster: .*expected from 1 B to 1000 TB$"),
                 ("".join(f"#  Rank {i} a\n" for i in range(17000)) + "# busbw\n" + row,
                  r": the mesh has 17000 ranks .*, but a100 has 16384 devices$")):
             tool.write(table, content)

@@ -236,16 +236,16 @@ static void test_what_is_not_there(void **state) {
                    "run.yaml:2: parallelism.context_parallel_degree: unknown key, given 2; context parallelism is not "
                    "there");
     expect_refused("context-parallel-size: 2\n",
-                   "run.yaml:1: context-parallel-size: unknown key, given 2; context parallelism is not there");
+                   "run.yaml:1: context-parallel-size: unknown key, given 2; context parallelism is not supported");
     expect_refused(
         "parallelism:\n  Expert-Model-Parallel-Size: 2\n",
         "run.yaml:2: parallelism.Expert-Model-Parallel-Size: unknown key, given 2; mixture of experts is not "
         "there");
     expect_refused("model:\n  num_experts: 8\n",
-                   "run.yaml:2: model.num_experts: unknown key, given 8; mixture of experts is not there");
+                   "run.yaml:2: model.num_experts: unknown key, given 8; mixture of experts is not supported");
     expect_refused("model:\n  dropout: 0.1\n",
-                   "run.yaml:2: model.dropout: unknown key, given 0.1; dropout is not there");
-    expect_refused("device: cuda\n", "run.yaml:1: device: unknown key, given cuda; GPUs are not there");
+                   "run.yaml:2: model.dropout: unknown key, given 0.1; dropout is not supported");
+    expect_refused("device: cuda\n", "run.yaml:1: device: unknown key, given cuda; GPUs are not supported");
     expect_refused("overlap-grad-reduce: true\n",
                    "run.yaml:1: overlap-grad-reduce: unknown key, given true; communication runs beside computing "
                    "wherever the program allows");
@@ -254,12 +254,12 @@ static void test_what_is_not_there(void **state) {
         "run.yaml:2: checkpoint.async_mode: unknown key, given async; a run waits for its checkpoints, which "
         "are in training.dtype");
     expect_refused("training:\n  resume: true\n",
-                   "run.yaml:2: training.resume: unknown key, given true; the same command goes on with the run in "
+                   "run.yaml:2: training.resume: unknown key, given true; the same command resumes the run in "
                    "run.directory");
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
         trireme_error error = {0};
         assert_int_equal(key_refuse_unknown("", "", key_table[i].name, NULL, &error), TRIREME_ERROR_USAGE);
-        assert_null(strstr(error.message, "is not there"));
+        assert_null(strstr(error.message, "is not supported"));
     }
 }
 
