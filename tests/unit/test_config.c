@@ -234,13 +234,13 @@ static void test_what_is_not_there(void **state) {
     (void)state;
     expect_refused("parallelism:\n  context_parallel_degree: 2\n",
                    "run.yaml:2: parallelism.context_parallel_degree: unknown key, given 2; context parallelism is not "
-                   "there");
+                   "supported");
     expect_refused("context-parallel-size: 2\n",
                    "run.yaml:1: context-parallel-size: unknown key, given 2; context parallelism is not supported");
     expect_refused(
         "parallelism:\n  Expert-Model-Parallel-Size: 2\n",
         "run.yaml:2: parallelism.Expert-Model-Parallel-Size: unknown key, given 2; mixture of experts is not "
-        "there");
+        "supported");
     expect_refused("model:\n  num_experts: 8\n",
                    "run.yaml:2: model.num_experts: unknown key, given 8; mixture of experts is not supported");
     expect_refused("model:\n  dropout: 0.1\n",
