@@ -321,7 +321,7 @@ def test_moved():
     assert code == 0 and "going on from moved" in out and "names another" not in err, (out, err)
     code, out, err = tool.run("train", "moved/config.yaml", "--run.directory=elsewhere")
     assert code == 0 and "going on" not in out, (out, err)
-    assert "moved/config.yaml lies in a run's directory but names another: this run lives in elsewhere" in err, err
+    assert "moved/config.yaml is in the directory of a run but names another: this run is in elsewhere" in err, err
 
 
 def begun(run, *arguments):
