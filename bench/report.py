@@ -32,11 +32,11 @@ def markdown(name, head, rows):
             settings.append(f"- {r['program']} ({r['version']}), {r['dtype']}: {r['settings']}")
     facts = [f"| {key} | {value} |" for key, value in head]
     lines = [f"# Speed of training, {name}", "", "| | |", "|---|---|", *facts, "", table(rows), "",
-             "Forward, backward and AdamW, medians of the steps; programs that are compared took turns. MFU: model",
-             "FLOPs, 6 x weights in matrix products x tokens + 12 x layers x width x context x tokens, over the peak",
-             "of fused multiply-adds in the same dtype, measured beside the steps. Memory is resident at most,",
-             "predicted what Trireme said beforehand. bf16 of PyTorch is autocast. `bench/run` measured, and chose the",
-             "settings of the others by measurement."]
+             "Forward, backward and AdamW; figures are medians over the steps, and programs that are compared took",
+             "turns. MFU: model FLOPs, 6 x weights in matrix products x tokens + 12 x layers x width x context x",
+             "tokens, over the peak of fused multiply-adds in the same dtype, measured beside the steps. Memory is",
+             "the most that was resident, predicted is what Trireme said beforehand. PyTorch's bf16 is autocast.",
+             "`bench/run` measured all of this, and found the settings of the other programs by measurement."]
     if settings:
         lines += ["", "The fastest settings of those tried:", "", *dict.fromkeys(settings)]
     return "\n".join(lines) + "\n"
