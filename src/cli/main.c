@@ -218,13 +218,18 @@ static bool leave_place(void) {
 }
 
 // Idle OpenMP threads wait by spinning. If they go to sleep within microseconds, small models lose a tenth of their
-// speed; if they spin for milliseconds, as they do by default, two trainings on the same cores lose a third. OpenMP
-// reads this and the places only when the program is loaded: so set them, and start the program again, once.
+// speed; if they spin for milliseconds, as they do by default, two trainings on the same cores lose a third. Where the
+// environment lets OpenMP use fewer threads than it is told (OMP_DYNAMIC), it does so beside other load, and a step
+// takes twice as long. OpenMP reads all this and the places only when the program is loaded: so set them, and start the
+// program again, once.
 static void settle_threads(char **argv) {
-    const bool spins = !getenv("GOMP_SPINCOUNT") && !getenv("OMP_WAIT_POLICY"), left = leave_place();
+    const bool spins = !getenv("GOMP_SPINCOUNT") && !getenv("OMP_WAIT_POLICY"), drops = omp_get_dynamic(),
+               left = leave_place();
     if (spins)
         setenv("GOMP_SPINCOUNT", "30000", 1); // about half a millisecond, one and a half where pauses are long
-    if (spins || left)
+    if (drops)
+        setenv("OMP_DYNAMIC", "false", 1);
+    if (spins || left || drops)
         execv("/proc/self/exe", argv);
 }
 

@@ -267,5 +267,17 @@ def test_schedule_files():
         assert len(got) == len(losses) and all(abs(a - b) < 1e-9 for a, b in zip(got, losses)), (got, losses)
 
 
+@tool.not_sanitized
+def test_openmp_variables():
+    """Those that would keep all threads on one core, or leave some out beside other load, do not."""
+    cores = tool.cores()
+    peak = tool.strict_json(tool.good("bench", "peak", f"--training.threads={cores + 5}", "--json",
+                                      env={**os.environ, "OMP_PLACES": "cores"}))
+    assert peak["threads"] == cores, peak
+    # The program starts itself again: the variables that it was last loaded with count.
+    code, _, told = tool.run("--version", env={**os.environ, "OMP_DISPLAY_ENV": "true", "OMP_DYNAMIC": "true"})
+    assert code == 0 and re.findall(r"OMP_DYNAMIC *= *'(\w+)'", told)[-1].lower() == "false", told
+
+
 if __name__ == "__main__":
     tool.main(globals())
