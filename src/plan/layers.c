@@ -17,37 +17,84 @@ double layers_seconds(const struct layers_problem *p, int stage, const struct la
     return seconds;
 }
 
+static int chunk_layers(const struct layers_problem *p, const struct layers_chunk *chunk, int layers) {
+    return p->given ? chunk->layers : layers / p->chunks + (chunk->index < layers % p->chunks);
+}
+
+// Of so many layers of a chunk, deepest modes first; leaves the rest to the chunks behind it.
+static struct layers_choice take_layers(int layers, struct layers_choice *left) {
+    struct layers_choice taken;
+    for (int m = LAYERS_MODES; m-- > 0;) {
+        taken.of[m] = MIN(left->of[m], layers);
+        left->of[m] -= taken.of[m];
+        layers -= taken.of[m];
+    }
+    return taken;
+}
+
 double layers_bytes(const struct layers_problem *p, int stage, const struct layers_choice *c) {
     const struct layers_stage *s = &p->stage[stage];
-    double bytes = s->bytes + layers_count(c) * p->state;
-    for (int m = 0; m < LAYERS_MODES; m++)
-        bytes += c->of[m] * s->held[m];
+    const int layers = layers_count(c), deepest = c->of[2] ? 2 : c->of[1] ? 1 : 0;
+    struct layers_choice left = *c;
+    double bytes = s->bytes[deepest] + layers * p->state;
+    for (int k = 0; k < p->chunks; k++) {
+        const struct layers_choice of = take_layers(chunk_layers(p, &s->chunk[k], layers), &left);
+        for (int m = 0; m < LAYERS_MODES; m++)
+            bytes += of.of[m] * s->chunk[k].share * s->held[m];
+    }
     return bytes;
 }
 
-// As few selective ones as make it fit beside so many full ones.
-static bool add_selective(const struct layers_problem *p, int stage, struct layers_choice *c) {
-    int rest = c->of[0];
-    double room = p->stage[stage].room, lacks = layers_bytes(p, stage, c) - room,
-           saved = p->stage[stage].held[0] - p->stage[stage].held[1];
-    if (lacks > 0 && saved > 0)
-        c->of[1] = (int)MIN(rest, ceil(lacks / saved));
-    c->of[0] = rest - c->of[1];
-    if (c->of[0] > 0 && saved > 0 && layers_bytes(p, stage, c) > room) { // rounded
-        c->of[0]--;
-        c->of[1]++;
+void layers_spread(const struct layers_problem *p, int stage, const struct layers_choice *c,
+                   struct layers_choice *of_chunk) {
+    const struct layers_chunk *chunk = p->stage[stage].chunk;
+    struct layers_choice left = *c;
+    for (int k = 0; k < p->chunks; k++)
+        of_chunk[chunk[k].index] = take_layers(chunk_layers(p, &chunk[k], layers_count(c)), &left);
+}
+
+static bool fits(const struct layers_problem *p, int stage, const struct layers_choice *c) {
+    return layers_bytes(p, stage, c) <= p->stage[stage].room;
+}
+
+// All in one mode: what is in several needs no less than all in the deepest of them.
+static bool some_mode_fits(const struct layers_problem *p, int stage, int layers) {
+    bool any = false;
+    for (int m = 0; m < LAYERS_MODES && !any; m++) {
+        struct layers_choice all = {{0}};
+        all.of[m] = layers;
+        any = fits(p, stage, &all);
     }
-    return layers_bytes(p, stage, c) <= room;
+    return any;
+}
+
+// As few selective ones as make it fit beside so many full ones, found by bisection: with each more it holds less, but
+// for what the first one takes.
+static bool add_selective(const struct layers_problem *p, int stage, struct layers_choice *c) {
+    const int full = c->of[2], rest = c->of[0];
+    if (fits(p, stage, c))
+        return true;
+    int least = 1, most = rest;
+    while (least < most) {
+        const int middle = (least + most) / 2;
+        if (fits(p, stage, &(struct layers_choice){{rest - middle, middle, full}}))
+            most = middle;
+        else
+            least = middle + 1;
+    }
+    *c = (struct layers_choice){{rest - most, most, full}};
+    return rest > 0 && fits(p, stage, c);
 }
 
 double layers_least(const struct layers_problem *p, int stage, int layers, struct layers_choice *out) {
     const struct layers_stage *s = &p->stage[stage];
     double best = INFINITY;
-    const struct layers_choice deepest = {{0, 0, layers}};
-    if ((s->layers && s->layers != layers) || layers_bytes(p, stage, &deepest) > s->room)
+    if ((s->layers && s->layers != layers) || !some_mode_fits(p, stage, layers))
         return INFINITY;
     for (int full = 0; full <= layers; full++) {
         struct layers_choice c = {{layers - full, 0, full}};
+        if (layers_seconds(p, stage, &c) >= best)
+            break; // more of them take longer
         if (!add_selective(p, stage, &c))
             continue;
         double seconds = layers_seconds(p, stage, &c);
@@ -60,17 +107,31 @@ double layers_least(const struct layers_problem *p, int stage, int layers, struc
     return best;
 }
 
-bool layers_may_fit(const struct layers_problem *p) {
-    double most = 0;
-    for (int r = 0; r < p->stages; r++) {
-        const struct layers_stage *s = &p->stage[r];
-        double left = s->room - s->bytes, one = p->state + s->held[LAYERS_MODES - 1];
-        double fit = left < 0 ? -1 : one > 0 ? floor(left / one) : p->layers;
-        if (fit < MAX(s->layers, p->least))
-            return false;
-        most += s->layers ? s->layers : fit;
+// How many layers fit on a stage, by bisection: more need more.
+static int most_layers(const struct layers_problem *p, int stage) {
+    const int given = p->stage[stage].layers;
+    int least = -1, most = p->layers; // the former fit, or none do
+    if (given)
+        return some_mode_fits(p, stage, given) ? given : -1;
+    while (least < most) {
+        const int middle = least + (most - least + 1) / 2;
+        if (some_mode_fits(p, stage, middle))
+            least = middle;
+        else
+            most = middle - 1;
     }
-    return most >= p->layers;
+    return least;
+}
+
+bool layers_may_fit(const struct layers_problem *p) {
+    int sum = 0;
+    for (int r = 0; r < p->stages; r++) {
+        const int most = most_layers(p, r);
+        if (most < MAX(p->stage[r].layers, p->least))
+            return false;
+        sum += most;
+    }
+    return sum >= p->layers;
 }
 
 double layers_choose(const struct layers_problem *p, struct layers_choice *out) {

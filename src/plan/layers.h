@@ -1,5 +1,5 @@
-// Internal to plan/: how many layers each stage has and how many of them are computed again, so that the slowest stage
-// is as fast as memory allows. Galvatron (Miao et al., 2023) searches strategies of layers likewise.
+// Internal to plan/: how many layers each stage has and how many of them are recomputed, so that the slowest stage is
+// as fast as memory allows. Galvatron (Miao et al., 2023) searches for strategies of layers in the same way.
 #ifndef PLAN_LAYERS_H
 #define PLAN_LAYERS_H
 
@@ -7,17 +7,28 @@
 
 enum { LAYERS_MODES = 3 }; // none, selective, full
 
-// What a stage has beside its layers, and what it holds of each.
+// One of a stage's chunks. Those of which most microbatches are held come first, in the deepest modes.
+struct layers_chunk {
+    int index;    // in the order of the model
+    int layers;   // that the user gives it, where that is so
+    double share; // what a layer of it holds, over what a layer of the stage holds on average
+};
+
+// What a stage takes beside its layers, and what each layer takes.
 struct layers_stage {
-    double seconds, bytes;
+    double seconds;
+    double bytes[LAYERS_MODES]; // where that is the deepest mode of any of its layers; rise
     double room;                // bytes
     double layer[LAYERS_MODES]; // seconds, of a microbatch; rise
     double held[LAYERS_MODES];  // bytes, of all microbatches; fall
-    int layers;                 // 0: as suits
+    int layers;                 // how many it must have; 0: any number
+    struct layers_chunk *chunk; // [chunks], by falling share
 };
 
 struct layers_problem {
     int stages, layers;
+    int chunks;   // of a stage
+    bool given;   // the user says how many layers each chunk has; otherwise their numbers differ by one at most
     int least;    // layers of a stage
     double state; // bytes of a layer, whatever its mode
     struct layers_stage *stage;
@@ -30,19 +41,24 @@ struct layers_choice {
 int layers_count(const struct layers_choice *choice);
 double layers_seconds(const struct layers_problem *problem, int stage, const struct layers_choice *choice);
 double layers_bytes(const struct layers_problem *problem, int stage, const struct layers_choice *choice);
+// The choice's layers over the stage's chunks, to of_chunk[chunks] in the order of the model.
+void layers_spread(const struct layers_problem *problem, int stage, const struct layers_choice *choice,
+                   struct layers_choice *of_chunk);
 
-// Least seconds of one stage of `layers` layers, as many as it may have: INFINITY where none fits.
+// The least seconds of a stage with so many layers, and to `out` (NULL: not wanted) the choice that takes them.
+// INFINITY where none fits, or where the stage must have another number.
 //     least(r, n) = min over f + s <= n with bytes(r, n, f, s) <= room of seconds(r, n, f, s)
 double layers_least(const struct layers_problem *problem, int stage, int layers, struct layers_choice *out);
 
-// False where not even all layers in the last mode fit. O(stages).
+// False where nothing fits. O(stages).
 bool layers_may_fit(const struct layers_problem *problem);
 
-// All layers over all stages, `least` or more to each:
+// Deals all layers to all stages, at least `least` to each, so that the slowest stage is as fast as can be:
 //     slowest(r, k) = min over n of max(slowest(r - 1, k - n), least(r, n))
-// and among those as slow as slowest(stages, layers) allows, the least sum, which filling the pipeline takes:
+// and, among all ways in which no stage is slower than that, with the least sum, the time to fill the pipeline:
 //     sum(r, k) = min over n with least(r, n) <= slowest(stages, layers) of sum(r - 1, k - n) + least(r, n)
-// to out[stages]. Returns the slowest stage's seconds, INFINITY where nothing fits. O(stages x layers^2).
+// to out[stages]. Returns the slowest stage's seconds, INFINITY where nothing fits; then `out` is not set.
+// O(stages x layers^2 x chunks x log layers).
 double layers_choose(const struct layers_problem *problem, struct layers_choice *out);
 
 #endif

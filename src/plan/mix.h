@@ -1,5 +1,6 @@
-// Internal to plan/: which layers of a choice are computed again, each stage as few as its memory allows; and how many
-// each stage has, that alone where the user says what is computed again. First by estimate, then by its programs.
+// Internal to plan/: for one choice, which layers are recomputed on each stage, as few as its memory allows, and how
+// many layers each stage has; only the latter where the user sets the mode of recomputation. First by estimates, then
+// by the compiled programs.
 #ifndef PLAN_MIX_H
 #define PLAN_MIX_H
 
@@ -9,38 +10,38 @@
 struct mix {
     struct layers_problem problem;
     struct layers_choice *of;       // [stages]: what is chosen
-    struct layers_choice *by_speed; // [stages], where devices differ: as if memory were no matter; else NULL
+    struct layers_choice *by_speed; // [stages]: what would be chosen if all fitted; NULL where devices are equal
     const struct shape *shape;      // NULL: no pipeline
-    bool given;                     // the user says which layers a stage has
-    bool mode_set;                  // and how much of all is computed again: what the first mode then stands for
-    bool balanced;                  // for the least memory of the fullest stage
-    int *first_layer;               // of each virtual stage, the user's or as even as can be; owned
+    bool mode_set;                  // the user sets the mode of all layers: mode 0 of the problem then stands for it
+    bool balanced;                  // the aim is that the fullest stage needs least memory, not that the step is fast
+    struct layers_chunk *chunk;     // [stages x chunks]: the problem's; owned
     struct load *load;              // [stages]
-    double *fixed;                  // [stages]: bytes that no choice changes
+    double (*fixed)[LAYERS_MODES];  // [stages]: bytes beside layers and states, by the deepest mode of its layers
     struct probe_part layer, rest;  // of ranks of the first kind
     struct probe_forward {
         double layer, head; // seconds of a microbatch
     } * forward;            // [stages]
 };
 
-// False: impossible (estimator->why). Releases nothing of the estimator's, which has to stay.
+// False: impossible (estimator->why). The mix points to what the estimator owns, which has to outlive it.
 bool mix_create(struct mix *out, struct estimator *estimator, const struct plan_choice *choice);
 void mix_release(struct mix *mix);
 
-// Chooses for the memory that the choice's data parallel ranks leave; `quickly` leaves as many layers to each stage as
-// it has, if that fits and devices are equal. False where nothing fits, and, on equal devices, where all layers of all
-// stages are in one mode that is not set, or may stay as even as can be: that is another choice.
+// Chooses for the memory that the choice's data parallel ranks leave. `quickly` leaves the number of layers of each
+// stage as it is, if that fits and devices are equal. False where nothing fits, and where the result would be another
+// choice of the search: as even as can be with nothing recomputed, or, on equal devices, all layers of all stages in
+// one mode that the user has not set.
 bool mix_choose(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe, bool quickly);
-// The same for the stage that has least room left to have most, whatever time that takes: how full it is then, which is
-// more than 1 where nothing fits.
+// Chooses so that the stage with the least room left has as much as possible, however slow that is. Returns how full
+// that stage is then: more than 1 where nothing fits, INFINITY where there is no choice at all.
 double mix_balance(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe);
-// `pipe` as the mix makes it.
+// `pipe` with what the mix changes.
 struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate *pipe);
-// Bytes of the stage that has least room left, as if all had `room`.
+// The bytes of the stage with the least room left, as if all stages had `room`.
 double mix_bytes(const struct mix *mix, double room);
 
-// Compiles what is chosen, corrects the estimates by what each stage takes, and chooses again until all fit, or nothing
-// can. Sets the lists of the choice; the caller owns them.
+// Compiles what is chosen, corrects the estimates by what each stage takes, and chooses again, until all stages fit or
+// nothing more can be gained. Sets the lists of `choice`; the caller owns them.
 trireme_status mix_fit(struct mix *mix, const struct plan_request *request, struct plan_choice *choice,
                        trireme_error *error);
 

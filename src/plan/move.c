@@ -1,5 +1,6 @@
-// Layers from stage to stage, one at a time: what balances the work does not balance stages that wait for unlike links;
-// and of layers that cannot be as many in each stage, it matters which have one more.
+// Moves layers from stage to stage, one at a time. What balances the work does not balance stages that wait for unlike
+// links, or whose embedding or head leaves data parallel ranks more to send; and where stages cannot have equally many
+// layers, it matters which have one more.
 #include "base/text.h"
 #include "plan/search.h"
 
@@ -9,6 +10,8 @@
 enum { FEW_STAGES = 8 };
 // What is so many times as slow as the best may still be the best with its layers moved.
 static const double FAR = 1.5;
+// Of a step: so much of waiting for data parallel ranks depends on how many parameters each stage has.
+static const double WAITING = .1;
 // Nanoseconds for all that are not among the best, by what each is expected to take.
 static const double QUICK = 1e9;
 // Nanoseconds that each takes at least.
@@ -133,6 +136,13 @@ static bool is_climbed(const struct layouts *l, const struct plan_choice *a) {
     return alike;
 }
 
+static bool waits_for_data(const struct plan_answer *of) {
+    double waiting = 0;
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        waiting += AXES_DATA & AXES(axis) ? of->exposed[axis] : 0;
+    return waiting > WAITING * of->seconds;
+}
+
 // Whether there is something to move, and time for it.
 static bool move_layers(struct layouts *l, const struct plan_answer *of, double time) {
     struct search *s = l->search;
@@ -142,7 +152,8 @@ static bool move_layers(struct layouts *l, const struct plan_answer *of, double 
         return false;
     // What a rank has in one chunk and not in another is at work at another time.
     const bool apart = isfinite(time) && c->chunks > 1, differ = stages_differ(s->estimator, c, &stages, &layers),
-               moves = layers && (differ || apart || (!c->balanced && are_uneven(layers, stages)));
+               moves =
+                   layers && (differ || apart || waits_for_data(of) || (!c->balanced && are_uneven(layers, stages)));
     const int before = s->out->ways;
     const double each = fmax(time_of(s, c), QUICKEST);
     if (!moves || each * count_moves(stages) > time) {

@@ -220,5 +220,63 @@ def test_what_is_given_is_told():
     assert re.search(r": 3 plans, 3 of them may fit, 3 simulated and \d+ ways to better them in ", alike), alike
 
 
+# A device's rates beside its peak.
+RATES = """launch: 3 us,
+      efficiency: {other: {memory: 0.8, half_bytes: 4 MB}, matmul: {compute: 0.7, half: {m: 100, n: 100, k: 150}},
+                   attention: {compute: 0.4}}}"""
+
+
+def best_and_given(cluster, words, given):
+    """Seconds of the best plan, and of one that is given."""
+    words = (*words, f"cluster={cluster}")
+    plans = tool.good_json("plan", *words)["plans"]
+    simulated = tool.good_json("simulate", *words, *given)
+    assert simulated["fits"], simulated
+    return plans[0]["step_seconds"], simulated["step_seconds"]
+
+
+def test_layers_of_stages_that_send():
+    """The first stage, which has the embedding, has most to send: it is better off with fewer layers."""
+    tool.write("sending.yaml", f"""
+devices:
+  x: {{peak: {{f32: 75 TFLOP/s, bf16: 300 TFLOP/s}}, memory: 0.6 GB, bandwidth: 500 GB/s, {RATES}
+nodes: [{{device: x, nodes: 12, devices: 1}}]
+links:
+  - {{name: rack, spans: 2 nodes, latency: 5 us, bandwidth: 40 GB/s}}
+  - {{name: out, spans: all, latency: 5 us, bandwidth: 1 GB/s, adapters: 1}}
+""")
+    words = ("model.family=gpt2", "model.num_hidden_layers=4", "model.hidden_size=256", "model.num_attention_heads=4",
+             "model.vocab_size=4000", "training.seq_len=1024", "training.global_batch_size=24",
+             "activation_checkpoint.mode=none", "training.micro_batch_size=1", "training.dtype=f32",
+             "parallelism.pipeline_parallel_degree=2", "parallelism.tensor_parallel_degree=1",
+             "parallelism.data_parallel_shard_degree=6", "parallelism.zero_stage=1",
+             "parallelism.pipeline_parallel_schedule=zb-h2")
+    best, moved = best_and_given("sending.yaml", words, ["parallelism.pipeline_parallel_layout=1,3"])
+    assert best <= moved, (best, moved)
+
+
+def test_chunks_that_hold_more():
+    """Of a rank's two chunks the first is held by more microbatches: its layers alone are recomputed."""
+    tool.write("unlike.yaml", f"""
+devices:
+  x: {{peak: {{f32: 30 TFLOP/s, bf16: 120 TFLOP/s}}, memory: 38.568 MB, bandwidth: 2000 GB/s, {RATES}
+  y: {{peak: {{f32: 9 TFLOP/s, bf16: 36 TFLOP/s}}, memory: 38.568 MB, bandwidth: 2000 GB/s, {RATES}
+nodes: [{{device: x, nodes: 2, devices: 2}}, {{device: y, nodes: 1, devices: 2}}]
+links:
+  - {{name: in, spans: node, latency: 1 us, bandwidth: 100 GB/s, algorithm: direct}}
+  - {{name: out, spans: all, latency: 20 us, bandwidth: 1 GB/s}}
+""")
+    words = ("model.family=llama", "model.num_hidden_layers=6", "model.hidden_size=128", "model.num_attention_heads=4",
+             "model.vocab_size=4000", "training.seq_len=512", "training.global_batch_size=16",
+             "training.micro_batch_size=2", "training.dtype=bf16", "parallelism.pipeline_parallel_degree=3",
+             "parallelism.tensor_parallel_degree=1", "parallelism.data_parallel_shard_degree=1",
+             "parallelism.data_parallel_replicate_degree=2", "parallelism.pipeline_parallel_schedule=interleaved",
+             "parallelism.pipeline_parallel_chunks=2")
+    best, few = best_and_given("unlike.yaml", words, [
+        "parallelism.pipeline_parallel_layout=1,1,1,1,1,1", "activation_checkpoint.full_layers=1,1,1,0,0,0",
+        "parallelism.data_parallel_unit_layers=0"])
+    assert best <= 1.01 * few, (best, few)
+
+
 if __name__ == "__main__":
     tool.main(globals())
