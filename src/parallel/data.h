@@ -1,6 +1,6 @@
 // Data parallelism over flat units: gradients are reduced unit by unit, as soon as backward has finished with one;
 // sharded parameters are gathered before their use (Rajbhandari et al., "ZeRO", 2020, section 5; Zhao et al., "PyTorch
-// FSDP", 2023, sections 3 and 4). Rewrites of templates; waits are set later (compile/waits.c).
+// FSDP", 2023, sections 3 and 4). These are rewrites of templates; waits are set later (compile/waits.c).
 #ifndef PARALLEL_DATA_H
 #define PARALLEL_DATA_H
 
@@ -10,24 +10,26 @@
 // How units lie over the ranks of a plan.
 struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model);
 
-// Gathers, in template `template`, each sharded unit that it reads, `parallel->prefetch` units ahead of the first use;
-// where that is -1, as early as the unit's bytes ask for, measured in flops of the instructions before its use. What
-// another template has gathered goes into buffers of its own, marked as recomputed, and its reads go there.
+// ZeRO-3: gathers in template `template` each sharded unit that it reads, `parallel->prefetch` units ahead of its first
+// use. Where prefetch is -1, a unit gets a share of the template's flops in proportion to its bytes, and is gathered
+// that many flops before its use. A unit that another template gathers too is gathered into new buffers, marked as
+// recomputed, and this template reads those.
 void data_gather(struct program *program, int template, const struct model_state *model,
                  const struct parallel *parallel, const struct op_table *ops);
-// The same for two templates of which one always follows the other: what `backward` would gather before all else is
-// kept from `forward`, or gathered while that runs.
+// The same for two templates where `backward` always follows `forward` at once: the units that `backward` would gather
+// before its first instruction are kept from `forward`, or gathered while `forward` runs.
 void data_gather_both(struct program *program, int forward, int backward, const struct model_state *model,
                       const struct parallel *parallel, const struct op_table *ops);
 
-// Where each rank has updated its part of units that it keeps whole (ZeRO-1 and 2): gathers them once, in the template
-// that the schedule begins with, in the order in which the step reads them, so that they come while it already
-// computes. Behind all else that reads parameters.
+// ZeRO-1 and 2, where each rank keeps units whole but updates only its part of each: gathers the units once, in the
+// template that the schedule begins with, in the order in which the step reads them, so that they arrive while it
+// already computes. To be called after everything else that adds reads of parameters.
 void data_gather_once(struct program *program, const struct model_state *model, const struct parallel *parallel);
 
-// Reduces each unit's gradient behind its last contribution in `backward`, templates in the order in which a microbatch
-// comes to them: what is sharded between microbatches every time, all else in the step's last microbatch only. Of a
-// table whose rows a step looks up, few and once, rows of all ranks are added instead (rows.h).
+// Reduces each unit's gradient after its last contribution in `backward[templates]`, the backward templates in the
+// order in which a microbatch runs them. A gradient that is kept sharded between microbatches is reduced in each of
+// them, all others in the step's last microbatch only. Where a step looks up few rows of a table, and in one place
+// only, the rows of all ranks are gathered and added instead of reducing the table's gradient (rows.h).
 void data_reduce(struct program *program, const int *backward, int templates, const struct model_state *model,
                  const struct optimizer_state *optimizer, const struct parameter_table *table,
                  const struct parallel *parallel, const struct op_table *ops);

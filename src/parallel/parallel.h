@@ -1,8 +1,8 @@
 // parallel/: how a step is spread over ranks: plans, what they add to programs or rewrite in them, and pipeline
 // schedules, which are tables. Runs nothing. Includes base/, config/, mesh/, program/, model/, optim/.
 //
-// A plan is all that parallel/ and compile/ need to make one rank's programs. Ranks that differ by coordinates other
-// than their pipeline stage have the same.
+// A plan is all that parallel/ and compile/ need to make one rank's programs. All ranks of a pipeline stage have the
+// same plan.
 #ifndef PARALLEL_PARALLEL_H
 #define PARALLEL_PARALLEL_H
 
@@ -12,51 +12,51 @@
 struct parallel {
     struct mesh mesh;
     struct model_split split;
-    // Over AXIS_FSDP are sharded: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters (Rajbhandari et
-    // al., "ZeRO", 2020, section 5). 0 where that axis has one rank.
+    // What is sharded over AXIS_FSDP: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters (Rajbhandari
+    // et al., "ZeRO", 2020, section 5). 0 where that axis has one rank.
     int zero_stage;
     bool reduce_bf16;         // gradients travel as bf16
-    bool overlap;             // tensor ranks exchange inputs' gradients beside weights' products
-    int prefetch;             // ZeRO-3: units gathered ahead of the one in use; -1: as their bytes ask for
-    int unit_layers;          // that are one unit; 0: attention and MLP of a layer are two
+    bool overlap;             // tensor ranks exchange inputs' gradients while they compute weights' gradients
+    int prefetch;             // ZeRO-3: units gathered ahead of the one in use; -1: by their bytes (data_gather)
+    int unit_layers;          // layers that are one unit; 0: attention and MLP of a layer are two units
     int64_t micro_batch_size; // sequences
     int microbatches;         // of one data-parallel rank in a step
     int stage;                // this program's coordinate on AXIS_PP
-    // Without a pipeline NULL: the only stage has all layers. Owned.
+    // NULL without a pipeline: the only stage has all layers. Owned.
     struct schedule *schedule;
-    int *first_layer; // of each virtual stage; [stages * chunks + 1], the last is the number of layers
-    // How many of each virtual stage's first layers are wholly computed again, and how many behind those in part;
-    // [stages * chunks]. NULL: none but by the mode of all. Owned.
+    int *first_layer; // of each virtual stage; [stages * chunks + 1], the last is the number of layers. Owned
+    // How many of each virtual stage's first layers are recomputed in full, and how many of those that follow
+    // selectively; [stages * chunks]. NULL: the mode of the whole model holds for all layers. Owned.
     int *full_layers, *selective_layers;
 };
 
 enum { PARALLEL_MAX_RANKS = 1 << 20 };
 
-// The plan that a configuration asks for; stage 0. Refuses (TRIREME_ERROR_USAGE) degrees that do not multiply to the
-// ranks, a batch that does not split, more stages than layers, and schedules that are wrong. Takes long where a
-// schedule is searched for: once is enough for all ranks, each of which takes a copy.
+// The plan that a configuration asks for, with stage 0. Refuses (TRIREME_ERROR_USAGE) degrees that do not multiply to
+// the ranks, a batch that does not split, more stages than layers, and schedules that are wrong. Slow where a schedule
+// is searched for: call it once, and give each rank a copy (parallel_copy).
 trireme_status parallel_resolve(struct parallel *out, const struct config *config, const struct model_config *model,
                                 trireme_error *error);
-// The same, with the schedules that were made with this store before; NULL: none.
+// The same, taking schedules from the store `made` where it has them, and adding those that it lacks. NULL: no store.
 trireme_status parallel_resolve_from(struct parallel *out, struct schedule_store *made, const struct config *config,
                                      const struct model_config *model, trireme_error *error);
-// Refuses what parallel_resolve does on so many ranks whatever keys that are not set will say. Degrees multiply to what
-// divides the ranks.
+// Refuses what parallel_resolve would refuse on `ranks` ranks whatever values the keys that are not set will have. The
+// product of the degrees that are set divides the ranks.
 trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
                               trireme_error *error);
 // The layers of each virtual stage of a pipeline. The caller frees.
 int *parallel_layers(const struct parallel *parallel, int *stages);
 struct parallel parallel_copy(const struct parallel *parallel);
 void parallel_release(struct parallel *parallel);
-// Which of the model's units (parameter_table) the stage has; NULL: all. The caller frees.
+// Which of the model's units (parameter_table) the stage has, [units]; NULL: all. The caller frees.
 bool *parallel_sections(const struct parallel *parallel, size_t units);
-// Which of them the stage joins (split.h), none beyond a chunk; NULL: it has all by themselves. The caller frees.
+// Which units the stage joins with others (split.h), [units], never across chunks; NULL: none. The caller frees.
 int *parallel_joined(const struct parallel *parallel, size_t units);
 
-// Which part of the vocabulary a rank has.
+// The index of the part of the vocabulary that a rank has.
 int parallel_vocabulary_index(const struct parallel *parallel, int rank);
 
-// One rank.
+// The plan of a single rank.
 struct parallel parallel_single(const struct model_config *config);
 
 #endif

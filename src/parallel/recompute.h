@@ -7,22 +7,24 @@
 #include "program/program.h"
 
 enum recompute {
-    RECOMPUTE_NONE,      // keep all that backward reads but what is as cheap to make as to read: norms, activations
-    RECOMPUTE_SELECTIVE, // also drop what was gathered, and of the rest what saves most for a few percent of the step
+    RECOMPUTE_NONE,      // keep what backward reads, except what is as cheap to make as to read: norms, activations
+    RECOMPUTE_SELECTIVE, // also drop what was gathered, and whatever else saves most for a few percent of the step
     RECOMPUTE_FULL,      // keep only what passes from one layer to the next
 };
 
-// The modes of a template's layers: those from `first` on, so many of them full and so many behind them selective; of
-// all others, and of what is in no layer, `rest`. The full ones come first: backward reaches them last, when what the
-// others keep is free again.
+// The modes of a template's layers. From layer `first` on, `full` layers are in mode full and the next `selective` ones
+// in mode selective; all other layers, and what is in no layer, are in mode `rest`. The full ones come first because
+// backward reaches them last, when the memory of what the others kept is free again.
 struct recompute_layers {
     enum recompute rest;
-    bool at_once; // backward follows forward: what is in no layer, the norm before the head, it would make again first
+    // Backward follows forward at once. What is in no layer, the norm before the head, is then kept: backward would
+    // begin by computing it again.
+    bool at_once;
     int first, full, selective;
 };
 
-// Rewrites template `backward` so that it reads of template `forward` only what the modes keep. Backward must have been
-// emitted; fusion and memory planning come after.
+// Rewrites template `backward` so that of what template `forward` made it reads only what the modes keep. Backward must
+// have been emitted; fusion and memory planning come after.
 void recompute_rewrite(struct program *program, const struct op_table *table, int forward, int backward,
                        const struct recompute_layers *layers);
 

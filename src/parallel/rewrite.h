@@ -1,4 +1,4 @@
-// A template whose instructions are put together anew. Internal to parallel/.
+// Rebuilds a template's list of instructions. Internal to parallel/.
 #ifndef PARALLEL_REWRITE_H
 #define PARALLEL_REWRITE_H
 
@@ -7,13 +7,13 @@
 struct rewrite {
     struct program *program;
     int template;
-    VEC(struct instruction) out;
+    VEC(struct instruction) out; // the new list so far
 };
 
 void rewrite_begin(struct rewrite *rewrite, struct program *program, int template);
-// Moves what program_emit has just appended to the template to the end of what is put together.
+// Moves the instruction that was just appended to the template (program_emit) to the end of the new list.
 void rewrite_take_last(struct rewrite *rewrite);
-// The template becomes what has been put together.
+// The new list becomes the template's.
 void rewrite_finish(struct rewrite *rewrite);
 
 #endif

@@ -16,10 +16,11 @@
 // stages.
 //
 // Where the vocabulary is spread over the ranks (Yeung et al., "Balancing Pipeline Parallelism with Vocabulary
-// Parallelism", 2024, with one barrier), each rank does four passes more of each microbatch, with its part of the
-// tokens and of no chunk: E embeds, before the first virtual stage's forward; L, behind the last one's forward, makes
-// logits, loss and the gradient that the last backward begins with, which all ranks' L make together; T, some time
-// later, the gradient of the head's weights; and G, behind the first virtual stage's backward and T, the embedding's.
+// Parallelism", 2024, with one barrier), each rank does four more passes for each microbatch, on its part of the
+// vocabulary. They belong to no chunk. E, before the first virtual stage's forward, embeds. L, after the last virtual
+// stage's forward, makes logits, loss and, together with the L of all other ranks, the gradient that the last backward
+// begins with. T, some time later, makes the gradient of the head's weights; and G, after T and the first virtual
+// stage's backward, the embedding's.
 #ifndef PARALLEL_SCHEDULE_H
 #define PARALLEL_SCHEDULE_H
 
@@ -37,7 +38,7 @@ enum pass_kind {
     PASS_EMBED_WEIGHT,    // G
     PASS_KINDS
 };
-// Of each kind, as above.
+// The letter of each kind.
 #define PASS_LETTERS "FBIWELTG"
 
 struct pass {
@@ -45,7 +46,7 @@ struct pass {
     int chunk, microbatch;
 };
 
-// Room for one pass in words.
+// Room for the text of one pass.
 enum { PASS_TEXT = 32 };
 
 // Passes of all ranks together.
@@ -58,10 +59,12 @@ struct schedule_times {
     double forward, backward_input, backward_weight; // B takes the sum of the last two
     double latency;                                  // from the end of a pass to its use by another rank
     double embed, loss, loss_weight, embed_weight;   // of one rank's part of the vocabulary
-    double link; // of a message's latency what joins two ranks is busy with it alone; 0: any number goes at once
+    // The part of `latency` for which a message keeps the link between its two ranks busy, so that the next one waits;
+    // 0: any number of messages travel at once.
+    double link;
 };
 
-// All passes of a chunk, and all of a rank's part of the vocabulary, for one microbatch.
+// The time of all passes of a chunk, and of all passes on a rank's part of the vocabulary, for one microbatch.
 static inline double schedule_chunk_time(const struct schedule_times *t) {
     return t->forward + t->backward_input + t->backward_weight;
 }
@@ -69,17 +72,19 @@ static inline double schedule_vocabulary_time(const struct schedule_times *t) {
     return t->embed + t->loss + t->loss_weight + t->embed_weight;
 }
 
-// What a schedule is made of besides its numbers. Zero everywhere is what each schedule has by itself.
+// What a schedule is made from besides its numbers of stages and microbatches. Zero everywhere gives each schedule's
+// defaults.
 struct schedule_options {
-    int chunks;           // of each rank: 0: as many as the schedule has by itself
-    int waves;            // of hanayo: 0: chunks / 2
-    int activation_limit; // of auto: microbatches of a whole rank that may be held: 0: 2 * stages
-    // Of auto: what counts of a microbatch between its backward for the input and that for the weights, above 0, at
-    // most 1: 0: a half. Qi et al. count it thus: the backward for the input frees all that the weights' does not need.
+    int chunks;           // of each rank; 0: the schedule's default
+    int waves;            // hanayo only; 0: chunks / 2
+    int activation_limit; // auto only: microbatches, counted over all chunks of a rank, that it may hold; 0: 2 * stages
+    // auto only, in (0, 1]; 0: a half. What a microbatch counts for between its backward for the input and the one for
+    // the weights: the first frees all that the second does not need (Qi et al., "Zero Bubble Pipeline Parallelism",
+    // 2024, count it as a half, too).
     double weight_share;
-    // Of zb-v, v-half, v-min, hanayo and auto, which are fitted to them. All 0: F = B = W = 1 without latency.
+    // Times that zb-v, v-half, v-min, hanayo and auto are fitted to. All 0: F = B = W = 1 without latency.
     struct schedule_times times;
-    int64_t search_passes; // that fitting may try, those of all its trials together: 0: 20 million, about 2 seconds
+    int64_t search_passes; // passes that fitting may try, over all its trials; 0: 20 million, about 2 seconds
 };
 
 struct schedule_place {
@@ -95,44 +100,45 @@ struct schedule {
     int stages;                      // ranks of the pipeline
     int chunks;                      // of each rank
     int microbatches;                // of one step
-    bool vocabulary;                 // is spread over the ranks
+    bool vocabulary;                 // whether it is spread over the ranks
     struct schedule_place *place;    // of each virtual stage: [stages * chunks]
     int *virtual_stage;              // the reverse: [rank * chunks + chunk]
     struct schedule_rank *rank;      // [stages]
     int (*on_way)[2];                // schedule_count_on_way's, [stages * chunks], NULL: not counted
-    struct schedule_options options; // auto's, complete; of all others zero
+    struct schedule_options options; // of auto, completed; zero for all others
 };
 
 // ---- making one
 
-// What schedule_options have where they are 0.
+// The defaults of schedule_options.
 #define SCHEDULE_WEIGHT_SHARE .5
 enum { SCHEDULE_SEARCH_PASSES = 20000000 };
 
-// The schedule called `name`, one of schedules.def, verified; options NULL are zero everywhere. auto of two chunks is
-// placed as interleaved or as zb-v, whichever is better, and no worse than those and v-half and v-min where its limit
-// admits them.
-// In all, each chunk does the forwards and the backwards in the order of microbatches: sums over them are those of one
-// rank, and messages between two ranks match in order.
+// The schedule called `name`, one of schedules.def, verified; options NULL are zero everywhere. auto with two chunks is
+// placed like interleaved or like zb-v, whichever is better, and is no worse than those, v-half and v-min as far as its
+// limit admits them.
+// In every schedule each chunk does its forwards, and its backwards, in the order of microbatches: so sums over
+// microbatches have the bits of one rank's, and messages between two ranks match in order.
 // TRIREME_ERROR_USAGE: an unknown name, a number out of range, options that the schedule does not have.
 trireme_status schedule_create(struct schedule *schedule, const char *name, int stages, int microbatches,
                                const struct schedule_options *options, trireme_error *error);
-// `name` is one of the names or else the path of a text, which must have these numbers; chunks 0 are any. What is wrong
-// with a text is said without its path, which who gave it names.
+// The same, where `name` may also be the path of a file with a schedule's text, which must have these numbers (of
+// chunks any, where options say 0). Messages about a file's text do not name the file: the caller does.
 trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches,
                              const struct schedule_options *options, trireme_error *error);
-// Puts the passes E, L, T and G of a spread vocabulary into a verified schedule, which has none yet. Backwards
-// move behind the forwards of up to two microbatches more, so that all ranks have time to come to the loss: a rank
-// holds so many more, and where a message takes as long as passes of several, those that begin meanwhile. auto keeps to
-// its limit: what is spread is it, or one that leaves room for that, which takes as long a search again.
+// Puts the passes E, L, T and G of a spread vocabulary into a verified schedule that has none yet. Backwards are
+// delayed behind the forwards of up to two more microbatches, so that all ranks have time to reach the loss. A rank
+// then holds that many more microbatches, and, where a message takes as long as the passes of several, also those that
+// begin while it travels. auto keeps to its activation limit: either the schedule itself is spread, or one that is made
+// anew with a lower limit, whose search takes as long again.
 void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times);
-// A copy of its own.
+// A deep copy.
 struct schedule schedule_copy(const struct schedule *schedule);
 void schedule_release(struct schedule *schedule);
 
 enum schedule_properties { SCHEDULE_PLANNED = 1, SCHEDULE_GROUPS = 2, SCHEDULE_WAVES = 4, SCHEDULE_LIMIT = 8 };
 
-// What holds of all schedules of one name: a row of schedules.def, which says what its columns are.
+// What holds of all schedules of one name: a row of schedules.def, where its columns are explained.
 struct schedule_kind {
     const char *name;
     int chunks, step;
@@ -141,21 +147,21 @@ struct schedule_kind {
     const char *torch, *about;
 };
 
-// NULL where no schedule has the name, which then may be a file's.
+// NULL where no schedule has this name; it may then be the path of a file.
 const struct schedule_kind *schedule_kind(const char *name);
-// Sets chunks, and of hanayo waves, where they are 0. Refuses those that the schedule does not have, as
-// schedule_create.
+// Sets options->chunks, and for hanayo options->waves, where they are 0. Refuses numbers that the schedule does not
+// have, as schedule_create does.
 trireme_status schedule_complete_chunks(const struct schedule_kind *kind, struct schedule_options *options,
                                         trireme_error *error);
 // All of them, in the table's order.
 const struct schedule_kind *schedule_kinds(size_t *count);
 // The names, separated by ", ".
 const char *schedule_names(void);
-// A line for each.
+// Appends a line about each, for people.
 void schedules_help(struct text *out);
 
-// For makers of schedules: an empty table. `ranks` is the rank of each virtual stage, every rank `chunks` times; NULL
-// is virtual stage c * stages + i in chunk c of rank i.
+// For makers of schedules: an empty table. `ranks` has the rank of each virtual stage, every rank `chunks` times; with
+// NULL, chunk c of rank i is virtual stage c * stages + i.
 void schedule_begin(struct schedule *schedule, int stages, int microbatches, int chunks, const int *ranks);
 void schedule_add(struct schedule *schedule, int rank, enum pass_kind kind, int chunk, int microbatch);
 
@@ -167,51 +173,59 @@ trireme_status schedule_parse(struct schedule *schedule, const char *text, size_
 // "F3", or "F3.1" with several chunks to a rank.
 const char *pass_print(const struct schedule *schedule, struct pass pass, char text[PASS_TEXT]);
 
-// ---- what holds of one
+// ---- properties of a schedule
 
-// Every chunk has one forward and behind it one backward, whole or in its two parts in order, of each microbatch; of a
-// spread vocabulary all ranks do E, L and G, which they do together, in the same order of microbatches; and when each
-// rank does its passes in order, each as soon as what it needs is there, all come to the end. A forward needs
-// that of the virtual stage before, a backward that of the one behind; messages are buffered without limit. E, L and G
-// need all ranks' of the microbatch before, and L and G that the rank of the last, or first, virtual stage comes to
-// its. TRIREME_ERROR_CORRUPT names rank, pass and what is wrong or what it waits for.
+// Proves that every chunk does one forward of each microbatch, and after it one backward, whole or in its two parts in
+// order; that with a spread vocabulary all ranks do E, L and G, which they do together, in the same order of
+// microbatches; and that all ranks come to the end when each does its passes in order, each as soon as what it needs is
+// there. A forward needs the forward of the virtual stage before, a backward the backward of the one after; messages
+// are buffered without limit. E, L and G need those of all ranks for the microbatch before; L also needs the rank of
+// the last virtual stage to reach its L, and G the rank of the first one its G. TRIREME_ERROR_CORRUPT names rank, pass
+// and what is wrong or what the pass waits for.
 trireme_status schedule_verify(const struct schedule *schedule, trireme_error *error);
-// Messages are told apart by their order alone: refuses (TRIREME_ERROR_USAGE) two ranks that send and take them in
-// another one, and virtual stages that follow one another on ranks that are no neighbours.
+// Messages are told apart by their order alone, and go between neighbours only: refuses (TRIREME_ERROR_USAGE) two ranks
+// of which one sends messages in another order than the other takes them, and consecutive virtual stages on ranks that
+// are not neighbours.
 trireme_status schedule_check_messages(const struct schedule *schedule, trireme_error *error);
 
-// The largest number of (chunk, microbatch) whose forward has begun and whose backward, weights included, has not
-// ended; the same of each chunk goes to of_chunk[chunks] unless it is NULL. The schedule is verified.
+// The largest number of (chunk, microbatch) pairs whose forward has begun and whose backward, weights included, has not
+// ended; the same for each chunk goes to of_chunk[chunks] unless that is NULL. The schedule is verified.
 int schedule_in_flight(const struct schedule *schedule, int rank, int *of_chunk);
 
-// The same in microbatches of a whole rank, where one whose backward for the input has ended and the weights' has not
-// counts for weight_share: 1 is schedule_in_flight / chunks.
+// The same in microbatches over all chunks of the rank, where a pair whose backward for the input has ended and whose
+// backward for the weights has not counts as weight_share. With weight_share 1 it is schedule_in_flight / chunks.
 double schedule_activations(const struct schedule *schedule, int rank, double weight_share);
 
-// What microbatches hold slots of, of one chunk.
+// What microbatches hold slots for, and from which pass of a chunk to which.
 enum slots_for {
-    SLOTS_FOR_ACTIVATIONS, // from the forward to the end of the backward, weights included; the lowest free slot first
-    SLOTS_FOR_INPUTS,    // the same, but one more, and the one that has been free the longest: so that what comes from
-                         // another rank has where to go before its forward begins. As many more as are on their way at
-                         // a time where that was counted. Where the rank itself does the virtual stage before, from its
-                         // forward on, and none more; where the vocabulary is spread, the first virtual stage's from E
-    SLOTS_FOR_GRADIENTS, // of what comes from another rank for the backward: from its begin to its end, weights
-                         // included, one more and in turn as for inputs
-    SLOTS_FOR_LOSS,      // of a spread vocabulary, `chunk` aside: from L to T
-    SLOTS_FOR_LOSS_INPUTS,    // the same, but one more, as for inputs
-    SLOTS_FOR_EMBED_GRADIENT, // likewise: to G, from the backward of the first virtual stage on where the rank has it
+    // From the forward to the end of the backward, weights included; the lowest free slot is taken.
+    SLOTS_FOR_ACTIVATIONS,
+    // From the same to the same. There is one slot more, or as many more as messages are on their way at a time where
+    // that was counted, and the slot is taken that has been free the longest: so what another rank sends has somewhere
+    // to go before its forward begins. Where the rank itself does the virtual stage before: from that one's forward on,
+    // without slots more. For the first virtual stage of a spread vocabulary: from E on, likewise.
+    SLOTS_FOR_INPUTS,
+    // For what another rank sends for the backward: from the beginning of the backward to its end, weights included;
+    // more slots, and taken in turn, as for inputs.
+    SLOTS_FOR_GRADIENTS,
+    // Of a spread vocabulary, whatever the chunk: from L to T.
+    SLOTS_FOR_LOSS,
+    // The same, with one slot more, taken in turn as for inputs.
+    SLOTS_FOR_LOSS_INPUTS,
+    // Of a spread vocabulary: on the rank of the first virtual stage from its backward to G, on others for G alone.
+    SLOTS_FOR_EMBED_GRADIENT,
 };
-// Counts how many messages to each virtual stage's forwards and backwards, on_way[virtual stage][0, 1], are sent and
-// not yet taken at most, passes being as long as one another: with room for so many, ranks that take their messages in
-// another order than they need them do not wait for each other for ever. It counts only where one more than are held
-// may be too few: not with one chunk to a rank, in V schedules, and in rounds of as many microbatches as stages; but in
-// any order that was read from a text, and wherever the passes of a vocabulary are spread over several chunks.
-// The schedule is verified; making, reading or spreading one ends with it.
+// Counts the messages for each virtual stage's forwards, on_way[virtual stage][0], and backwards, [1], that are sent
+// and not yet taken at any one time, with all passes equally long. With room for that many, ranks that take their
+// messages in another order than they need them do not wait for one another for ever. It counts only where one slot
+// more than are held may be too few. One is enough with one chunk to a rank, in V schedules, and in rounds of as many
+// microbatches as stages; it may not be for a schedule that was read from a text, or where the vocabulary is spread and
+// ranks have several chunks. The schedule is verified; making, reading and spreading a schedule end with this.
 void schedule_count_on_way(struct schedule *schedule);
 // Whether backwards are in two parts.
 bool schedule_splits_backward(const struct schedule *schedule);
-// The slot of each microbatch, slot[microbatches]; returns how many there are. With forward_only backwards are left
-// out: forwards give slots back, and L those of its inputs. The schedule is verified.
+// Sets slot[microbatches], the slot of each microbatch, and returns how many slots there are. With forward_only there
+// are no backwards: forwards give slots back, and L those of its inputs. The schedule is verified.
 int schedule_slots(const struct schedule *schedule, int rank, int chunk, enum slots_for what, bool forward_only,
                    int *slot);
 
@@ -223,7 +237,7 @@ struct schedule_span {
 double schedule_work(const struct schedule *schedule, const struct schedule_times *times);
 
 struct schedule_cost {
-    double cost;                 // largest over ranks of own last end minus own first start
+    double cost;                 // the largest over ranks of its last end minus its first start
     double bubble;               // 1 - schedule_work / cost
     struct schedule_span *rank;  // first start and last end: [stages]
     struct schedule_span **pass; // [stages][count of the rank]
@@ -231,9 +245,10 @@ struct schedule_cost {
 };
 
 // Every pass starts as soon as its rank is free and what it needs has come, over links that are busy as times->link
-// says. Times are not negative and not all zero but for latency. The schedule is verified.
+// says. No time is negative, and some time other than the latency is above zero. The schedule is verified.
 void schedule_cost(const struct schedule *schedule, const struct schedule_times *times, struct schedule_cost *cost);
-// The same of one that is verified but for its end: false, and nothing to release, where ranks wait for one another.
+// The same for a schedule that is verified except that ranks may wait for one another for ever: then false, and there
+// is nothing to release.
 bool schedule_finishes(const struct schedule *schedule, const struct schedule_times *times, struct schedule_cost *cost);
 void schedule_cost_release(struct schedule_cost *cost);
 

@@ -1,27 +1,27 @@
-// Schedules that were made, for those who ask for the same ones many times, from any number of threads: a search for
-// one takes up to seconds.
+// A cache of schedules, for callers that need the same ones many times, since a search for one can take seconds. Any
+// number of threads may use a store.
 #ifndef PARALLEL_SCHEDULE_STORE_H
 #define PARALLEL_SCHEDULE_STORE_H
 
 #include "parallel/schedule.h"
 
-// All that one is made of; not for files.
+// Everything that a schedule is made from. Schedules that are read from files are not stored.
 struct schedule_recipe {
     const char *name; // of schedule_kind
     int stages, microbatches;
     struct schedule_options options;
-    bool vocabulary;              // is spread then,
-    struct schedule_times spread; // by what this takes
+    bool vocabulary;              // whether it is spread over the ranks
+    struct schedule_times spread; // times for schedule_spread_vocabulary
 };
 
 struct schedule_store;
 struct schedule_store *schedule_store_create(void);
-// NULL: nothing.
+// NULL is allowed.
 void schedule_store_free(struct schedule_store *store);
 
-// A copy of what the recipe made, which the caller releases; false: it is not there.
+// *out becomes a copy of the recipe's schedule, which the caller releases; false where the store does not have it.
 bool schedule_store_find(struct schedule_store *store, const struct schedule_recipe *recipe, struct schedule *out);
-// Keeps a copy. The oldest make room: memory has a bound.
+// Keeps a copy. Memory is bounded: the oldest schedules are dropped to make room.
 void schedule_store_add(struct schedule_store *store, const struct schedule_recipe *recipe,
                         const struct schedule *schedule);
 
