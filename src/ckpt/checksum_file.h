@@ -17,17 +17,16 @@ struct checksum_part {
 // The header's part of a safetensors file; no tensor may be called so.
 #define CHECKSUM_HEADER "__header__"
 
-// What is known of a file: its size, and either one checksum or the checksums of parts that cover it from first to last
-// byte.
+// A file's size, and either one checksum or the checksums of parts that cover it from first to last byte.
 struct checksum_file {
     char *name; // relative to its directory
     uint64_t bytes;
     char hex[CHECKSUM_HEX]; // empty when there are parts
     VEC(struct checksum_part) part;
-    char model[CHECKSUM_HEX]; // of a config.json, what model_config_identify says of its model; else empty
+    char model[CHECKSUM_HEX]; // for a config.json: model_config_identify of its model; else empty
 };
 
-// Told while content is read: after each 64 MB, and at the end of each file.
+// `read` is called while content is read: after each 64 MB, and at the end of each file.
 struct checksum_watch {
     void (*read)(void *user);
     void *user;
@@ -35,8 +34,8 @@ struct checksum_watch {
 
 void checksum_file_release(struct checksum_file *f);
 void checksum_file_copy(struct checksum_file *to, const struct checksum_file *from);
-// Which of a file's parts are read, beside its size: none, the first (a safetensors file's header; a file without parts
-// is one), all.
+// Which of a file's parts are read and checked, besides its size: none; the first (the header of a safetensors file; a
+// file without parts counts as one part); all.
 enum checksum_depth { CHECKSUM_NONE, CHECKSUM_FIRST, CHECKSUM_ALL };
 // Reads the file `path` and compares. The message names the file and the first tensor that is damaged or cut off, with
 // the checksum or size expected and found. `watch` may be NULL.

@@ -1,11 +1,11 @@
-// Directories that are complete or not there: written under a temporary name beside the final one, every file synced, a
-// manifest written last, renamed, the parent synced. Killed at any point, the old directory or the new one is there,
-// whole.
+// Directories that are complete or not there. A directory is written under a temporary name beside the final one: every
+// file is synced, a manifest is written last, the directory is renamed, and the parent synced. If the process is killed
+// at any point, either the old directory or the new one is there, whole.
 //
-// Names: DIR/step-100 is written as DIR/.tmp-step-100-PID. While it is being written its directory is locked (flock),
-// so that temporaries of dead processes are told from those of living ones; the next directory_begin of the same kind
-// (same name up to its trailing digits) removes the dead. Nothing is deleted but what the manifest lists or a temporary
-// holds. One process at a time should write into a parent: the lock of the run directory sees to that.
+// Names: DIR/step-100 is written as DIR/.tmp-step-100-PID. While it is being written it is locked (flock), which tells
+// temporaries of living processes from those of dead ones; the next directory_begin of the same kind (the same name up
+// to its trailing digits) removes the latter. Nothing is deleted except what a manifest lists or a temporary holds. One
+// process at a time should write into a parent: the lock of the run directory sees to that.
 #ifndef CKPT_DIRECTORY_H
 #define CKPT_DIRECTORY_H
 
@@ -20,12 +20,13 @@ enum directory_taken { DIRECTORY_REFUSE, DIRECTORY_SET_ASIDE };
 // Creates missing parents and the temporary directory. TRIREME_ERROR_BUSY when another thread is saving the same name.
 trireme_status directory_begin(const char *path, enum directory_taken taken, struct directory **out,
                                trireme_error *error);
-// Where to write the files; subdirectories are allowed, links are not.
+// The directory in which to write the files; subdirectories are allowed, links are not.
 const char *directory_path(const struct directory *d);
 // Tells the size and checksums of a file written, so that the commit need not read it again. Copies *file.
 void directory_record(struct directory *d, const struct checksum_file *file);
-// Frees `d` whether it succeeds or not. On failure nothing of the new one is left and the old one stays; but where only
-// the parent could not be synced, the new one has its name, and after a power failure either may be there.
+// Gives the directory its final name. Frees `d` whether it succeeds or not. On failure nothing of the new directory is
+// left and the old one stays; except that where only syncing the parent failed, the new one has the name, and after a
+// power failure either may be there.
 trireme_status directory_commit(struct directory *d, trireme_error *error);
 // Removes and frees. NULL is allowed.
 void directory_abort(struct directory *d);
@@ -37,8 +38,8 @@ trireme_status directory_verify(const char *path, struct manifest_check check, c
 // False when `path` exists and holds anything that a replacement would destroy unasked; *reason then names it.
 bool directory_is_ours(const char *path, trireme_error *reason);
 
-// While the descriptor is open, no process prunes the directory; on a file system without locks it may. -1: nothing of
-// that name is there, or no directory.
+// Returns a descriptor that keeps other processes from pruning the directory while it is open (not on file systems
+// without locks); -1 where `path` is no directory. directory_let_go closes it; -1 is allowed.
 int directory_hold(const char *path);
 void directory_let_go(int hold);
 
@@ -49,28 +50,28 @@ struct directory_skipped {
 };
 
 struct directory_search {
-    char *path; // NULL: there is none
-    int hold;   // of it (directory_hold), where there is one; the caller may take it, leaving -1
-    int64_t number;
+    char *path;     // of what was found; NULL: nothing
+    int hold;       // its directory_hold; the caller may take it, leaving -1
+    int64_t number; // N of step-N
     VEC(struct directory_skipped) skipped; // newer than what was found, newest first: tell the user
 };
 
-// The complete directory `parent`/step-N with the largest N, past damaged ones; one that cannot be read fails. A
-// missing parent is an empty one. Finishes a replacement that a crash left half done. `watch` (may be NULL) is told
-// while content is read. Caller releases *out; on failure it is empty.
+// Finds the complete directory `parent`/step-N with the largest N, passing over damaged ones; fails on one that cannot
+// be read. A missing parent counts as empty. Finishes a replacement that a crash left half done. `watch` (may be NULL)
+// is told while content is read. Caller releases *out; on failure it is empty.
 trireme_status directory_newest(const char *parent, struct manifest_check check, const struct checksum_watch *watch,
                                 struct directory_search *out, trireme_error *error);
 void directory_search_release(struct directory_search *s);
 // The largest N below `number` for which step-N is complete by its sizes; -1: none.
 int64_t directory_before(const char *parent, int64_t number);
 
-// Removes what dead processes left of step-1, step-2, ... half written or half removed, as a begin does. For whoever
-// may write there.
+// Removes what dead processes left half written or half removed of step-1, step-2, ..., as directory_begin does. To be
+// called only by a process that may write there.
 void directory_sweep(const char *parent);
 
-// Of step-1 to step-`last` removes all but the newest `keep` complete ones (sizes checked); 0 keeps all.
-// Damaged ones older than those are removed, newer ones stay, and so does any that holds files not in its manifest, or
-// that somebody holds.
+// Of step-1 to step-`last`, removes all but the newest `keep` complete directories (complete by sizes); 0 keeps all.
+// Damaged ones that are older than those are removed, newer ones stay. A directory also stays when it has files that
+// its manifest does not list, or when a process holds it (directory_hold).
 trireme_status directory_prune(const char *parent, int64_t last, size_t keep, trireme_error *error);
 
 #endif

@@ -5,9 +5,10 @@
 //     {"name":"tokenizer.json","bytes":400,"blake2b":"..."},
 //     {"name":"model.safetensors","bytes":5000,"tensors":[{"name":"__header__","bytes":200,"blake2b":"..."}, ...]}],
 //   "blake2b":"..."}
-// `tensors` cover their file without holes. `model` is a checksum, too, of what a config.json says of the model: where
-// it still says that, people have edited the rest, and that is as good. Names are relative, `/` between folders, none
-// empty, "." or "..". The last checksum is of all bytes before its comma; manifests of version 1 end without.
+// `tensors` cover their file without holes. `model` is a checksum of what a config.json says about the model: where it
+// still agrees, somebody has edited only the rest of the file, which is accepted. Names are relative, with `/` between
+// folders; no component is empty, "." or "..". The last checksum is of all bytes before its comma; manifests of version
+// 1 have none.
 #ifndef CKPT_MANIFEST_H
 #define CKPT_MANIFEST_H
 
@@ -21,7 +22,7 @@ struct manifest {
 };
 
 void manifest_release(struct manifest *m);
-// Takes over *file's memory. The name must not be there yet.
+// Takes over *file's memory. No file of that name may be there yet.
 void manifest_add(struct manifest *m, struct checksum_file *file);
 struct checksum_file *manifest_find(const struct manifest *m, const char *name);
 
@@ -29,16 +30,16 @@ struct checksum_file *manifest_find(const struct manifest *m, const char *name);
 trireme_status manifest_write(const struct manifest *m, const char *directory, trireme_error *error);
 // TRIREME_ERROR_CORRUPT when there is none or it is not of the form above. Caller releases *out.
 trireme_status manifest_read(const char *directory, struct manifest *out, trireme_error *error);
-// When a directory counts as complete: by the sizes of its files, or by every byte.
+// By what a directory counts as complete: the sizes of its files, or every byte.
 struct manifest_check {
-    bool content;
-    const char *content_of; // a file that is read where others go by their size, NULL: none
-    const char *spare; // a file of which no tensor is wanted: it may be missing, else its header counts; NULL: none
+    bool content;           // every byte
+    const char *content_of; // a file that is read even where all others are checked by size; NULL: none
+    const char *spare;      // a file whose tensors nobody wants: it may be missing, else its header is checked; or NULL
 };
 #define MANIFEST_SIZES ((struct manifest_check){0})
 #define MANIFEST_CONTENT ((struct manifest_check){.content = true})
 
-// Every listed file is there, and is what the check asks for. Files that are not listed do not matter. `watch` may be
+// Checks that every listed file is there and passes the check. Files that are not listed do not matter. `watch` may be
 // NULL.
 trireme_status manifest_verify(const struct manifest *m, const char *directory, struct manifest_check check,
                                const struct checksum_watch *watch, trireme_error *error);

@@ -10,10 +10,11 @@ struct output;
 // unknown).
 trireme_status output_create(const char *directory, const char *name, uint64_t expected, struct output **out,
                              trireme_error *error);
-// Any pieces, large or small. On failure the message gives path, bytes written, bytes expected and free space, and
-// output_abort is all that may follow.
+// Appends a piece of any size. On failure the message gives path, bytes written, bytes expected and free space, and
+// only output_abort may follow.
 trireme_status output_add(struct output *o, const void *data, size_t bytes, trireme_error *error);
-// What was added since the last call is a part called `name`. Either never called, or last after the last byte.
+// What was added since the last call becomes a part called `name`. Either never called, or also after the last byte, so
+// that parts cover the file.
 void output_end_part(struct output *o, const char *name);
 // Flushes, syncs and closes; fills *file (caller releases). Frees `o` whether it succeeds or not; a file that failed is
 // removed.

@@ -2,8 +2,8 @@
 // data_offsets; `__metadata__` -> strings), then the tensors' bytes without holes.
 // https://github.com/huggingface/safetensors
 //
-// Reading maps files and checks everything before it answers. Writing streams: declare, then hand over the data in
-// pieces. A Hugging Face model is one file or several ("shards") with an index that maps names to files.
+// Opening maps files and checks all of their headers. Writing streams: declare all tensors, then add their data in
+// pieces. A Hugging Face model is one file, or several ("shards") with an index that maps names to files.
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
 
@@ -53,7 +53,7 @@ struct safetensors_tensor {
     enum safetensors_dtype dtype;
     int ndim; // 0 for a scalar
     int64_t shape[SAFETENSORS_DIMS];
-    const void *data; // bytes in the mapped file; perhaps not aligned to the element: copy, or check
+    const void *data; // bytes in the mapped file; may not be aligned to the element: copy, or check
     uint64_t bytes;
     size_t file;       // which of the files
     uint64_t position; // of data in that file
@@ -78,20 +78,21 @@ struct safetensors {
 };
 
 // `path`: a .safetensors file, an index (.json), or a directory with model.safetensors or else
-// model.safetensors.index.json. Files that may shrink while they are open are read by safetensors_read alone: to touch
-// `data` beyond their end kills the process.
+// model.safetensors.index.json. Read files that may shrink while they are open by safetensors_read alone: touching
+// `data` beyond a file's end kills the process.
 trireme_status safetensors_open(const char *path, struct safetensors **out, trireme_error *error);
-// One file that lies in memory, which must outlive *out. `name` stands for its path in messages.
+// The same for one file that lies in memory, which must outlive *out. `name` stands for its path in messages.
 trireme_status safetensors_open_memory(const void *bytes, size_t length, const char *name, struct safetensors **out,
                                        trireme_error *error);
 void safetensors_close(struct safetensors *s);
 
-// NULL if there is none.
+// Both return NULL if there is none.
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
 const char *safetensors_metadata(const struct safetensors *s, const char *key);
 const char *safetensors_path(const struct safetensors *s, const struct safetensors_tensor *t);
-// Copies `bytes` of the tensor, from its byte `from` on; of a mapped file they are no memory of this process then.
-// CORRUPT where the file has become shorter since it was opened, or its disk fails.
+// Copies `bytes` bytes of the tensor, from its byte `from` on, and gives a mapped file's pages back afterwards, so that
+// they do not count as memory of this process. CORRUPT where the file has become shorter since it was opened, or its
+// disk fails.
 trireme_status safetensors_read(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
                                 uint64_t bytes, void *to, trireme_error *error);
 // TRIREME_OK when the tensor has that dtype and shape; else names file, tensor, expected and found.
@@ -102,8 +103,8 @@ trireme_status safetensors_expect(const struct safetensors *s, const struct safe
 //
 // One file STEM.safetensors, or, when the tensors take more than `shard_bytes` (0: SAFETENSORS_SHARD_BYTES),
 // STEM-00001-of-0000N.safetensors and STEM.safetensors.index.json. Wide elements come before narrow ones, so that every
-// tensor is aligned to its element, otherwise the order of declaration is kept; a tensor is never split. Write into the
-// directory of a directory_begin, so that nothing of a failed attempt is seen. Memory: 64 KiB and the header.
+// tensor is aligned to its element; otherwise the order of declaration is kept. A tensor is never split. Write into the
+// directory of a directory_begin, so that nobody sees a failed attempt. Memory: 64 KiB and the header.
 struct safetensors_writer;
 
 struct safetensors_writer *safetensors_writer_create(const char *directory, const char *stem, uint64_t shard_bytes);
@@ -113,7 +114,7 @@ void safetensors_writer_metadata(struct safetensors_writer *w, const char *key, 
 trireme_status safetensors_writer_declare(struct safetensors_writer *w, const char *name, enum safetensors_dtype dtype,
                                           int ndim, const int64_t *shape, trireme_error *error);
 trireme_status safetensors_writer_begin(struct safetensors_writer *w, trireme_error *error);
-// The tensor whose data comes next; false when all are complete. Empty ones are passed over.
+// Sets *tensor to the tensor whose data comes next; false when all are complete. Empty ones are passed over.
 bool safetensors_writer_next(const struct safetensors_writer *w, size_t *tensor);
 // More of that tensor's data, in pieces of any size.
 trireme_status safetensors_writer_add(struct safetensors_writer *w, size_t tensor, const void *data, uint64_t bytes,
@@ -123,7 +124,7 @@ trireme_status safetensors_writer_finish(struct safetensors_writer *w, trireme_e
 // After finish: what was written, for directory_record. Tensors are parts.
 size_t safetensors_writer_files(const struct safetensors_writer *w);
 const struct checksum_file *safetensors_writer_file(const struct safetensors_writer *w, size_t i);
-// Removes the file that is not complete. NULL is allowed.
+// Removes a file that is not complete, and frees. NULL is allowed.
 void safetensors_writer_free(struct safetensors_writer *w);
 
 #endif

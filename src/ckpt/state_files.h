@@ -1,7 +1,7 @@
 // Training state beside a model: state.safetensors. One tensor per parameter and group (a moment of the optimizer, the
-// low halves of master weights), under our parameter's name and in its shape without padding, so that nothing in it
-// depends on how many ranks there were or how memory was laid out. Bits are kept exactly. Where a run stands is in its
-// metadata.
+// low halves of master weights), under our parameter's name and in its shape without padding, so that nothing in the
+// file depends on the number of ranks or on how memory was laid out. Bits are kept exactly. How far the run has come
+// (struct state_progress) is in the file's metadata.
 #ifndef CKPT_STATE_FILES_H
 #define CKPT_STATE_FILES_H
 
@@ -31,7 +31,7 @@ struct state_progress {
 trireme_status state_files_save(struct directory *directory, const struct parameter_table *table,
                                 const struct state_group *group, size_t groups, const struct state_progress *progress,
                                 trireme_error *error);
-// Where the run stood. The caller releases *out.
+// How far the run had come that saved the directory `path`. The caller releases *out.
 trireme_status state_files_progress(const char *path, struct state_progress *out, trireme_error *error);
 void state_progress_release(struct state_progress *progress);
 // Fills the groups from the directory `path`; padding becomes zero. A tensor that is missing, unexpected, misshapen or

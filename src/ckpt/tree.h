@@ -16,7 +16,7 @@ struct tree {
 // Everything below `path`, which must be regular files and directories, at most 16 deep.
 trireme_status tree_list(const char *path, struct tree *out, trireme_error *error);
 void tree_release(struct tree *t);
-// Makes the entries of a directory last (or the content of a file).
+// Syncs the entries of a directory, or the content of a file, to the disk.
 trireme_status tree_sync(const char *path, trireme_error *error);
 // Removes `path` and all below it; what is already gone is no error.
 trireme_status tree_remove(const char *path, trireme_error *error);

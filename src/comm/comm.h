@@ -2,15 +2,16 @@
 // group of them on one stream. Every rank of a group makes the same calls on its communicator in the same order; calls
 // on different communicators are independent. Includes base/, mesh/, program/ (dtypes), kernels/ (arithmetic).
 //
-// Results are the same bits on every rank and in every run on as many nodes: sums run over the ranks in the order of
-// their index, whoever comes first; of processes on several nodes, long ones over each node's and then over the nodes.
-// Calls allocate nothing, but for what the first ones over a network need to keep track of their messages. A call
-// blocks until its buffers may be used again.
+// Results are the same bits on every rank, and in every run on the same number of nodes: sums run over the ranks in the
+// order of their index, whoever arrives first. Between processes on several nodes, long sums run over the ranks of each
+// node and then over the nodes.
+// Calls allocate nothing, except that the first ones over a network may allocate what keeps track of their messages. A
+// call blocks until its buffers may be used again.
 //
 // When a peer does not arrive before the deadline, when ranks call different things (operation, count, dtype,
 // reduction, wire, root; other groups opened), or when a rank has failed, calls return TRIREME_ERROR_LOST and the whole
-// world is broken: every call of every rank returns it from then on. No rank writes to another's buffers after the
-// other's call has returned, in a broken world either; what it reads of them then it does not use.
+// world is broken: every call of every rank returns it from then on. No rank writes to another's buffers after that
+// one's call has returned, not even in a broken world, and what a rank still reads of them then is not used.
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
@@ -22,11 +23,11 @@ struct communicator; // one rank's
 
 enum reduction { REDUCE_SUM, REDUCE_MAX };
 
-// Groups of one process: every rank is a thread. `deadline` in seconds (0: none) bounds every wait.
+// A world within one process, where every rank is a thread. `deadline` in seconds (0: none) bounds every wait.
 trireme_status world_create_threads(struct world **out, int ranks, double deadline, trireme_error *error);
-// Ranks that are processes which an MPI launcher has started, this one among them; the start of MPI on all of
-// them has `deadline` or 20 s, whichever is longer. Once in the life of a process.
-// Refused where Trireme was built without MPI.
+// A world of the processes that an MPI launcher has started, this one among them. MPI has `deadline` or 20 s, whichever
+// is longer, to start on all of them. To be called once in the life of a process. Refused where Trireme was built
+// without MPI.
 trireme_status world_create_mpi(struct world **out, double deadline, trireme_error *error);
 // Where the caller is in a world of processes.
 struct world_place {
@@ -35,53 +36,53 @@ struct world_place {
     int node_ranks;   // ranks of this node
     int core_ranks;   // of these, those that may use the same cores as this one, itself included
     int core_rank;    // how many of those come before this one
-    int cores;        // that this rank may use
+    int cores;        // cores that this rank may use
     int core_threads; // its hardware threads on each of them, at most
-    int all_cores;    // of all nodes, that some rank may use
+    int all_cores;    // cores of all nodes that some rank may use
     const char *host; // this node's name
 };
-// What MPI calls itself, in a line; NULL where there is none.
+// The name and version of the MPI library, in one line; NULL where Trireme was built without MPI.
 const char *world_mpi_version(void);
-// NULL for a world of threads, or none. The world's until it is freed.
+// NULL for a world of threads, or none. Belongs to the world.
 const struct world_place *world_place(const struct world *world);
-// After all of its communicators. Of processes all ranks come here; in a broken world, or where one of them keeps the
-// others in MPI's last call for longer than the deadline or 5 s, MPI is left as it is, and the process should end.
-// False where the world is broken, if only since this rank came here.
+// To be called after all of its communicators were freed, and by all ranks where they are processes. In a broken world,
+// or when a rank keeps the others in MPI's last call for longer than the deadline or 5 s, MPI is not shut down, and the
+// process should end. Returns false where the world is broken, even if that happened during this call.
 bool world_free(struct world *world);
-// Keeps what ranks of a world of threads have in common until the world is freed: `release` gets it then. Any rank may
-// call it at any time.
+// Keeps `what`, which the ranks of a world of threads share, until the world is freed: then it is passed to `release`.
+// Any rank may call this at any time.
 void world_keep(struct world *world, void *what, void (*release)(void *what));
-// From now on calls of this process have this deadline; those that it waits in already keep theirs. For every rank to
-// call, with the same, where all have just met.
+// Sets the deadline of all calls of this process from now on; a call that is already waiting keeps its own. Every rank
+// must call this with the same value, right after all have met.
 void world_deadline(struct world *world, double seconds);
 // Breaks the world from outside: waiting ranks wake up and fail. The first reason given is the one they report.
 void world_break(struct world *world, const char *reason);
-// That reason, cut to `limit` bytes; empty while the world is whole.
+// The reason why the world is broken, cut to `limit` bytes; empty while it is whole.
 void world_reason(struct world *world, char *text, size_t limit);
 
-// Every rank calls this the same number of times for the same groups, in the same order, from one thread at a time; it
-// returns when all members have called it. `members` lists the group's ranks in order of index, this rank among them.
-// `name` ("tp", "dp+fsdp"; copied) is for messages and tells groups of the same members apart. A communicator serves
-// one thread at a time; sends may be another's than receives.
+// Every rank opens its groups in the same order, from one thread at a time; the call returns when all members have made
+// it. `members` lists the group's ranks in order of index, this rank among them. `name` ("tp", "dp+fsdp"; copied) is
+// for messages, and tells groups of the same members apart. A communicator serves one thread at a time, except that
+// one thread may send while another receives.
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                                  const char *name, trireme_error *error);
 void communicator_free(struct communicator *communicator);
-// From now on the deadline of its sends, or else of all its other calls, counts from *since (clock_now's time) where
-// that is later than the call, and not at all while it is 0: of calls that are made long before anybody needs what they
-// bring. `since` must outlive the communicator.
+// For calls that are made long before anybody needs their results. From now on the deadline of the communicator's sends
+// (`sends`), or of all its other calls, counts from *since (a time of clock_now) where that is later than the beginning
+// of the call, and does not count while *since is 0. `since` must outlive the communicator.
 void communicator_wanted(struct communicator *communicator, bool sends, const _Atomic int64_t *since);
 int communicator_size(const struct communicator *communicator);
 int communicator_index(const struct communicator *communicator);
 
 // out[count] = the reduction of every rank's in[count]. `in` may be `out`. dtype: f32, bf16 (reduced in f32, rounded
 // once), f64, i32 (sums wrap around). The max of numbers and a NaN is a NaN. `wire` is the dtype that values travel in:
-// `dtype` itself, or bf16 for f32. Then every contribution is rounded to it, the sum is made in f32, and an all-reduce
-// rounds that once more. Over several nodes the nodes' sums travel, and are rounded, too.
+// `dtype` itself, or bf16 where dtype is f32. With bf16 every contribution is rounded to it, sums are made in f32, and
+// an all-reduce rounds its result to bf16 once more. Over several nodes the nodes' sums travel, and are rounded, too.
 trireme_status comm_all_reduce(struct communicator *communicator, const void *in, void *out, int64_t count,
                                enum dtype dtype, enum reduction reduction, enum dtype wire, trireme_error *error);
 // out[count] = the reduction of every rank's in[index * count, (index + 1) * count). `out` may be that part of `in`;
-// then the other parts of `in` keep their values. With `accumulate` it is added to what `out` holds, before it is
-// rounded to the dtype (not in place).
+// then the other parts of `in` keep their values. With `accumulate`, which does not work in place, the reduction is
+// added to what `out` holds before it is rounded to the dtype.
 trireme_status comm_reduce_scatter(struct communicator *communicator, const void *in, void *out, int64_t count,
                                    enum dtype dtype, enum reduction reduction, enum dtype wire, bool accumulate,
                                    trireme_error *error);
@@ -91,11 +92,11 @@ trireme_status comm_all_gather(struct communicator *communicator, const void *in
 // data[bytes] of the rank `root` to all.
 trireme_status comm_broadcast(struct communicator *communicator, void *data, int64_t bytes, int root,
                               trireme_error *error);
-// out[i * bytes, ...) = in[index * bytes, ...) of rank i. In and out do not overlap.
+// out[i * bytes, (i + 1) * bytes) = in[index * bytes, (index + 1) * bytes) of rank i. In and out do not overlap.
 trireme_status comm_all_to_all(struct communicator *communicator, const void *in, void *out, int64_t bytes,
                                trireme_error *error);
-// To rank i go in[in_offset[i], + in_bytes[i]); from it come out[out_offset[i], + out_bytes[i]). Byte counts that do
-// not agree between sender and receiver break the world.
+// Sends rank i the in_bytes[i] bytes at in + in_offset[i], and receives from it out_bytes[i] bytes at
+// out + out_offset[i]. Byte counts that do not agree between sender and receiver break the world.
 trireme_status comm_all_to_all_v(struct communicator *communicator, const void *in, const int64_t *in_offset,
                                  const int64_t *in_bytes, void *out, const int64_t *out_offset,
                                  const int64_t *out_bytes, trireme_error *error);

@@ -17,8 +17,8 @@ bool gate_wait(struct gate *gate, uint32_t seen, int64_t spin, int64_t deadline)
 // To be called after every change of the word, which must be sequentially consistent.
 void gate_wake(struct gate *gate);
 
-// What gates are made of: sleeps until woken while the word is `seen`, or returns for no reason; false when the
-// deadline has passed. `shared`: other processes wake, too.
+// What gates are made of. futex_sleep returns at once unless the word is `seen`, else when woken, or spuriously; false
+// when the deadline has passed. `shared`: the other side may be another process.
 bool futex_sleep(_Atomic uint32_t *word, uint32_t seen, int64_t deadline, bool shared);
 void futex_wake(_Atomic uint32_t *word, bool shared);
 void cpu_pause(void); // in a loop that spins

@@ -1,7 +1,8 @@
-// How long somebody waits for others before they are late.
+// How long a rank waits for others before it calls them late.
 //
-// What counts is time in which this process could look: between two looks no more than PATIENCE_SLICE. A process that
-// is stopped as a whole (Ctrl-Z, scontrol suspend), as all others may be, finds nobody late when it goes on.
+// Only the time counts in which this process could look for them: at most PATIENCE_SLICE between two looks. So a
+// process that was stopped (Ctrl-Z, scontrol suspend), perhaps together with all others, finds nobody late when it is
+// continued.
 #ifndef COMM_PATIENCE_H
 #define COMM_PATIENCE_H
 
@@ -13,21 +14,21 @@
 #define PATIENCE_SLICE ((int64_t)250000000)
 
 struct patience {
-    int64_t limit;                 // 0: for ever
-    const _Atomic int64_t *wanted; // communicator_wanted; NULL: from the beginning
-    int64_t began;                 // moved on by what does not count
-    int64_t looked;
+    int64_t limit;                 // nanoseconds; 0: for ever
+    const _Atomic int64_t *wanted; // communicator_wanted's `since`; NULL: time counts from the beginning
+    int64_t began;                 // the wait's beginning, moved on by the time that does not count
+    int64_t looked;                // the last look
 };
 struct patience patience_begin(int64_t limit, const _Atomic int64_t *wanted);
 
-// When it ends, as far as one knows now; 0: never.
+// When patience ends, as far as is known now; 0: never.
 int64_t patience_due(const struct patience *patience);
-// Of the time up to `now` the last `lost` does not count.
+// The last `lost` nanoseconds before `now` do not count.
 void patience_excuse(struct patience *patience, int64_t now, int64_t lost);
-// What does not count of the time from *looked to `now`, which becomes *looked.
+// Returns how much of the time from *looked to `now` does not count, and sets *looked to `now`.
 int64_t patience_look(int64_t *looked, int64_t now);
 
-// For who waits by sleeping: until when, before it looks again (0: until it is woken); and whether the others are late.
+// For waits that sleep: until when to sleep before the next look (0: until woken); and whether the others are late.
 int64_t patience_sleep(struct patience *patience);
 bool patience_ended(struct patience *patience);
 

@@ -33,25 +33,25 @@ struct comm_call {
     const void *in;
     void *out;
     const int64_t *in_offset, *in_bytes, *out_offset, *out_bytes; // of an all-to-all-v
-    const _Atomic int64_t *wanted;                                // communicator_wanted; NULL: from the beginning
+    const _Atomic int64_t *wanted;                                // as in struct patience
 };
 
 // Whether two members may meet with these calls.
 bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b);
-// Bytes of its count: of a rank's data or, in a reduce-scatter or an all-to-all, of its data for each of the ranks.
+// The call's count in bytes: of a rank's data or, in a reduce-scatter or an all-to-all, of its data for each rank.
 int64_t comm_call_bytes(const struct comm_call *call);
 // "all_reduce of 768 f32 (sum, wire bf16)"
 enum { COMM_CALL_TEXT = 96 };
 const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TEXT]);
 
-// What ends a world is told in so many bytes.
+// Room for the reason why a world breaks, and for what it quotes.
 enum { BREAK_TEXT = 600, GROUP_PRINT_TEXT = BREAK_TEXT / 4, MISSING_TEXT = 160 };
-// "tp (ranks 0, 1)"; `shown` members of `size` are known.
+// "tp (ranks 0, 1)"; of the `size` members the first `shown` are in `members`.
 const char *group_print(const char *name, int size, int shown, const int *members, char text[GROUP_PRINT_TEXT]);
-// The index of `rank` in a group of a world of so many ranks; -1 where it is none that the rank may open: `reason` says
-// why.
+// The index of `rank` in a group of a world of `ranks` ranks; -1 where the rank may not open such a group: `reason`
+// then says why.
 int group_index(int rank, int ranks, int size, const int *members, const char *name, char reason[BREAK_TEXT]);
-// Ranks that have not come: add them to one that is zero; missing_text makes " rank 1" or " ranks 1, 3" of them.
+// A list of the ranks that have not arrived, empty when zero; missing_text prints it as " rank 1" or " ranks 1, 3".
 struct missing {
     char list[MISSING_TEXT - 8];
     int count;
@@ -77,7 +77,7 @@ struct world {
 struct communicator {
     const struct transport *transport;
     int size, index;
-    const _Atomic int64_t *wanted[2]; // [whether they are sends]
+    const _Atomic int64_t *wanted[2]; // communicator_wanted: of all other calls, of sends
 };
 
 struct transport {

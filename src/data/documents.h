@@ -7,13 +7,13 @@
 enum document_format {
     DOCUMENT_TEXT,   // .txt: the file is one document
     DOCUMENT_LINES,  // .jsonl: each line is a JSON object, its text in one field; blank lines do not count
-    DOCUMENT_STREAM, // standard input: lines where it begins with {, else text
+    DOCUMENT_STREAM, // standard input: as .jsonl where it begins with {, else as .txt
 };
 
 struct document_file {
     char *path;
     enum document_format format;
-    int64_t bytes; // 0 of a stream
+    int64_t bytes; // 0 for a stream
 };
 
 // Zero-initialise.
@@ -23,9 +23,9 @@ struct document_files {
     bool stream;   // standard input is one of them
 };
 
-// Adds a .txt or .jsonl, which must not be empty, or all of them below a directory in sorted order (strcmp of names,
-// file by file and folder by folder; names that begin with '.' and other files are passed over; empty files are kept).
-// "-" is standard input. USAGE when there is nothing to add.
+// Adds a .txt or .jsonl file, which must not be empty, or all such files below a directory in sorted order (strcmp of
+// names, file by file and folder by folder; empty ones are kept; other files, and names that begin with '.', are passed
+// over). "-" is standard input. USAGE when there is nothing to add.
 trireme_status document_files_add(struct document_files *files, const char *path, trireme_error *error);
 void document_files_release(struct document_files *files);
 
@@ -34,17 +34,18 @@ struct document_sink {
     void *user;
     trireme_status (*add)(void *user, const char *bytes, size_t length, trireme_error *error); // piece of a document
     trireme_status (*end)(void *user, trireme_error *error);                                   // end of a document
-    trireme_status (*advance)(void *user, size_t bytes, trireme_error *error); // so much more of the file was read
+    trireme_status (*advance)(void *user, size_t bytes, trireme_error *error); // this many more bytes were read
 };
 
 struct document_options {
     const char *field;  // of a JSON line; NULL: "text"
-    size_t line_limit;  // longest JSON line, bytes; 0: 1 GiB. Memory is bounded by a few times the longest line, and
-                        // by what JSON_VALUES_MAX values take (base/json.h), which no line may have more of.
-    size_t block_bytes; // read at once, and the longest piece; 0: 1 MiB
+    size_t line_limit;  // longest JSON line, bytes; 0: 1 GiB. Memory is bounded by a few times the longest line, plus
+                        // what JSON_VALUES_MAX values take (base/json.h): no line may have more.
+    size_t block_bytes; // bytes that are read at once, and the longest piece; 0: 1 MiB
 };
 
-// Messages name file and byte offset, for a JSON line its number too.
+// Passes the file's documents to the sink, piece by piece. Messages name file and byte offset, and the line's number in
+// a .jsonl.
 trireme_status document_file_read(const struct document_file *file, const struct document_options *options,
                                   const struct document_sink *sink, trireme_error *error);
 

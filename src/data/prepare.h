@@ -13,7 +13,7 @@ struct prepare_options {
     const char *prefix;
     const struct tokenizer *tokenizer; // caller keeps it
     struct document_options documents;
-    // Called now and then with bytes of input done and in all, which is 0 where standard input is read; may be NULL.
+    // Called now and then with the bytes of input done, and the total, 0 where standard input is read; may be NULL.
     void (*progress)(void *user, int64_t done, int64_t total);
     void *user;
     const atomic_bool *cancel; // once true, INTERRUPTED is returned; may be NULL
@@ -22,11 +22,11 @@ struct prepare_options {
 struct prepare_result {
     struct token_manifest manifest;
     int64_t files;
-    int64_t empty_documents; // found without text, and left out
+    int64_t empty_documents; // documents without text, which were left out
 };
 
-// Streams every input through constant memory. When it fails or is cancelled, files of an earlier run at `prefix` are
-// as they were and nothing else is left. Inputs without any text are refused.
+// Turns all inputs into token files, in constant memory. When it fails or is cancelled, files of an earlier run at
+// `prefix` stay as they were, and nothing else is left. Inputs without any text are refused.
 trireme_status prepare_tokens(const struct prepare_options *options, struct prepare_result *out, trireme_error *error);
 
 #endif

@@ -1,19 +1,20 @@
 // Which tokens a step trains on: a pure function of (seed, step, row of the global batch), whatever the number of ranks
 // and the size of the microbatches. Nothing is stored, so starting and resuming take no time at any step.
 //
-// The set is cut in two ranges of tokens, training first, validation last. The cut moves up to the next document where
-// one begins within a tenth of the validation range (and 2^20 tokens); otherwise it falls inside a document.
+// The set is cut into two ranges of tokens, training first, validation last. The cut moves up to the beginning of the
+// next document if that is within a tenth of the validation range and within 2^20 tokens; otherwise it falls inside a
+// document.
 //
-// Training. A range of L tokens has N = max(1, floor((L - T) / T)) windows of T + 1 tokens (the last is a target only),
-// T = seq_len, which lie side by side, sharing one token with their neighbours. Sample k = step x global batch + row
-// belongs to epoch e = floor(k / N) and takes window rng_permute(key(e), N, k mod N) of it: each window once an epoch.
-// All windows of an epoch are shifted by phase(e) < T, so that documents are cut elsewhere in every epoch. Key and
-// phase are Philox numbers of (seed, e).
+// Training. With T = seq_len, a range of L tokens has N = max(1, floor((L - T) / T)) windows of T + 1 tokens, the last
+// of which is a target only; windows lie side by side, sharing one token with each neighbour. Sample k = step x global
+// batch + row belongs to epoch e = floor(k / N) and takes window rng_permute(key(e), N, k mod N) of it: each window
+// once an epoch. All windows of an epoch are shifted by phase(e) < T, so that documents are cut elsewhere in every
+// epoch. Key and phase are Philox numbers of (seed, e).
 //
-// Validation. Windows in their order, row r of batch b taking window b x batch + r. There are ceil((L - 1) / T), the
-// last one filled up with masked targets: every token but the first is a target exactly once. Rows beyond them are all
-// masked. A row, and even a batch, may have no target at all (documents of one token): the mean over none is the
-// caller's matter.
+// Validation. Windows come in their order: row r of batch b takes window b x batch + r. There are ceil((L - 1) / T)
+// windows, the last one filled up with masked targets: every token but the first is a target exactly once. Rows beyond
+// the last window are all masked. A row, and even a batch, may have no target at all (documents of one token): the
+// caller must deal with a mean over none.
 #ifndef DATA_SAMPLER_H
 #define DATA_SAMPLER_H
 
@@ -29,7 +30,7 @@ struct sampler_options {
     int32_t vocab_size;         // of the model; a token beyond it, or beyond the tokenizer's, is refused when it is met
     double validation_fraction; // of the tokens, in [0, 1]; 1: there is no training range
     bool evaluate_only;         // nothing is trained on: the training range may have no window
-    const struct tokenizer *tokenizer; // to count bytes of text; NULL where the token files tell of none
+    const struct tokenizer *tokenizer; // to count bytes of text; NULL where the token files name none
 };
 
 // Read-only once made: any number of threads may fill batches from one. Nothing to release; the set and the tokenizer
@@ -37,7 +38,7 @@ struct sampler_options {
 struct sampler {
     const struct token_set *set;
     struct sampler_options options;
-    uint64_t stream;
+    uint64_t stream; // of random numbers (base/rng.h)
     struct sampler_range {
         int64_t begin, end; // tokens
         int64_t windows;
@@ -46,33 +47,34 @@ struct sampler {
 };
 
 // USAGE when a range is too short: training needs seq_len + 1 tokens unless the fraction is 1 or nothing is trained on,
-// validation 2 unless the fraction is 0.
+// validation needs 2 tokens unless the fraction is 0.
 trireme_status sampler_init(struct sampler *s, const struct token_set *set, const struct sampler_options *options,
                             trireme_error *error);
 
-// Rows of a batch, one after another; B rows of T. Caller owns the arrays.
+// Rows of a batch, one after another: B rows of T tokens. Caller owns the arrays.
 struct sampler_batch {
     int32_t *tokens;    // (B, T)
-    int32_t *targets;   // (B, T) the next token; -1 where there is none, or it begins another document (but
-                        //        llm.c's end-of-text, which begins a document, is a target of the one before)
+    int32_t *targets;   // (B, T) the next token; -1 where there is none, or where it begins another document (except
+                        //        llm.c's end-of-text, which begins a document and is a target of the one before)
     int32_t *starts;    // (B, T) index in the row at which this token's document begins, 0 if before the row:
                         //        token i may attend to [starts[i], i]
     int32_t *positions; // (B, T) i - starts[i]
 };
 
 struct sampler_counts {
-    int64_t targets;    // that are not masked
-    int64_t text_bytes; // that these targets stand for; 0 without a tokenizer
+    int64_t targets;    // targets that are not masked
+    int64_t text_bytes; // bytes of text that these targets stand for; 0 without a tokenizer
 };
 
-// Fills `rows` rows of a step, from row `first` of its global batch: microbatch i of size m has first = i x m, on data
-// rank r behind those of the ranks before it. Steps count from 0; for validation `step` counts batches.
+// Fills `rows` rows of a step, from row `first` of its global batch. (Microbatch i of size m begins at first = i x m,
+// after the rows of the data-parallel ranks before this one.) Steps count from 0; for validation `step` counts batches.
 // 0 <= first, first + rows <= global_batch_size; the split has windows. Allocates nothing. counts may be NULL.
 trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, int64_t step, int64_t first,
                             int64_t rows, const struct sampler_batch *batch, struct sampler_counts *counts,
                             trireme_error *error);
 
-// Whether any token of the split is a target: not where all documents are of one token. Looks as far as the first.
+// Sets *out to whether any token of the split is a target: none is where all documents are of one token. Reads up to
+// the first target.
 trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split split, bool *out, trireme_error *error);
 
 // Batches of global_batch_size rows that cover the validation range once.

@@ -4,7 +4,7 @@
 //   tokenizer   text <-> token ids
 //   token_set   one interface to token files, whichever their format and however many shards
 //   sampler     (seed, step, row) -> a window of a token_set
-// Text and tokens stream through constant memory everywhere; files are trusted in nothing.
+// Text and tokens stream through constant memory everywhere; nothing in a file is trusted.
 //
 // A token set is a sequence of tokens, addressed from 0, with a document boundary before some of them. It is read-only:
 // any number of threads may read one.
@@ -16,21 +16,22 @@
 struct token_set;
 
 // Opens `path`: PREFIX, PREFIX.bin or PREFIX.idx of Megatron's pair; a shard of llm.c; or a glob of .bin files, which
-// are joined in the order of their names. Constant time in the number of tokens, some ns a document; constant memory.
-// Caller closes.
+// are joined in the order of their names. Takes some nanoseconds for each document, whatever the number of tokens, and
+// constant memory. Caller closes.
 trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error);
 void token_set_close(struct token_set *set);
-// Refuses sets, or one with itself, whose files say that they hold tokens of several tokenizers: names two of them.
+// Refuses two sets, or a set and itself, whose files say that they hold tokens of different tokenizers: names two such
+// files.
 trireme_status token_set_same_tokenizer(const struct token_set *a, const struct token_set *b, trireme_error *error);
-// Whose tokens its files say they hold; NULL where they do not.
+// The tokenizer whose tokens the set's files say they hold ("GPT-2"); NULL where they do not say.
 const char *token_set_tokenizer(const struct token_set *set);
 
 int64_t token_set_tokens(const struct token_set *set);
-// Its files, in order: how many, the path of one's .bin, its tokens.
+// Its files, in order: how many there are, the path of a file's .bin, and a file's number of tokens.
 size_t token_set_shards(const struct token_set *set);
 const char *token_set_shard_path(const struct token_set *set, size_t shard);
 int64_t token_set_shard_tokens(const struct token_set *set, size_t shard);
-// The path of the first into which somebody has written since it was opened; NULL: none.
+// The path of the first file that was written to since it was opened; NULL: none.
 const char *token_set_rewritten(const struct token_set *set);
 // Copies tokens [begin, end) to out[end - begin]. A token outside of [0, vocab_size) is refused, naming its position.
 trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_t end, int32_t vocab_size, int32_t *out,

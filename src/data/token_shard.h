@@ -14,9 +14,9 @@
 // A shard of llm.c begins with 256 i32 (magic, version, number of tokens, zeros), then the tokens. A document begins
 // with the end-of-text token, so documents are found by looking at the tokens.
 //
-// Opening checks sizes, the entries at the ends, and the order of the documents; the rest is checked when touched.
-// A file that has become shorter since is refused by token_shard_read. One that another process cuts short between that
-// and the search for the documents of what was read, which touches it, still ends the process with SIGBUS.
+// Opening checks sizes, the entries at the ends, and the order of the documents; the rest is checked when it is
+// touched. A file that has become shorter since is refused by token_shard_read. But if another process cuts the file
+// short after that, the search for documents, which touches the mapped file, still ends the process with SIGBUS.
 #ifndef DATA_TOKEN_SHARD_H
 #define DATA_TOKEN_SHARD_H
 
@@ -35,7 +35,7 @@ struct mapping {
     char *path;
     const uint8_t *data;
     int64_t bytes;
-    dev_t device; // which file it is: another may get its name
+    dev_t device; // which file was opened: another may get its name
     ino_t inode;
     struct timespec modified;
 };
@@ -46,18 +46,19 @@ struct token_shard {
     int64_t offset;       // of the first token in bin, bytes
     int64_t tokens;
     int width;                    // bytes per token: 1, 2, 4 or 8
-    int32_t delimiter;            // token that begins each document of llm.c; -1 where the index tells
-    const char *tokenizer;        // whose tokens llm.c's are, "GPT-2"; NULL where only the manifest tells
+    int32_t delimiter;            // token that begins each document in a shard of llm.c; -1 where there is an index
+    const char *tokenizer;        // of a shard of llm.c ("GPT-2"); NULL where only a manifest may name it
     int64_t sequences, documents; // S and D - 1
 };
 
 // `path` is the .bin. CORRUPT names the byte offset, what is there and what was expected.
 trireme_status token_shard_open(struct token_shard *shard, const char *path, trireme_error *error);
 void token_shard_release(struct token_shard *shard);
-// Whether somebody has written into the file of the tokens since it was opened, which may leave other ones there.
-// Another file of its name does not count, nor does one that token_shard_read refuses.
+// Whether the file of the tokens was written to since it was opened, so that it may hold other tokens now. Another file
+// that has taken its name does not count, nor does a file that has become shorter, which token_shard_read refuses.
 bool token_shard_is_rewritten(const struct token_shard *shard);
-// Tokens [begin, end) of the shard, each below `vocab_size`, else CORRUPT names the position.
+// Copies tokens [begin, end) of the shard to out[end - begin]. CORRUPT names the position of a token that is not in
+// [0, vocab_size).
 trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, int64_t end, int32_t vocab_size,
                                 int32_t *out, trireme_error *error);
 // *out = the first token of the shard in [from, limit) with which a document begins, or `limit`.

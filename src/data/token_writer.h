@@ -1,7 +1,7 @@
 // Writes Megatron's indexed dataset (the layout is in token_shard.h) in constant memory.
 //
-// All files are written under temporary names (PREFIX.bin.tmp and so on), synced, and renamed only when every byte of
-// them is on the disk: whatever fails before that leaves the files of an earlier run as they were and nothing else.
+// All files are written under temporary names (PREFIX.bin.tmp and so on), synced, and renamed only when every byte is
+// on the disk: a failure before that leaves the files of an earlier run as they were, and nothing else.
 // A second writer of the same prefix is refused while the first runs; what a killed writer left is taken over.
 // The process must ignore SIGXFSZ if its file size may be limited.
 #ifndef DATA_TOKEN_WRITER_H
@@ -12,8 +12,9 @@
 struct token_writer;
 
 // Tokens are stored as uint16 when vocab_size < 65500, else as int32, as Megatron does. Missing directories of `prefix`
-// are made. A file in the way that is not a token file of this format or its manifest is refused (USAGE).
-// `sequence_limit`: longest sequence, 1 to INT32_MAX (what the format holds); a longer document takes several. 0: most.
+// are made. Refuses (USAGE) to replace a file that is neither a token file of this format nor its manifest.
+// `sequence_limit`: tokens of the longest sequence, 1 to INT32_MAX (what the format holds), 0 for INT32_MAX; a longer
+// document is stored as several sequences.
 trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32_t sequence_limit,
                                    struct token_writer **out, trireme_error *error);
 // Appends tokens, each in [0, vocab_size), to the document in progress.
@@ -22,8 +23,8 @@ trireme_status token_writer_add(struct token_writer *w, const int32_t *tokens, s
 trireme_status token_writer_end_document(struct token_writer *w, trireme_error *error);
 int64_t token_writer_tokens(const struct token_writer *w);
 int64_t token_writer_documents(const struct token_writer *w);
-// Puts the files in place, PREFIX.json too unless `manifest` is NULL (then an old one goes). Frees the writer whether
-// it succeeds or not. The last document must have been ended; no document at all is refused.
+// Puts the files in place, with PREFIX.json unless `manifest` is NULL (then an old one is removed). Frees the writer
+// whether it succeeds or not. The last document must have been ended; no document at all is refused.
 trireme_status token_writer_finish(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error);
 // Gives up: removes the temporary files and the directories it made, frees the writer. NULL is fine.
 void token_writer_discard(struct token_writer *w);

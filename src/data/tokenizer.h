@@ -16,7 +16,8 @@ struct token_list {
 struct tokenizer *tokenizer_create_bytes(void);
 void tokenizer_free(struct tokenizer *t);
 
-// `path` is a tokenizer.json or a directory with one. USAGE when it holds none, or one that is not built in.
+// `path` is a tokenizer.json or a directory with one. USAGE when there is none, or it is not one that is built in.
+// Caller frees.
 trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error);
 // tokenizer.json and tokenizer_config.json, as Hugging Face's AutoTokenizer opens them. The caller releases.
 struct tokenizer_files tokenizer_files(const struct tokenizer *t);
@@ -26,8 +27,8 @@ int32_t tokenizer_vocab_size(const struct tokenizer *t);
 // BLAKE2b-256 over every token's bytes in order of id: equal for tokenizers that give text the same ids, however the
 // JSON is written.
 void tokenizer_checksum(const struct tokenizer *t, char hex[CHECKSUM_HEX]);
-// Whether a model's directory has a tokenizer of its own, by its tokenizer.json, that gives text other tokens; why[200]
-// then says what is another about it.
+// Whether a model's directory has a tokenizer.json whose tokenizer gives text other tokens than `t`; why[200] then says
+// in what it differs.
 bool tokenizer_differs(const struct tokenizer *t, const char *directory, char why[200]);
 
 // Appends the tokens of text[0, length). Bytes need not be UTF-8.

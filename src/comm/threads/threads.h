@@ -1,16 +1,17 @@
-// The transport between threads of one process. Every rank publishes where its data lie and reads and writes that of
-// the others; nothing goes through a third place but what is short.
+// The transport between threads of one process. Every rank publishes where its data lie, and reads and writes the data
+// of the others directly; only short data are copied to a third place.
 //
 // Every collective call of a group goes so:
-//   1. each member *posts* its call (and, if it is short, a copy of its data) in its own slot, of two used in turns;
+//   1. each member *posts* its call and, if they are short, a copy of its data in one of its two slots, used in turn;
 //   2. all members meet; each compares what the others posted with its own call;
-//   3. what was copied is read, and that is all. Otherwise a member *enters*, works on the memory of the others,
-//      leaves, and all meet again, so that nobody returns while others use its memory.
-// A slot is written again two calls later. Its readers have finished by then: they have come to the meeting between.
+//   3. short data are read from the copies, and the call is done. Otherwise each member *enters*, works on the memory
+//      of the others, leaves, and all meet again, so that nobody returns while others use its memory.
+// A slot is written again two calls later. Its readers have finished by then: they have come to the meeting of the call
+// between.
 //
-// A world that breaks sets BROKEN in every word that somebody may wait for. A member that returns for that reason first
-// waits until nobody who entered is still at work: entering writes `inside`, then looks for BROKEN, and breaking does
-// it the other way round (both sequentially consistent), so one of the two sees the other.
+// Breaking a world sets BROKEN in every word that somebody may wait on. A member that returns for that reason first
+// waits until no member that has entered is still at work. Entering writes `inside` and then looks for BROKEN; breaking
+// does it the other way round (both sequentially consistent), so one of the two sees the other.
 #ifndef COMM_THREADS_THREADS_H
 #define COMM_THREADS_THREADS_H
 
@@ -25,13 +26,13 @@ enum { SLOT_BYTES = 8192, LINE = 128 }; // LINE: two cache lines, which are fetc
 
 struct posted {
     struct comm_call call;
-    char *data; // [SLOT_BYTES], the group's: of pages that nobody has written to yet there is no memory
+    char *data; // [SLOT_BYTES], the group's; pages take no memory until they are written
 };
 
 struct thread_member {
-    _Alignas(LINE) _Atomic uint32_t meetings; // that it has come to
+    _Alignas(LINE) _Atomic uint32_t meetings; // that the member has come to
     _Atomic uint32_t inside;                  // whether it works on others' memory
-    // What it sends: 0, or the receiver's index + 1 while data[bytes] waits to be taken.
+    // For sends: 0, or the receiver's index + 1 while mail_data[mail_bytes] waits to be taken.
     _Alignas(LINE) struct gate mail;
     const void *mail_data;
     int64_t mail_bytes;
@@ -43,15 +44,15 @@ struct group {
     char *name;
     int size, references;
     int *rank;   // world rank of each member
-    bool *is_in; // which have opened it
+    bool *is_in; // which members have opened it
     _Alignas(LINE) _Atomic uint32_t arrivals;
     struct gate meeting; // the number of the last meeting that all have come to
     struct thread_member *member;
-    // By turn, of each member: where its slot's copy lies, and the memory that it posts for others to work on.
+    // [turn][member]: where the copy in its slot lies, and the memory that it has posted for others to work on.
     const void **copies[2], **in[2];
     void **out[2];
     char *data;          // of all slots of all members
-    struct chunk *chunk; // of each member; of pages that nobody has written to there is no memory here, too
+    struct chunk *chunk; // of each member; pages take no memory until they are written, as above
 };
 
 struct thread_world {
@@ -63,7 +64,7 @@ struct thread_world {
     pthread_mutex_t lock; // guards what follows
     char reason[BREAK_TEXT];
     struct group *groups;
-    struct group **opening; // of each rank, the group that it waits for others to join
+    struct group **opening; // [ranks]: the group that the rank waits for others to join
 };
 
 struct thread_communicator {
@@ -74,16 +75,16 @@ struct thread_communicator {
     struct chunk *chunk;      // the group's, for this member
 };
 
-// ---- of all calls (meet.c)
+// ---- what all calls share (meet.c)
 
 // Comes to the next meeting of the group and waits for all others.
 trireme_status group_meet(struct thread_communicator *c, const struct comm_call *call, trireme_error *error);
-// What the member at `index` has posted or, if it is this one, is to post in this call.
+// What the member at `index` has posted in this call, or, for this member itself, is to post.
 struct posted *posted_by(const struct thread_communicator *c, int index);
-// Steps 1 and 2 above; data that are to be read from the slot are already there.
+// Steps 1 and 2 above; data that others are to read from the slot are already in it.
 trireme_status call_post(struct thread_communicator *c, const struct comm_call *call, trireme_error *error);
-// After call_post: from here to call_leave or call_abandon the memory that others posted may be used. `word` is one of
-// those that breaking the world marks.
+// After call_post: from here to call_leave or call_abandon the memory that others posted may be used. `word` is any of
+// the words in which breaking the world sets BROKEN.
 trireme_status call_enter(struct thread_communicator *c, const struct comm_call *call, struct gate *word,
                           trireme_error *error);
 void call_abandon(struct thread_communicator *c);
@@ -96,11 +97,11 @@ trireme_status call_break(struct thread_communicator *c, const struct comm_call 
 trireme_status call_lost(struct thread_communicator *c, const struct comm_call *call, const char *waiting,
                          trireme_error *error);
 
-// call_post and then call_enter of a call whose members work on one another's memory, and what they have posted, by
-// member; `out` may be NULL.
+// call_post and then call_enter, for a call whose members work on one another's memory. *in and *out become what the
+// members have posted, by member; `out` may be NULL.
 trireme_status call_share(struct thread_communicator *c, const struct comm_call *call, const void *const **in,
                           void *const **out, trireme_error *error);
-// What of each member is in its slot.
+// The copies in the members' slots, by member.
 const void *const *posted_copies(const struct thread_communicator *c);
 
 // ---- algorithms, one per file
@@ -112,7 +113,7 @@ algorithm all_gather_slots, all_gather_direct;
 algorithm broadcast_slots, broadcast_blocks;
 algorithm all_to_all_slots, all_to_all_direct;
 algorithm all_to_all_v, barrier_meeting, send_mail, receive_mail;
-// The fastest for the call; a function of what all members agree on.
+// The fastest algorithm for the call: a function of what all members agree on.
 algorithm *algorithm_choose(const struct comm_call *call, int ranks, bool crowded);
 
 #endif
