@@ -1,23 +1,25 @@
-// Internal to sim/: what a device reaches on each op, as a cluster's file says it.
+// Internal to sim/: reads what a device reaches on each op from a cluster's file.
 #ifndef SIM_EFFICIENCY_H
 #define SIM_EFFICIENCY_H
 
 #include "config/outline.h"
 #include "sim/cluster.h"
 
-// Absurd is what no machine of the next decades reaches.
+// Larger figures are refused as absurd: no machine of the next decades reaches them.
 #define CLUSTER_SECONDS_MOST 1.
 #define CLUSTER_BYTES_MOST 1e15
 #define CLUSTER_RATE_MOST 1e15 // bytes per second
 
-// From the mapping "efficiency" of a device whose peaks are known: curves and measured points of all ops of the table.
+// Sets the curves and measured points of all ops of the table from the device's mapping "efficiency" (the outline's
+// node `mapping`). The device's peaks are known.
 trireme_status efficiency_read(struct device *device, const struct outline *outline, const struct op_table *table,
                                int mapping, trireme_error *error);
-// So many bytes in so long a time, as two scalars that a measured point has.
+// Reads the two scalars of a measured point that say how many bytes took how many seconds.
 trireme_status efficiency_read_transfer(const struct outline *outline, int bytes_node, int seconds_node, double *bytes,
                                         double *seconds, trireme_error *error);
-// Whether the op's row (ops.def) has a dim of that letter; of OP_COUNT, some row that follows `other` does. What a
-// curve takes over may have letters, and kernels for b and h, that the op has not: they mean nothing to it.
+// Whether the op's row (ops.def) has a dim of that letter; with OP_COUNT, whether some row does for which `other`
+// stands. A curve that an op takes over from another may have letters, and `fused` for b and h, that the op does not
+// have: they mean nothing to it.
 bool efficiency_has_letter(const struct op_table *table, enum op op, char letter);
 
 #endif

@@ -1,5 +1,5 @@
-// Programs as the loop over events reads them: per template and stream the instructions in order, with their waits; per
-// class of ranks the time of each instruction. Internal to sim/.
+// Programs in the form in which the loop over events reads them: for each template and stream the instructions in
+// order, with their waits; for each class of ranks the time of each instruction. Internal to sim/.
 #ifndef SIM_PREPARE_H
 #define SIM_PREPARE_H
 
@@ -7,9 +7,9 @@
 
 struct lane_wait {
     uint8_t stream;
-    bool slot;      // WAIT_SLOT or WAIT_OWN: for what slot_waits_count says
-    int32_t target; // else instructions of the stream, from the template's beginning on
-    int32_t use;    // NONE: the program waits; else only where links are shared with this one of prepared.uses
+    bool slot;      // WAIT_SLOT or WAIT_OWN: what slot_waits_count says is waited for
+    int32_t target; // otherwise: how many instructions of the stream, from the template's beginning on, must be done
+    int32_t use;    // NONE: the program's own wait; else it counts only where links are shared with this prepared.uses
 };
 
 enum lane_kind { LANE_COMPUTE, LANE_COLLECTIVE, LANE_SEND, LANE_RECEIVE };
@@ -19,8 +19,8 @@ struct lane_item {
     int32_t index;       // in its template
     int32_t number;      // in its program, over all templates
     int32_t first_wait;  // in the program's waits
-    int32_t use;         // communication: of prepared.uses
-    uint8_t waits, kind; // lane_kind
+    int32_t use;         // communication: the index in prepared.uses
+    uint8_t waits, kind; // how many waits; lane_kind
     uint8_t axis;        // communication: the outermost of its group
     uint8_t part;        // computing: sim_part
     uint8_t when;        // enum when
@@ -44,14 +44,14 @@ struct prepared {
     const struct op_table *table;
     int stages;
     struct prepared_program *program; // [stages]
-    VEC(struct link_use) uses;        // of links, by all programs
+    VEC(struct link_use) uses;        // of links, in all programs
 };
 
 void prepare(struct prepared *out, const struct program *const *program_of_stage, const struct op_table *table);
 void prepared_release(struct prepared *prepared);
 
-// Seconds of each instruction of a class's program, [instructions][2]: the second where it adds to its outputs. The
-// caller frees.
+// Seconds of each instruction of the program of class `who`, [instructions][2]: writing its outputs, and adding to
+// them. The caller frees.
 double *prepare_seconds(const struct prepared *prepared, const struct topology *topology, int who,
                         const struct simulation_options *options);
 

@@ -1,7 +1,7 @@
 // Where ranks lie on a cluster, what lies between the ranks of a group, and which ranks nothing tells apart.
 //
-// Ranks are numbered as mesh.h does, and take devices in order; where there are more ranks than devices, each device
-// has as many.
+// Ranks are numbered as in mesh.h, and take devices in order; where there are more ranks than devices, all devices have
+// equally many.
 #ifndef SIM_TOPOLOGY_H
 #define SIM_TOPOLOGY_H
 
@@ -10,26 +10,26 @@
 // What a rank computes on.
 struct station {
     const struct device *device;
-    double part;   // of its rates
-    double slower; // its time is so many times as long
-    int64_t room;  // bytes: of the whole device's memory what one of the ranks that share it has
+    double part;   // the rank's share of the device's rates
+    double slower; // the factor by which its time is longer (struct straggler)
+    int64_t room;  // bytes of the device's memory that the rank has, beside the ranks that share the device
 };
 
-// What a rank has of the device with this number, of those that ranks_per_device share each.
+// The station of a rank on the device with this number, where ranks_per_device ranks share each device.
 struct station station_on(const struct cluster *cluster, int device, int ranks_per_device);
 
-// Between the members of a group. At each level so many parts are joined, at most (1: nothing to do there). Each rank
-// of a part carries one of as many shares of what goes between them as there are parts below, times over; where a part
-// has fewer ranks of the group than others, its ranks carry more, as if they had less bandwidth.
+// What lies between the members of a group. What goes between the parts of a level is divided among the ranks of a
+// part: each carries 1 / (product of the parts of the levels below). Where a part has fewer ranks of the group than
+// others, its ranks carry more, which counts as less bandwidth.
 struct route {
     int ranks;
-    int parts[CLUSTER_LEVELS_MAX];
-    double bandwidth[CLUSTER_LEVELS_MAX]; // bytes per second of one rank, beside the others that use the same adapters
-    double alone[CLUSTER_LEVELS_MAX];     // and if nobody else used them; 0: the same
+    int parts[CLUSTER_LEVELS_MAX];        // the most that the level joins; 1: nothing to do there
+    double bandwidth[CLUSTER_LEVELS_MAX]; // bytes per second of one rank, beside others that use the same adapters
+    double alone[CLUSTER_LEVELS_MAX];     // bytes per second if nobody else used them; 0: the same
 };
 
-// One use of links: collectives of `group`; with `peer` those between a rank and the rank so far along the one axis, or
-// messages from the one to the other.
+// One use of links: collectives of `group`. With `peer`, collectives between each rank and the rank at this distance
+// along the group's one axis, or with `message` messages from the first to the second.
 struct link_use {
     axis_set group;
     int peer;
@@ -42,30 +42,31 @@ struct topology {
     int ranks, ranks_per_device;
     size_t uses;
     struct link_use *use;
-    struct route **route; // [uses]: what a rank's group goes over: [uses][ranks]
-    // By topology_classify. Ranks of one class are alike. A rank's class follows from its coordinates alone: along each
-    // axis coordinates are put into so many kinds, and a class is a kind along each.
-    int kinds[AXIS_COUNT];
+    struct route **route; // [uses][ranks]: what the use goes over in the rank's group
+    // Set by topology_classify. Ranks of one class are alike. A rank's class follows from its coordinates alone: the
+    // coordinates along each axis are put into kinds, and a class is a choice of one kind along each axis.
+    int kinds[AXIS_COUNT]; // how many
     int *kind[AXIS_COUNT];  // of each coordinate
     int *first[AXIS_COUNT]; // the first coordinate of each kind
     int classes;
 };
 
-// How many of so many ranks each device has.
+// How many ranks each device has where there are `ranks` ranks in all.
 int topology_share(const struct cluster *cluster, int ranks);
-// The same of a mesh; refuses (TRIREME_ERROR_USAGE) a mesh of more than there is room for.
+// The same for a mesh; refuses (TRIREME_ERROR_USAGE) a mesh with more ranks than there is room for.
 trireme_status topology_check(const struct cluster *cluster, const struct mesh *mesh, int *ranks_per_device,
                               trireme_error *error);
-// The first device that one of so many ranks is on and that has no peak of a dtype; NULL: all have.
+// The first device, among those that `ranks` ranks are on, that has no peak for the dtype; NULL: all have one.
 const struct device *topology_without(const struct cluster *cluster, int ranks, enum dtype dtype);
-// Threads that the kernels of a rank have: `asked`, or where that is 0 the rank's part of the first device's cores.
+// Threads for the kernels of a rank: `asked`, or where that is 0 the rank's part of the first device's cores.
 int topology_threads(const struct cluster *cluster, int64_t asked, int ranks_per_device);
-// Refuses (TRIREME_ERROR_USAGE) more ranks than the cluster has room for.
+// Finds the routes of `uses[count]` for all ranks. Refuses (TRIREME_ERROR_USAGE) more ranks than the cluster has room
+// for. The caller releases *out, which points to the cluster.
 trireme_status topology_create(struct topology *out, const struct cluster *cluster, const struct mesh *mesh,
                                const struct link_use *uses, size_t count, trireme_error *error);
-// Once, for those who ask for classes; where few ranks are alike it takes longer than all the rest. Coordinates along
-// AXIS_PP are told apart always; along the others where device, straggler or links differ, or all of them with
-// `every_rank`.
+// Finds the classes. To be called once, and only where classes are needed: with few ranks alike it takes longer than
+// everything else here. Coordinates along AXIS_PP are always told apart, those along other axes where device, straggler
+// or links differ, and all of them with `every_rank`.
 void topology_classify(struct topology *topology, bool every_rank);
 void topology_release(struct topology *topology);
 
