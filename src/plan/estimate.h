@@ -1,39 +1,40 @@
-// Internal to plan/: seconds and bytes of a choice without its programs: from those of two and three layers on the same
-// tensor ranks, the schedule's table for fewer microbatches, and what data parallel ranks communicate.
+// Internal to plan/: estimates the seconds and bytes of a choice without its programs, from programs of two and three
+// layers on the same tensor ranks (probes), the schedule's table for fewer microbatches (shapes), and what data
+// parallel ranks communicate.
 #ifndef PLAN_ESTIMATE_H
 #define PLAN_ESTIMATE_H
 
 #include "plan/plan.h"
 
 enum { PROBE_NUMBERS = 9 };
-// What a layer, and what is not layers (embedding and head), take in one microbatch.
+// What a layer takes in one microbatch, or everything that is in no layer (embedding and head).
 struct probe_part {
     union {
         struct {
-            double forward, backward, weight;                  // seconds; `weight` of the second
-            double update;                                     // of the optimizer
+            double forward, backward, weight;                  // seconds; `weight` is a part of backward
+            double update;                                     // seconds of the optimizer
             double parameters, gradients, states, activations; // bytes
-            double units;                                      // that are gathered and reduced by themselves
+            double units;                                      // how many are gathered and reduced separately
         };
         double number[PROBE_NUMBERS]; // all of them
     };
 };
 _Static_assert(offsetof(struct probe_part, units) == (PROBE_NUMBERS - 1) * sizeof(double), "each has its number");
 
-// Of a stage of a pipeline, in bytes.
+// Bytes of a stage of a pipeline.
 struct probe_slot {
     bool possible;
     struct {
-        double layer, rest; // of each layer, and of each chunk
-    } held[2];              // by a microbatch after its forward; and, where weights' passes are apart, before that
+        double layer, rest; // for each layer, and for each chunk besides
+    } held[2];              // by a microbatch: after its forward; after its backward for the input, where it is apart
     double message;         // between stages
-    double scratch;         // beside all that
+    double scratch;         // besides all that
 };
 
-// Of tensor parallel ranks of one kind.
+// A measurement of tensor parallel ranks of one kind.
 struct probe {
     int kind;
-    int first; // rank: of those whose links take longest
+    int first; // the first rank of the group whose links take longest (slowest_group)
     int tensor;
     bool sequence, overlap;
     int64_t micro_batch_size;
@@ -41,15 +42,15 @@ struct probe {
     int64_t logits_rows;
     bool possible;
     struct probe_part layer, rest;
-    struct probe_slot slot[2]; // of the first kind: the same for all
+    struct probe_slot slot[2]; // whole backwards, and backwards in two parts; of kind 0 alone: the same for all kinds
 };
 
-// In forwards of one chunk: for all of the few microbatches, and for each further one.
+// Durations, in units of a chunk's forward: all of the shape's few microbatches, and each further one.
 struct shape_seconds {
     double few, each;
 };
 
-// What messages add to that.
+// What messages of some latency add to that.
 struct shape_wait {
     double latency, link; // as struct schedule_times has them
     double few, each;
@@ -57,48 +58,48 @@ struct shape_wait {
 
 struct shape_order {
     struct schedule schedule;
-    double *messages; // [stages] that each rank has room for
-    double *losses;   // [stages] microbatches whose logits each rank keeps at one time, of a spread vocabulary
-    double idle;      // what the bubble adds, in times of F + B + W of one rank
-    struct shape_seconds without; // messages
-    VEC(struct shape_wait) waits; // those that were asked for
+    double *messages; // [stages]: how many each rank has room for
+    double *losses;   // [stages]: microbatches whose logits each rank keeps at one time, with a spread vocabulary
+    double idle;      // what the bubble adds, in units of F + B + W of one rank
+    struct shape_seconds without; // without messages
+    VEC(struct shape_wait) waits; // those that were computed so far
 };
 
-// A schedule for few microbatches.
+// A schedule for few microbatches, from which estimates for many are made.
 struct shape {
     const char *name;
     int stages, microbatches, chunks;
-    bool full; // recompute: backward takes a forward more
+    bool full; // full recompute: backward takes one more forward
     bool possible;
-    bool splits;                 // backwards, into inputs' and weights'
+    bool splits;                 // whether backwards are in two parts
     struct shape_order order[2]; // with the vocabulary at the ends, and spread over the stages
 };
 
-// Between stages.
+// The links between stages.
 struct stage_links {
     int tensor, stages;
     struct route *route; // [stages]: from each to the next; NULL: no such mesh
     struct route ends;   // between the first and the last
 };
 
-// Ranks that compute alike, and have as much room.
+// Ranks that compute alike and have equal room.
 struct rank_kind {
     int device;           // the cluster's type
-    double slower;        // than others of that type, within a hundredth
+    double slower;        // factor, as in struct straggler; those within a hundredth are one kind
     double room;          // bytes of each
-    struct cluster plain; // the request's, had it nothing but such ranks; shares what it can
+    struct cluster plain; // the request's cluster as if all of its ranks were of this kind; shares memory with it
 };
 
 struct estimator {
     const struct plan_request *request;
     bool stages;     // whether there may be pipelines
-    bool collecting; // what is looked for is noted, and filled later
+    bool collecting; // probes and shapes that are looked for are only noted, and filled later by estimator_fill
     bool chooses_logits;
     double room; // bytes of the rank that has most room
     int *kind;   // [ranks]
-    int *next;   // [ranks]: the first one behind that is of another kind
+    int *next;   // [ranks]: the first rank after this one that is of another kind
     VEC(struct rank_kind) kinds;
-    struct config layout[2][3]; // by balanced, recompute
+    struct config layout[2][3]; // [balanced][recompute]: the request's configuration with these
     VEC(struct probe) probes;
     VEC(struct shape) shapes;
     VEC(struct stage_links) links;
@@ -107,104 +108,110 @@ struct estimator {
 
 struct estimate {
     double seconds;
-    double bytes; // of the rank that has least room left, as if all had that of the one that has most
+    double bytes; // of the rank with the least room left, scaled as if its room were estimator.room
 };
 
-// `chooses_logits`: how many are made at once, where the configuration leaves that open, and devices are no CPUs, whose
-// caches hold few rows well.
+// `chooses_logits`: whether to choose how many rows of logits are made at once. Takes effect only where the
+// configuration leaves that open and devices are no CPUs: their caches hold few rows well.
 void estimator_create(struct estimator *estimator, const struct plan_request *request, bool chooses_logits);
 void estimator_release(struct estimator *estimator);
 // Whether rows of logits may be chosen at all.
 bool estimator_chooses_logits(const struct plan_request *request);
 // In how many pieces a choice makes its logits; 1 where that is not chosen.
 int logits_pieces(const struct estimator *estimator, const struct plan_choice *choice);
-// Bytes of a rank's logits, and of the rows that they are made of, from the loss to its weights' turn where stages
-// share the vocabulary: of all rows of so many microbatches, in however many pieces they are made.
+// Where stages share the vocabulary: bytes of the logits that a rank keeps from L to T (schedule.h), and of the rows
+// that they are made of, for `losses` microbatches. All rows count, in however many pieces they are made.
 double kept_logits(const struct estimator *estimator, const struct plan_choice *choice, double losses);
-// The rows of each of so many pieces.
+// How many rows of logits each piece has when there are `pieces`.
 int64_t logits_rows(const struct estimator *estimator, const struct plan_choice *choice, int pieces);
-// Of the request's ranks: their kinds.
+// Finds the kinds of the request's ranks.
 void estimator_devices(struct estimator *estimator);
 void estimator_devices_release(struct estimator *estimator);
-// Fills all that was noted, on the request's threads.
+// Fills all probes and shapes that were noted (`collecting`), on the request's threads.
 void estimator_fill(struct estimator *estimator);
+// The probe of a choice with its number of rows of logits; measured if it was not yet. Valid until the next one is
+// looked for.
 const struct probe *find_measured(struct estimator *estimator, const struct plan_choice *choice, int kind);
-// The same for any number of rows of logits, from those that are measured.
+// The same for any number of rows of logits, interpolated between those that are measured.
 struct probe find_probe(struct estimator *estimator, const struct plan_choice *choice, int kind);
-// A shape that has its name and numbers.
+// Fills a shape that has its name and numbers.
 void fill_shape(struct estimator *estimator, struct shape *shape);
 void release_shape(struct shape *shape);
+// The shape for a choice of `microbatches`; filled if it was not yet. Valid until the next one is looked for.
 struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
-// Forwards of one chunk that so many microbatches take longer where messages take `latency` of them, and `link` of them
-// over the slowest link.
+// How much longer a step of `microbatches` takes because of its messages, in units of a chunk's forward. In the same
+// unit, `latency` is what a message takes on average, and `link` what it takes over the slowest link.
 double shape_waiting(struct shape *shape, bool vocabulary, double latency, double link, int microbatches);
-// Messages that a rank has room for: activations and gradients, one more than are held; and what it sends, once where
-// pools are in parts, as they mostly are with several chunks or backwards in two parts.
+// How many messages a rank has room for: received activations and gradients, one more than are held; and sent ones,
+// which have one place where pools are in parts, as they mostly are with several chunks or backwards in two parts.
 double count_messages(const struct schedule *schedule, bool split, int rank);
-// Of each virtual stage the first layer, and the number of all behind: as the user lists them, `auto`, or even. NULL:
-// impossible. The caller frees.
+// The first layer of each virtual stage, and behind these the number of all layers: as the user lists them, `auto`, or
+// even. NULL where that is impossible. The caller frees.
 int *first_layers(struct estimator *estimator, const struct plan_choice *choice, const struct shape *shape);
-// The slot of a choice's stages.
+// The probe's slot for the shape's kind of backwards.
 const struct probe_slot *slot_of(const struct probe *probe, const struct shape *shape);
 
-// The pipeline's part, the same whatever data parallel ranks do; and theirs.
+// The part of an estimate that does not depend on how data parallel ranks share what they hold.
 struct pipe_estimate {
     double seconds;
-    double forward, backward; // of one pass of the busiest rank
-    double last_backward;     // that reductions at the end may hide behind
+    double forward, backward; // seconds of one microbatch on the busiest rank
+    double last_backward;     // seconds that reductions at the end may hide behind
     int microbatches;
     double update;                        // seconds
-    double parameters, gradients, states; // bytes, of the rank that has least room left
+    double parameters, gradients, states; // bytes, of the rank with the least room left
     double layer_parameters, layer_gradients;
     double layer_units; // of each layer
     double activations; // bytes
-    double room;        // of that rank
+    double room;        // of the rank with the least room left
     double layers;      // of the busiest rank
-    double idle;        // what the bubble adds, in times of F + B + W of a rank with as many layers as are in the mean
+    double idle;        // what the bubble adds, in units of F + B + W of a rank with the mean number of layers
     double waiting;     // seconds that the step's messages add
-    double tied;        // bytes of gradients that the first and the last stage add up
-    struct route ends;  // between these
+    double tied;        // bytes of the tied gradient, which the first and the last stage add up
+    struct route ends;  // between those two stages
 };
-// False: impossible (estimator->why). A choice that is mixed: as if all were in its mode.
+// False where the choice is impossible (estimator->why). A mixed choice is estimated as if all layers were in its mode.
 bool estimate_pipe(struct estimator *estimator, const struct plan_choice *choice, struct pipe_estimate *out);
-// The step's seconds, from those of the busiest rank, and of a rank in the mean, for a microbatch.
+// Sets pipe->seconds from the seconds of one microbatch on the busiest rank, and on a rank with the mean number of
+// layers.
 void pipe_fill(struct pipe_estimate *pipe, double busiest, double mean);
-// What a rank takes for a microbatch.
+// What a rank has to do for a microbatch.
 struct load {
     double layers;
-    double ends; // of embedding and head together
-    double head;
+    double ends;     // share of embedding and head together
+    double head;     // share of the head
     double messages; // that it has room for
-    double losses;   // whose logits it keeps at one time
+    double losses;   // microbatches whose logits it keeps at one time
 };
-// Of a stage of a pipeline, with first_layer of each virtual stage.
+// The load of a stage's ranks, where `first_layer` has the first layer of each virtual stage.
 struct load load_of_stage(const struct estimator *estimator, const struct shape *shape,
                           const struct plan_choice *choice, const int *first_layer, int rank);
-// The first rank of the tensor parallel group whose links take longest, where groups have so many ranks.
+// The first rank of the tensor parallel group whose links take longest, where groups have `tensor` ranks.
 int slowest_group(const struct estimator *estimator, int tensor);
-// The kind of a stage's ranks on which a layer takes longest, by the probes of all kinds.
+// The kind, among those of a stage's ranks, on which a layer takes longest by the probes of all kinds.
 int slowest_kind(const struct estimator *estimator, const struct probe *of_kind, int stages, int stage);
 // The least room of any of a stage's ranks.
 double room_of_stage(const struct estimator *estimator, int stages, int stage);
-// The layers of each virtual stage of a choice to `layers`, NULL where it is impossible; whether the stages have unlike
-// devices, or groups on unlike links, so that what takes as long on all is not as much work. The caller frees.
+// Sets *layers to the layers of each of the choice's *stages virtual stages, NULL where it is impossible; the caller
+// frees. Returns whether pipeline stages have unlike devices, or groups on unlike links, so that stages with equal work
+// do not take equally long.
 bool stages_differ(const struct estimator *estimator, const struct plan_choice *choice, int *stages, int **layers);
-// The most bytes that a rank's microbatches hold at one time. Without rests, of the layers alone.
+// The most bytes that a rank's microbatches hold at one time; without `rests`, those of layers alone.
 double held_bytes(const struct shape *shape, const struct plan_choice *choice, const int *first_layer, int rank,
                   const struct probe_slot *slot, bool rests);
 
-// Seconds of collectives on so many bytes.
+// What collectives of a choice's data parallel ranks go over.
 struct data_links {
     const struct cluster *cluster;
     struct route shards, replicas, all;
-    double loss; // of computing beside a transfer: a part of that
+    double loss; // the part of its rate that computing loses beside a transfer
 };
 bool data_links_create(struct data_links *out, const struct plan_request *request, const struct plan_choice *choice,
                        trireme_error *error);
-// What of so many bytes is left to a rank.
+// Bytes that a rank keeps of these, as the choice shards them.
 double state_bytes(const struct plan_choice *choice, double parameters, double gradients, double states);
-// And of a layer that is gathered or reduced, beside that.
+// Bytes of the layer that is being gathered or reduced, besides those.
 double passing_bytes(const struct plan_choice *choice, const struct pipe_estimate *pipe);
+// The whole estimate: the pipeline's, and what data parallel ranks add.
 struct estimate estimate_data(const struct estimator *estimator, const struct pipe_estimate *pipe,
                               const struct data_links *links, const struct plan_choice *choice);
 

@@ -9,12 +9,13 @@ struct choice_programs {
     struct parallel plan;
     struct stage_programs stages;
     int ranks_per_device;
-    int64_t room; // as program_plan has it, without hurry
+    int64_t room; // program_plan's argument for a compilation that is not hurried
 };
 
-// How a choice is spread over ranks, which the caller releases; false: it is impossible.
+// Resolves how a choice is spread over ranks; the caller releases *out. False where the choice is impossible.
 bool choice_resolve(struct parallel *out, const struct plan_request *request, const struct plan_choice *choice);
-// Hurried: what takes long is left out of the plans of memory. TRIREME_ERROR_USAGE where it is impossible.
+// Compiles the programs of all stages; the caller releases *out. `hurried`: memory is planned without what takes long.
+// TRIREME_ERROR_USAGE where the choice is impossible.
 trireme_status choice_compile(struct choice_programs *out, const struct plan_request *request,
                               const struct plan_choice *choice, enum plan_memory memory, bool hurried,
                               trireme_error *error);

@@ -1,19 +1,19 @@
-// Internal to plan/: which of what was simulated is listed. A user chooses between plans that differ in what matters;
-// of those that do not, the fastest stands for all.
+// Internal to plan/: which of the simulated plans are listed. A user chooses between plans that differ in what matters;
+// of plans that do not, the fastest stands for all.
 //
-// Of a family are plans of the same tensor and pipeline parallel degrees, schedule and microbatch. They differ in how
-// data parallel ranks share what they hold (shards, ZeRO stage, units), chunks, layers, what is computed again, overlap
-// and rows.
+// Plans of the same tensor and pipeline parallel degrees, schedule and microbatch size are a family. They may differ in
+// how data parallel ranks share what they hold (shards, ZeRO stage, units), and in chunks, layers, recomputation,
+// overlap and rows.
 #ifndef PLAN_LISTING_H
 #define PLAN_LISTING_H
 
 #include "plan/search.h"
 
-// Keeps what was simulated and fits, once.
+// Keeps a simulated plan, once, if it fits.
 void listing_note(struct search *search, const struct plan_answer *answer);
-// Fills the result's answers: of each family the fastest, and each other that, for its time, has PLAN_TRADE of the
-// device's memory more free than the last of its family before it. Families that were left out for the fastest ones'
-// sake are looked at, as long as there is time.
+// Fills the result's answers: the fastest plan of each family, and each slower one that leaves PLAN_TRADE of the
+// device's memory more free than the previous listed plan of its family. Families that the search for the fastest plans
+// passed over are searched now, as long as there is time.
 void listing_fill(struct search *search, const struct candidates *all);
 
 #endif

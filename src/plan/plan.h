@@ -1,20 +1,21 @@
-// plan/: searches what Trireme can do with a model on a cluster for what takes least time and fits. Includes what
-// stands above it: sim/ and compile/; runs nothing.
+// plan/: searches the ways in which Trireme can train a model on a cluster for those that fit and take least time.
+// Includes all folders above it, among them sim/ and compile/; runs nothing.
 //
 //   space      all choices that a configuration leaves open
-//   layers     how many of each stage, and which are computed again
-//   mix        the same for a choice, until its programs fit
-//   estimate   seconds and bytes of a choice from a few layers, in microseconds
-//   logits     how many of them are made at once
-//   shapes     schedules for few microbatches, which estimates for many stand on
-//   evaluate   the same from the programs that its ranks would run: the truth
-//   learn      how wrong estimates were of what was evaluated
-//   search     the promising first, until what is left cannot be better
-//   move       layers of the best from stage to stage
-//   listing    which of them are told apart
-//   smallest   what needs least memory, where nothing that is promising fits
-//   advise     what would have to change where nothing fits
-//   export     a choice in words of other systems
+//   layers     how many layers each stage has, and which are recomputed
+//   mix        the same for one choice, until its programs fit
+//   estimate   seconds and bytes of a choice, from programs of a few layers; takes microseconds
+//   devices    kinds of ranks, where they are not all alike
+//   logits     how many rows of logits are made at once
+//   shapes     schedules for few microbatches, from which estimates for many are made
+//   evaluate   seconds and bytes of a choice, from the programs that its ranks would run: the truth
+//   learn      how far off the estimates of evaluated choices were
+//   search     the most promising choices first, until none of the rest can be better
+//   move       moves layers of the best plans from stage to stage
+//   listing    which plans are listed
+//   smallest   the plans that need least memory, for when nothing promising fits
+//   advise     what would have to change, for when nothing fits
+//   export     a choice in the words of other systems
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
@@ -22,116 +23,123 @@
 #include "sim/memory.h"
 #include "sim/simulate.h"
 
-// What is chosen. All else is the configuration's.
+// What is chosen. Everything else is as the configuration says.
 struct plan_choice {
     int replicas, shards, zero_stage; // data parallel; stage 0 with one shard
     int tensor;
     bool sequence, overlap;
     int stages, chunks;   // chunks 0: without a pipeline
-    const char *schedule; // a name of schedule.h, or the user's file
-    bool balanced;        // layout auto, else as even as can be, or the user's
+    const char *schedule; // a schedule's name, or the user's file
+    bool balanced;        // layout `auto`; else as even as possible, or the user's
     bool vocabulary;      // spread over the stages
     int64_t micro_batch_size;
     enum config_recompute recompute;
-    // Layer by layer, beside `recompute` (none, or what the user says): the values of
-    // activation_checkpoint.full_layers, selective_layers and pipeline_parallel_layout, NULL as long as they are not
-    // chosen. The plan_result owns them.
+    // Whether recomputation is chosen layer by layer; `recompute` is then none, or what the user says. The lists are
+    // the values of activation_checkpoint.full_layers and selective_layers and of pipeline_parallel_layout, NULL as
+    // long as they are not chosen. The plan_result owns them.
     bool mixed;
     const char *full_layers, *selective_layers, *layout;
-    // 0: as the configuration has it. Layers of a unit, HALF_LAYERS; units gathered ahead; training.logits_rows.
-    int unit_layers, prefetch;
-    int64_t logits_rows;
+    // 0: as the configuration has it.
+    int unit_layers; // layers of a unit, or HALF_LAYERS
+    int prefetch;    // units gathered ahead
+    int64_t logits_rows; // training.logits_rows
 };
 
 enum { HALF_LAYERS = -1 };
 
-// Whether some layers alone are computed again.
+// Whether only some layers are recomputed.
 static inline bool plan_choice_mixes(const struct plan_choice *c) {
     return c->full_layers || c->selective_layers;
 }
 
 struct plan_request {
-    const struct config *config; // keys that are set are kept, the others of struct plan_choice searched
+    const struct config *config; // keys that are set are kept; the other keys of struct plan_choice are searched
     const struct model_config *model;
     const struct op_table *ops;
     const struct cluster *cluster;
-    struct schedule_store *schedules; // that were made for it or one like it; NULL: each is made anew
+    struct schedule_store *schedules; // made for this request or one like it; NULL: each schedule is made anew
     int ranks;                        // all take part, on the first devices
-    bool only_fit;                    // whether any fits, and no more: the result's answers are those that tell so
-    int threads;                      // that search
-    double seconds;                   // after which the search, or advice in 4/3 of it, begins no more; 0: never
-    void (*progress)(void *user, int evaluated, int promising, double best); // best 0: none yet; or NULL
+    bool only_fit;                    // find out only whether any choice fits: the result's answers are those that do
+    int threads;                      // of the search
+    double seconds; // after which the search begins nothing more (advice: after 4/3 of it); 0: no limit
+    void (*progress)(void *user, int evaluated, int promising, double best); // best 0: none yet; may be NULL
     void *user;
 };
 
-// A choice as its compiled programs and their simulation have it.
+// What the compiled programs of a choice and their simulation say.
 struct plan_answer {
     struct plan_choice choice;
     double estimate; // seconds
     double seconds;  // of a step
-    // Means over ranks; together `seconds`.
+    // Seconds, means over ranks; their sum is `seconds`.
     double computing, bubble, exposed[AXIS_COUNT];
     double mfu, tokens_per_second;
-    int64_t memory, room; // bytes, of the rank that has least room left
-    bool least_memory;    // as small as can be, as `train` has it
-    int tightest;         // its stage
+    int64_t memory, room; // bytes, of the rank with the least room left
+    bool least_memory;    // whether memory is planned as small as possible, as `train` does
+    int tightest;         // the stage of that rank
     struct sim_memory of_tightest;
-    char largest[64]; // buffer there when most is held
-    // In a list: plans of its family (listing.h) that it stands for and that are at most PLAN_NEAR slower, and by what
-    // share they are; and the place of the one whose time it trades for more free memory, or NONE.
+    char largest[64]; // the largest buffer there when most is held
+    // In a list: how many plans of its family (listing.h) it stands for that are at most PLAN_NEAR slower, and by what
+    // share they are slower at most; and the place in the list of the faster plan of its family that it beats in free
+    // memory, or NONE.
     int variants;
     double within;
     int traded;
 };
 
 struct plan_result {
-    VEC(struct plan_answer) answers; // best first, at most PLAN_ANSWERS, those that listing.h tells apart
-    int choices, pipelines;          // in the space, and those of them that are pipelines
-    int promising;                   // that may fit, by estimate
-    int evaluated;                   // compiled and simulated
-    int ways;                        // to better these, beside the space: the same
-    bool fits;                       // one at least
-    bool complete;              // none can be better than the best, as far as estimates are right within PLAN_SLACK
-    struct plan_answer closest; // where nothing fits: the one that lacks least
-    VEC(char *) lists;          // of choices
+    VEC(struct plan_answer) answers; // best first, at most PLAN_ANSWERS, chosen as listing.h says
+    int choices, pipelines;          // choices in the space, and how many of them are pipelines
+    int promising;                   // choices that may fit, by estimate
+    int evaluated;                   // choices that were compiled and simulated
+    int ways;                        // compiled and simulated too: ways to better plans, which are not in the space
+    bool fits;                       // at least one does
+    bool complete;              // nothing can be better than the best, provided estimates are within PLAN_SLACK
+    struct plan_answer closest; // where nothing fits: the plan that lacks least memory
+    VEC(char *) lists;          // the lists that choices point to
 };
 
 enum { PLAN_ANSWERS = 10 };
-// How far below what it takes a choice may be estimated.
+// An estimate may be as low as this part of the true time.
 #define PLAN_SLACK .9
-// Of the device's memory: so much more of it free is worth some time.
+// A slower plan is listed too where it leaves this part of the device's memory more free.
 #define PLAN_TRADE .1
-// Of a step: what is so little slower is nearly as fast, or as fast.
+// Plans are nearly as fast, or as fast, when they are slower by at most this part of a step.
 #define PLAN_NEAR .01
 #define PLAN_ALIKE 1e-6
 
-// TRIREME_ERROR_USAGE: no choice is possible at all, with the reason of one of them.
+// Searches; the caller releases *out. TRIREME_ERROR_USAGE where no choice is possible at all, with the reason why one
+// of them is not.
 trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error);
 void plan_result_release(struct plan_result *result);
 
-// The configuration that a choice makes: trains, verifies and simulates unchanged. The caller releases it.
+// The configuration of a choice, which can be trained, verified and simulated as it is. The caller releases it.
 trireme_status plan_config(struct config *out, const struct plan_request *request, const struct plan_choice *choice,
                            trireme_error *error);
-// As `train` has it; or, sooner known, in what the smallest device leaves a rank, where it fits there; or as is known
-// soonest, which is rarely more, and of programs that are not proved.
-enum plan_memory { PLAN_LEAST_MEMORY, PLAN_WITHIN_ROOM, PLAN_SOON };
-// Compiles and simulates it, layers that are not chosen yet as if nothing was computed again. TRIREME_ERROR_USAGE where
-// it is impossible.
+// How hard to try to plan a program's memory small.
+enum plan_memory {
+    PLAN_LEAST_MEMORY, // as `train` does
+    PLAN_WITHIN_ROOM,  // quicker: only until it fits into what the smallest device leaves a rank
+    PLAN_SOON          // quickest, and rarely larger; programs are not proved
+};
+// Compiles and simulates a choice. A mixed choice without lists is taken as if nothing were recomputed layer by layer.
+// TRIREME_ERROR_USAGE where the choice is impossible.
 trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *request,
                              const struct plan_choice *choice, enum plan_memory memory, trireme_error *error);
-// "tp 8 x pp 4 x fsdp 16 (zero 1), interleaved of 5 chunks, ..."; `config` as in the request. The caller frees.
+// "dp 2 x fsdp 16 (zero 1) x tp 8 x pp 4, interleaved of 5 chunks, ..."; `config` as in the request. The caller frees.
 char *plan_choice_print(const struct config *config, const struct plan_choice *choice);
-// The same of an answer, with its lists where another one's words are the same. The caller frees.
+// The same for answer `number`, followed by its lists where another answer would print alike. The caller frees.
 char *plan_answer_print(const struct config *config, const struct plan_result *result, size_t number);
-// What of a step takes longer in `worse` than in `better`, most of all: "bubble +0.31 s"; "as fast" where nothing
+// The part of a step that takes most more time in `worse` than in `better`: "bubble +0.31 s"; "as fast" where none
 // does. The caller frees.
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse);
 
-// Appends what would make the model fit, a line for each change, smallest first, each tried out: nothing where nothing
-// helps. False where time was up before all were.
+// Appends what would make the model fit: a line for each change that was tried and helps, the smallest first; nothing
+// where none does. False where time was up before all changes were tried.
 bool plan_advise(struct text *out, const struct plan_request *request);
 
-// Appends the flags of Megatron-LM, or the TOML of TorchTitan, with a comment for each thing that it cannot do.
+// Appends the flags of Megatron-LM, or the TOML of TorchTitan, for an answer, with a comment for everything that the
+// other system cannot do.
 void plan_export_megatron(struct text *out, const struct plan_request *request, const struct plan_answer *answer);
 void plan_export_torchtitan(struct text *out, const struct plan_request *request, const struct plan_answer *answer);
 

@@ -6,19 +6,19 @@
 
 struct candidate {
     struct plan_choice choice;
-    struct estimate estimate; // bytes 0: of none in the space, but of a way to better one
-    bool done;                // evaluated
-    int kin, mesh;            // with which it is compared (learn.h)
+    struct estimate estimate; // bytes 0: it is not in the space, but a way to better a plan
+    bool done;                // evaluated, or left out for lack of time
+    int kin, mesh;            // the groups with which it is compared (learn.h)
 };
 struct candidates {
     VEC(struct candidate);
 };
 
-// All that are possible, with their estimates. Refuses degrees that do not divide the ranks, and what parallel_check
-// does.
+// Lists all possible choices, with their estimates. Refuses degrees that do not divide the ranks, and whatever
+// parallel_check refuses.
 trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error);
-// Where none is possible: the key that leaves nothing to try, else `why` the first was refused, else the key that rules
-// them out.
+// For when no choice is possible: the error names the key that leaves nothing to try; else it is `why`, the reason of
+// the first refusal; else it names the key that rules all choices out.
 trireme_status space_refuse(struct estimator *estimator, const trireme_error *why, trireme_error *error);
 
 #endif
