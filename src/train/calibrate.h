@@ -1,6 +1,6 @@
-// Measures the machine that it runs on: a few layers of several models, instruction by instruction, by one rank that
-// has all cores and by ranks that share them; what collectives between threads take; and how long ranks that meet
-// within layers wait for each other (meeting, jitter). What comes out is a cluster of one device (sim/cluster.h), for
+// Measures the machine that it runs on: a few layers of several models, instruction by instruction, on one rank that
+// has all cores and on ranks that share them; how long collectives between threads take; and how long ranks that meet
+// within layers wait for one another (meeting, jitter). The result is a cluster of one device (sim/cluster.h), for
 // predicting steps on this machine.
 #ifndef TRAIN_CALIBRATE_H
 #define TRAIN_CALIBRATE_H
@@ -11,18 +11,18 @@
 enum { CALIBRATE_SHAPES = 5 };
 
 struct calibrate_options {
-    int models;                                      // measured, the smallest first; 0: all of CALIBRATE_SHAPES
-    int steps;                                       // measured of each model; 0: 6
-    void (*say)(const char *what, int done, int of); // NULL: nobody listens
+    int models;                                      // how many to measure, the smallest first; 0: CALIBRATE_SHAPES
+    int steps;                                       // to measure of each model; 0: 6
+    void (*say)(const char *what, int done, int of); // told of progress; may be NULL
 };
 
-// Takes some minutes, with nothing else running, and about 1 GB for each core. The cluster's `about` says whether
-// models were left out that did not fit, and how steady the machine was.
+// Takes some minutes, in which nothing else should run, and about 1 GB for each core. The cluster's `about` says
+// whether models were left out because they did not fit, and how steady the machine was. The caller releases *out.
 trireme_status calibrate(struct cluster *out, const struct op_table *table, const struct calibrate_options *options,
                          trireme_error *error);
 
-// On each of the `ranks` processes that a launcher has started: measures collectives between all of them. Rank 0's
-// *cluster, whose first device is a node of this machine as calibrate leaves it, gets their links and as many nodes.
+// Measures collectives between the `ranks` processes that a launcher has started; all of them call it. On rank 0,
+// *cluster, as calibrate made it for this machine, gets the links between them and as many nodes as they are on.
 trireme_status calibrate_processes(struct cluster *cluster, const struct member *member, int ranks,
                                    trireme_error *error);
 

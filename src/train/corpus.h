@@ -14,21 +14,22 @@ struct corpus {
     bool has_validation;
 };
 
-// Opens config->data.
-// The samplers are made by corpus_sample, once the model's vocabulary is known.
+// Opens the files of config->data. On failure there is nothing to close.
 trireme_status corpus_open(struct corpus *corpus, const struct config *config, trireme_error *error);
+// Makes the samplers, once the model's vocabulary is known. Refuses data in which no token is a target.
 trireme_status corpus_sample(struct corpus *corpus, const struct config *config, int64_t vocab_size, bool evaluate_only,
                              trireme_error *error);
 void corpus_close(struct corpus *corpus);
-// Tokens that the tokenizer knows; 0 without one.
+// The tokenizer's number of tokens; 0 without a tokenizer.
 int64_t corpus_vocab_size(const struct corpus *corpus);
-// Refuses tokens that are not those of the model in `directory` (empty: of none), where both say whose they are.
+// Refuses tokens made by another tokenizer than that of the model in `directory` ("": no model), where both are known.
 trireme_status corpus_check_model(const struct corpus *corpus, const struct config *config, const char *directory,
                                   trireme_error *error);
-// Size and a hash, in words, by which tokens can be told from others; of a corpus above 64M tokens a sample is hashed.
+// Appends the number of tokens and a hash, in words, by which these tokens can be told from others. In sets of more
+// than 64M tokens only a sample is hashed.
 trireme_status corpus_identify(const struct token_set *set, struct text *out, trireme_error *error);
-// CORRUPT where somebody has written into a file of the training data since it was opened, and what corpus_identify
-// says is no longer the end of `identity`.
+// CORRUPT where a file of the training data was written to since it was opened, and `identity` no longer ends with what
+// corpus_identify appends now.
 trireme_status corpus_check_unchanged(const struct corpus *corpus, const char *identity, trireme_error *error);
 
 // Fills the inputs of the engine's programs with global batch `step` (from 0).
@@ -38,12 +39,12 @@ trireme_status corpus_fill_train(const struct corpus *corpus, struct engine *eng
 struct corpus_loss {
     double loss; // nats per target
     int64_t targets;
-    int64_t text_bytes; // that the targets of this rank stand for; 0 without a tokenizer
+    int64_t text_bytes; // bytes of text that the targets of this rank stand for; 0 without a tokenizer
 };
-// Told before each batch how many of `total` are done. What it fails with ends the validation, on all ranks alike:
-// TRIREME_ERROR_INTERRUPTED where it is to stop.
+// Called before each batch with how many of `total` are done. Its failure ends the validation, on all ranks alike: it
+// returns TRIREME_ERROR_INTERRUPTED to stop.
 typedef trireme_status corpus_goes_on(void *user, int64_t done, int64_t total, trireme_error *error);
-// Mean loss over the first `batches` global batches of the validation part (0: all of them).
+// The mean loss over the first `batches` global batches of the validation part (0: all). `goes_on` as above, or NULL.
 trireme_status corpus_validate(const struct corpus *corpus, struct engine *engine, int64_t batches,
                                struct corpus_loss *out, corpus_goes_on *goes_on, void *user, trireme_error *error);
 

@@ -10,7 +10,8 @@
 
 #include <stdatomic.h>
 
-// Training steps and evaluations, or the one or the other alone: what is not there takes no time and no memory.
+// An engine for training steps and evaluations, for steps alone, or for evaluations alone. What it is not for takes no
+// time and no memory.
 enum engine_use { ENGINE_TRAIN, ENGINE_STEP, ENGINE_EVALUATE };
 
 struct engine {
@@ -18,10 +19,10 @@ struct engine {
     struct model_config model;
     struct parameter_table table; // of the whole model
     struct parameter_table local; // of what this rank has
-    struct parallel parallel;     // with tables of the plan that it was created with
-    bool owns_plan;               // since there was none
+    struct parallel parallel;     // its tables are those of the plan that the engine was created with
+    bool owns_plan;               // the engine was created without a plan, and owns those tables
     struct member member;
-    // Where the tables above and the programs are another engine's: ranks that are threads have those of a stage once.
+    // The engine that owns tables, plan and programs, where ranks of a stage are threads and have these once; or NULL.
     const struct engine *lender;
     struct optimizer_config optimizer;
     enum dtype dtype;
@@ -32,63 +33,65 @@ struct engine {
     bool trains, evaluates;          // which of the programs are there
     struct compiled train, evaluate; // share the model's part of the state arena
     char *state, *step;              // both arenas
-    struct region memory;            // that they are in, where it is not the world's
+    struct region memory;            // holds them, where ranks are not threads: else the world keeps it
     struct streams *streams;
     struct executor *train_executor, *evaluate_executor;
 };
 
-// Threads of each of `ranks` ranks: training.threads, or the ranks' share of the cores that this process may use; no
-// more than OpenMP gives.
+// Threads of each of `ranks` ranks: training.threads, or an equal share of the cores that this process may use; no more
+// than OpenMP gives.
 int engine_threads(const struct config *config, int ranks);
 
-// Compiles the programs of `config` for `model`, and makes sure that the machine has the memory
-// before any is taken. Values are zero until engine_initialise or a checkpoint sets them. `plan` is what the
-// configuration asks for, which must outlive engine and world, or NULL to have it resolved. `member` is the rank's
-// (NULL where the plan has one rank); all ranks of its world create their engines in the same order, and rank 0 proves
-// the programs of all of them first (train/stages.h).
+// Compiles the programs of `config` for `model`, and checks that the machine has enough memory before taking any.
+// Values are zero until engine_initialise or a checkpoint sets them. `plan` is what `config` resolves to
+// (parallel_resolve), and must outlive engine and world; NULL: it is resolved here. `member` is the rank's (NULL where
+// the plan has one rank). All ranks of a world create their engines in the same order, and rank 0 proves the programs
+// of all of them first (train/stages.h). On failure there is nothing to release.
 trireme_status engine_create(struct engine *engine, const struct config *config, const struct model_config *model,
                              const struct parallel *plan, enum engine_use use, const struct member *member,
                              trireme_error *error);
 void engine_release(struct engine *engine);
-// Measures FLOP/s of all threads of all ranks, known to rank 0, as long as it should for so many steps
-// (kernels/cpu/peak.h). `control` (NULL where there is one) has all ranks; those that are processes measure at once.
+// Measures the FLOP/s that all threads of all ranks reach together; rank 0 gets the result. It takes as long as is
+// adequate for a run of `steps` steps (kernels/cpu/peak.h). `control` has all ranks (NULL with one rank); ranks that
+// are processes measure at the same time.
 trireme_status engine_peak(const struct engine *engine, struct communicator *control, int64_t steps, double *out,
                            trireme_error *error);
-// Only the programs of rank `rank`, for looking at: no memory is taken and nothing can run.
+// Compiles only the programs of rank `rank`, to look at them: no memory is taken and nothing can run.
 trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
                               const struct parallel *plan, enum engine_use use, int rank, trireme_error *error);
-// The first of the rank's sequences in a global batch; it has microbatches * micro_batch_size.
+// The first of the rank's sequences in a global batch; it has microbatches * micro_batch_size of them.
 int64_t engine_first_sequence(const struct engine *engine);
-// Both arenas of this rank, which all its programs share: what it is predicted to take.
+// Bytes of both arenas of this rank, which all its programs share: what the rank is predicted to take.
 size_t engine_bytes(const struct engine *engine);
 
-// Fresh weights: a pure function of the seed. Optimizer state zero. False where *stop (may be NULL) has become true
-// before all were made: then they are not to be used.
+// Sets fresh weights, a pure function of the seed, and zero optimizer state. False where *stop (may be NULL) became
+// true before all weights were made: then they are not to be used.
 bool engine_initialise(struct engine *engine, uint64_t seed, const atomic_bool *stop);
-// What follows from the parameters and is not saved: rotary table, decayed counts. engine_initialise calls it.
+// Sets what follows from model and plan and is not saved: rotary table, first rows, decayed counts. engine_initialise
+// and loading a checkpoint call it.
 void engine_constants(struct engine *engine);
 
-// Where a buffer of the training (else evaluation) program lies.
+// Where a buffer of the training program (without one, of the evaluation program) lies.
 void *engine_address(const struct engine *engine, int buffer, int microbatch);
 
-// The elements of one local parameter that this rank keeps in a flat buffer per unit: [begin, end) of it, at `data`.
+// The elements [begin, end) of one local parameter, which this rank keeps at `data` in a unit's flat buffer.
 struct engine_part {
     void *data;
     enum dtype dtype;
     int64_t begin, end;
 };
 enum engine_values { ENGINE_PARAMETERS, ENGINE_GRADIENTS, ENGINE_REMAINDERS, ENGINE_M, ENGINE_V };
-// Parameter `local` of engine->local. Empty where there are no such values. Of parameters and gradients that every rank
-// has whole, the part is the whole.
+// The rank's part of parameter `local` of engine->local. Empty where there are no such values. Where every rank has
+// parameters or gradients whole, the part is the whole.
 struct engine_part engine_part(const struct engine *engine, enum engine_values what, size_t local);
 
 struct engine_result {
-    double loss, count; // nats per target, targets
+    double loss, count; // nats per target; how many targets
     double grad_norm;   // training only
-    bool finite;        // the update was done
+    bool finite;        // whether the update was done
 };
-// Runs one step. Inputs must stand in the MICROBATCH buffers of the program (compiled.tokens, ...).
-// Fails where a rank is lost.
+// Runs one step. The inputs must be in the MICROBATCH buffers of the program (compiled.tokens, ...). Fails where a rank
+// is lost.
 trireme_status engine_step(struct engine *engine, double lr, struct trace *trace, struct engine_result *out,
                            trireme_error *error);
 trireme_status engine_evaluate(struct engine *engine, struct engine_result *out, trireme_error *error);

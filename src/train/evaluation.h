@@ -18,9 +18,9 @@ struct evaluation_watch {
     const atomic_bool *stop;                       // once true it ends, with TRIREME_ERROR_INTERRUPTED
 };
 
-// Of the model that `path` means (checkpoint_resolve), on the tokens of `config`; on as many ranks as its parallelism
-// says, each on a thread of its own, or in a process that mpirun or srun has started as its one rank: then an error
-// that another rank tells has an empty message.
+// Evaluates the model that `path` means (checkpoint_resolve) on the tokens of `config`, on as many ranks as its
+// parallelism says. Each rank is a thread; or mpirun or srun has started one process for each, and an error that
+// another rank reports has an empty message here.
 trireme_status evaluation_run(struct evaluation *out, const struct config *config, const char *path,
                               const struct evaluation_watch *watch, trireme_error *error);
 

@@ -1,4 +1,4 @@
-// A step of all ranks as one Chrome trace: each keeps when its instructions ran, rank 0 gathers that.
+// A step of all ranks as one Chrome trace: each rank records when its instructions ran, and rank 0 gathers the records.
 #ifndef TRAIN_STEP_TRACE_H
 #define TRAIN_STEP_TRACE_H
 
@@ -10,18 +10,18 @@ struct step_trace {
     int64_t start;      // when rank 0 began the step, by this rank's clock
 };
 
-// All ranks call each of these; `all` (NULL where there is one) has every rank. Room for a step of the ranks that
-// profiling.trace_ranks names. Refused where it names others, or more than TIMELINE_EVENTS_MAX events.
+// All ranks call each of these; `all` has every rank (NULL with one rank). Makes room for a step of the ranks that
+// profiling.trace_ranks names. Refuses ranks that the mesh does not have, and more than TIMELINE_EVENTS_MAX events.
 trireme_status step_trace_create(struct step_trace *t, const struct config *config, const struct engine *engine,
                                  struct communicator *all, trireme_error *error);
 void step_trace_release(struct step_trace *t);
-// Right before the step. Of ranks on other nodes than rank 0's, whose clocks differ, times are right but for how long a
+// To be called right before the step. On other nodes than rank 0's, whose clocks differ, times are off by as long as a
 // broadcast takes.
 trireme_status step_trace_begin(struct step_trace *t, const struct engine *engine, struct communicator *all,
                                 trireme_error *error);
-// For engine_step: NULL on ranks that are not wanted.
+// The trace to pass to engine_step; NULL on ranks that are not wanted.
 struct trace *step_trace_events(struct step_trace *t, const struct engine *engine);
-// After the step; the trace is appended on rank 0, nothing on others.
+// To be called after the step. Appends the trace on rank 0, and nothing on others.
 trireme_status step_trace_gather(const struct step_trace *t, const struct engine *engine, struct communicator *all,
                                  struct text *out, trireme_error *error);
 

@@ -1,10 +1,11 @@
-// Batches of random tokens, for looking at and measuring steps without data.
+// Batches of random tokens, for showing and measuring steps without data.
 #ifndef TRAIN_SYNTHETIC_H
 #define TRAIN_SYNTHETIC_H
 
 #include "train/engine.h"
 
-// The model that `config` describes, over the tokens of data.path when given, else over bytes.
+// The model that `config` describes, with the vocabulary of the tokens at data.path where these can be opened, else of
+// bytes.
 trireme_status synthetic_model(struct model_config *out, const struct config *config, trireme_error *error);
 // Fills every microbatch of the training program: tokens uniform over the vocabulary, one document per sequence.
 void synthetic_fill(struct engine *engine, uint64_t seed);

@@ -1,5 +1,6 @@
-// An engine's values as whole parameters of its model, as files have them: put together on rank 0 from the parts of all
-// ranks, a window of one parameter at a time, and taken apart again by each rank, piece by piece.
+// An engine's values as whole parameters of its model, as files have them. For saving, rank 0 puts them together from
+// the parts of all ranks, a window of one parameter at a time; when loading, each rank takes its own part of each
+// piece.
 #ifndef TRAIN_WHOLE_H
 #define TRAIN_WHOLE_H
 
@@ -10,34 +11,34 @@ enum { WHOLE_KINDS = ENGINE_V + 1, WHOLE_PARTS = 2 };
 
 struct whole {
     const struct engine *engine;
-    struct communicator *control; // all ranks, to put parameters together, and to load them together
-    int *stage;                   // [parameters of the whole model]: the pipeline stage whose values count
+    struct communicator *control; // all ranks; NULL: as in whole_create
+    int *stage;                   // [parameters of the whole model]: the pipeline stage whose values are saved
     struct whole_view {
         struct whole *whole;
         enum engine_values what;
-        // Of the parameter that is being loaded: what this rank has of it.
+        // What this rank has of the parameter that is being loaded.
         int parts;
         struct whole_part {
             const struct parameter *local;
             struct engine_part own;
         } part[WHOLE_PARTS];
     } view[WHOLE_KINDS];
-    // Saving: one window, and what one rank has of it; with one rank the engine's own memory serves.
+    // For saving: one window, and what one rank has of it. With one rank the engine's own memory is used instead.
     struct whole_room {
         char *data;
         int64_t bytes;
     } window, message;
 };
 
-// `control` (NULL with one rank; or where ranks load, each for itself) has all ranks, by number.
+// `control` has all ranks, by number; NULL with one rank, or where each rank loads for itself.
 void whole_create(struct whole *whole, const struct engine *engine, struct communicator *control);
 void whole_release(struct whole *whole);
-// Values of one kind, for files. Loading, every rank does alike and takes its own part. Saving, rank 0 alone has them;
-// all others meanwhile serve.
+// Values of one kind, for reading and writing files. To load, every rank does the same and takes its own part. To save,
+// rank 0 alone uses them, while all others are in whole_serve.
 struct parameter_values whole_values(struct whole *whole, enum engine_values what);
-// Of the other ranks: gives parts to rank 0 as it asks for them, until it dismisses all.
+// For the other ranks: gives parts to rank 0 as it asks for them, until it dismisses all.
 trireme_status whole_serve(struct whole *whole, trireme_error *error);
-// Of rank 0, after saving, however that went.
+// For rank 0: ends whole_serve of all other ranks, after saving, whether that succeeded or not.
 trireme_status whole_dismiss(struct whole *whole, trireme_error *error);
 
 #endif
