@@ -25,7 +25,7 @@ struct state_layout state_layout_of(const struct parallel *parallel, const struc
 
 // ---- parameters
 
-// Of each unit the template's first instruction that reads it; their number where none does.
+// For each unit the template's first instruction that reads it; the number of instructions where none does.
 static size_t *first_reads(const struct program *program, int template, const int *unit_of, int units) {
     const struct template *t = &program->templates.item[template];
     size_t *first = mem_alloc((size_t)units * sizeof *first);
@@ -40,7 +40,7 @@ static size_t *first_reads(const struct program *program, int template, const in
     return first;
 }
 
-// A second buffer for a gathered unit, with the same slices; `again` maps buffers to it.
+// Makes a second buffer for a gathered unit, with the same slices; `again` maps the old buffers to the new ones.
 static int clone_unit(struct program *program, const struct slices *slices, int root, int *again) {
     again[root] = program_again(program, root, NONE);
     FOR_SLICES(slices, s, root)
@@ -50,8 +50,8 @@ static int clone_unit(struct program *program, const struct slices *slices, int 
 
 struct use {
     int unit, gathered;
-    size_t first; // instruction that reads it first
-    size_t at;    // instruction that its gathering stands before
+    size_t first; // the first instruction that reads it
+    size_t at;    // the instruction before which it is gathered
 };
 
 struct uses {
@@ -72,15 +72,15 @@ static void replace_reads(struct template *t, const int *again, size_t known) {
         }
 }
 
-// A fixed number of units ahead.
+// Gathers a fixed number of units ahead.
 static void place_by_distance(struct use *use, size_t uses, size_t distance) {
     for (size_t k = 0; k < uses; k++)
         use[k].at = use[k - MIN(k, distance)].first;
 }
 
-// As late as can be when a link is taken to be so fast that all bytes need as long as all work: of equal layers each is
-// gathered during the one before, a large head during the several layers that its bytes are worth. A faster link
-// hides the same, a slower one is busy all the time anyway.
+// Gathers as late as possible, assuming a link just so fast that all bytes take as long as all work: of equal layers
+// each is gathered during the one before, and a large head during as many layers as its bytes are worth. A faster link
+// hides as much, and a slower one is busy all the time anyway.
 static void place_by_bytes(const struct program *program, const struct op_table *ops, const struct template *t,
                            struct use *use, size_t uses) {
     size_t count = t->instructions.count;
@@ -102,7 +102,7 @@ static void place_by_bytes(const struct program *program, const struct op_table 
     free(work);
 }
 
-// What is gathered for two templates that follow each other.
+// Keeps in slots what is gathered for two templates at once.
 static void keep_gathered(struct program *program, const struct use *use, size_t uses) {
     struct slices slices;
     slices_create(&slices, program);
@@ -123,7 +123,8 @@ static bool *find_gathered(const struct program *program) {
     return gathered;
 }
 
-// Each template has buffers of its own for what it gathers, which are in use while it runs, and not between.
+// Gives the template buffers of its own for units that another template gathers too, so that buffers are in use only
+// while one template runs.
 static void clone_units(struct program *program, int template, struct use *use, size_t uses) {
     size_t known = program->buffers.count;
     int *again = mem_alloc(known * sizeof *again);
@@ -141,8 +142,8 @@ static void clone_units(struct program *program, int template, struct use *use, 
     free(again);
 }
 
-// The units that the template reads, and behind those what is to be there when it ends, in order, with where they are
-// to be gathered.
+// The units that the template reads, in order, then those of ahead[units] that have to be there when it ends, each with
+// the place where it is gathered.
 static struct uses find_uses(const struct program *program, int template, const struct model_state *model,
                              const struct parallel *parallel, const struct op_table *ops, const int *ahead, int units) {
     const struct template *t = &program->templates.item[template];
@@ -237,7 +238,7 @@ static void gather_own(struct program *program, int template, int buffer) {
                         operand_part(program, whole, AXES(AXIS_FSDP)), whole);
 }
 
-// A unit in whose parts rows are looked up first: all of it can come when those are read.
+// For a unit in whose parts rows are looked up first: the whole unit is gathered after those lookups.
 static void gather_behind_rows(struct program *program, struct operand rows) {
     for (size_t t = 0; t < program->templates.count; t++) {
         struct rewrite r;

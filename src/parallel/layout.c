@@ -33,12 +33,12 @@ static trireme_status read_layout(const struct config *config, int stages, int l
 static const char *const FULL = "activation_checkpoint.full_layers";
 static const char *const SELECTIVE = "activation_checkpoint.selective_layers";
 
-// A key that says how many layers of each virtual stage are computed again in one mode.
+// A key that says how many layers of each virtual stage are recomputed in one mode.
 struct again_key {
-    const char *key, *said;
+    const char *key, *said; // its name and its value
     enum config_recompute mode;
-    int **number; // of each stage; stays NULL where nothing is said
-    bool alike;   // one number stands for all
+    int **number; // of layers of each stage; stays NULL where the key is not set
+    bool alike;   // one number stands for all stages
 };
 
 static trireme_status read_again(struct again_key *k, const struct config *config, int stages, trireme_error *error) {
@@ -61,8 +61,8 @@ static trireme_status read_again(struct again_key *k, const struct config *confi
     return TRIREME_OK;
 }
 
-// Beside those that are taken, NULL: none. Of a single number for all, a stage has as many as it has room for; one
-// stage at least has all of them.
+// Checks that stages have as many layers as a key says, besides taken[stages] (NULL: none). A single number for all
+// stages is lowered in stages with fewer layers, but at least one stage must have as many.
 static trireme_status fit_again(const struct again_key *k, const struct parallel *parallel, const int *taken,
                                 const struct config *config, int stages, trireme_error *error) {
     const char *beside = taken ? " outside mode full" : "";
@@ -82,7 +82,7 @@ static trireme_status fit_again(const struct again_key *k, const struct parallel
     return TRIREME_OK;
 }
 
-// What a list says, in layers of all stages.
+// The sum of a key's value over all stages.
 static double count_listed(const char *said, int stages) {
     int *number = mem_alloc((size_t)stages * sizeof *number), count = numbers_read(said, stages, number);
     double sum = 0;
@@ -103,16 +103,16 @@ void layout_shares(const struct config *config, int stages, int layers, double s
     share[again->mode] += 1 - full - selective;
 }
 
-// ---- what balances
+// ---- balanced layouts
 
-// Floating-point operations of the head and the loss over those of one layer of which nothing is computed again.
+// Floating-point operations of head and loss, in those of one layer that is not recomputed.
 static double head_in_layers(const struct config *config, const struct model_config *model) {
     int64_t seq_len = config->training.seq_len;
     double all = model_flops(model, 1, seq_len), layers = model_layers_flops(model, 1, seq_len);
     return (all - layers) / (layers / (double)model->num_hidden_layers);
 }
 
-// Of a virtual stage's layer that has so many before it, in those of which nothing is computed again.
+// The work of a virtual stage's layer with `before` layers before it, in units of a layer that is not recomputed.
 static double layer_work(const struct parallel *parallel, bool all_full, int stage, int before) {
     bool full = all_full || (parallel->full_layers && before < parallel->full_layers[stage]);
     return full ? 4.0 / 3 : 1; // forward once more
@@ -128,10 +128,12 @@ static int shortest_stage(const struct schedule *s, int rank, const int *count) 
     return least;
 }
 
-// Every virtual stage gets one layer, and then the rank that has the least work with one more takes that, until none is
-// left. Where a rank's layers all take as long, no other way makes the busiest rank less busy: as long as layers are
-// left some rank has fewer than there, and with one more no more work than the busiest there. Of its stages the one
-// with the fewest takes it, and where ranks tie the first.
+// Every virtual stage gets one layer. Then each further layer goes to the rank that has the least work with it; where
+// ranks tie, to the first; and on that rank to the stage with the fewest layers.
+//
+// If all layers of a rank take equally long, no other layout makes the busiest rank less busy. Compare with any other
+// layout: as long as layers are left, some rank has fewer than in that layout, and with one more it has no more work
+// than that layout's busiest rank.
 static void balance(const struct parallel *parallel, bool all_full, double head, int layers, int *count) {
     const struct schedule *s = parallel->schedule;
     int ranks = s->stages, stages = ranks * s->chunks;

@@ -8,12 +8,12 @@ struct recomputation {
     const struct op_table *table;
     const struct recompute_layers *layers;
     const struct template *forward;
-    int *replaced; // buffer -> the one that holds its recomputed value, or NONE
-    size_t known;  // buffers before the rewrite
-    bool *chosen;  // by forward instruction: selective recomputation makes what it made again, though it costs
-    // Of the forward pass, by buffer: maker[first_maker[b]] up to the next buffer's are the instructions that write it;
-    // the layer that reads it, of a root with its slices.
-    int *first_maker, *maker, *reader;
+    int *replaced; // [known]: the buffer that holds the recomputed value, or NONE
+    size_t known;  // how many buffers there were before the rewrite
+    bool *chosen;  // [forward instructions]: selective recomputation runs it again, although that costs operations
+    // By buffer: the forward instructions that write it are maker[first_maker[b]] up to maker[first_maker[b + 1]].
+    int *first_maker, *maker;
+    int *reader; // by root buffer: the one layer whose forward reads it or a slice of it, or UNREAD or MANY
 };
 
 static enum recompute mode_of(const struct recomputation *r, const struct instruction *f) {
@@ -24,7 +24,7 @@ static enum recompute mode_of(const struct recomputation *r, const struct instru
     return place < l->full ? RECOMPUTE_FULL : RECOMPUTE_SELECTIVE;
 }
 
-enum { UNREAD = -3, MANY = -2 }; // as a layer that reads
+enum { UNREAD = -3, MANY = -2 }; // in `reader`
 
 static void find_readers(struct recomputation *r) {
     r->reader = mem_alloc(r->known * sizeof *r->reader);
@@ -41,7 +41,7 @@ static void find_readers(struct recomputation *r) {
     }
 }
 
-// An instruction that writes a buffer twice is there twice.
+// An instruction that writes a buffer twice is listed twice.
 static void find_makers(struct recomputation *r) {
     size_t count = r->forward->instructions.count;
     r->first_maker = mem_alloc((r->known + 1) * sizeof *r->first_maker);
@@ -65,7 +65,7 @@ static bool leaves_layer(const struct recomputation *r, int root, int layer) {
     return r->reader[root] != UNREAD && r->reader[root] != layer;
 }
 
-// Whether an instruction passes the residual stream on: to make that again would need all layers before.
+// Whether the op passes the residual stream on: making that again would need all layers before it.
 static bool continues_stream(const struct op_info *info) {
     for (int i = 0; i < info->inputs; i++)
         if (info->identity[i])
@@ -87,7 +87,8 @@ static bool is_kept(const struct recomputation *r, size_t instruction) {
         return false;
     if (continues_stream(info))
         return true;
-    // What other ranks have is fetched again: across a group of ranks that is the largest part.
+    // Except in mode none, gathers are repeated: what comes from a group of ranks is the largest part of what would be
+    // kept.
     return !is_pointwise(info) && (mode_of(r, f) == RECOMPUTE_NONE || f->op != OP_ALL_GATHER);
 }
 
@@ -96,7 +97,7 @@ static bool dropped(const struct recomputation *r, int root) {
     if (r->program->buffers.item[root].kind != KIND_ACT)
         return false;
     if (r->first_maker[root] == r->first_maker[root + 1])
-        return false; // not made by the forward template
+        return false; // the forward template does not make it
     int first = r->maker[r->first_maker[root]];
     const struct instruction *f = &r->forward->instructions.item[first];
     if (f->layer == NONE && r->layers->at_once)
@@ -148,23 +149,24 @@ static int replace(struct recomputation *r, int buffer) {
     return r->replaced[buffer];
 }
 
-// ---- what selective recomputation makes again
+// ---- choosing what selective recomputation runs again
 
-// Share of a step's operations that it may add: with what else a step does, less than a twentieth of its time.
+// The share of a step's operations that it may add: with everything else that a step does, less than a twentieth of its
+// time.
 static const double BUDGET = 0.03;
 
 struct candidate {
     size_t instruction;
-    double cost, gain; // operations, and bytes that need not be kept
+    double cost, gain; // operations; bytes that need not be kept
 };
 
-// In terms of matrix products: attention does half as many operations in the same time.
+// In operations of matrix products: attention does half as many operations in the same time.
 static double cost_of(const struct recomputation *r, const struct instruction *in) {
     bool attends = r->table->op[in->op].family == FAMILY_ATTENTION;
     return instruction_flops(r->table, in) * (attends ? 2 : 1);
 }
 
-// Of what is in mode selective.
+// The cost of all instructions in mode selective.
 static double cost_of_all(const struct recomputation *r, const struct template *t) {
     double cost = 0;
     for (size_t i = 0; i < t->instructions.count; i++)
@@ -173,7 +175,7 @@ static double cost_of_all(const struct recomputation *r, const struct template *
     return cost;
 }
 
-// Bytes of what the instruction made that backward reads; 0 where it cannot be made again inside its layer.
+// Bytes that the instruction made and backward reads; 0 where they cannot be made again inside the layer.
 static double gain_of(const struct recomputation *r, const struct instruction *f, const bool *is_read) {
     const struct op_info *info = &r->table->op[f->op];
     double gain = 0;
@@ -198,8 +200,8 @@ static int compare_candidates(const void *a, const void *b) {
     return COMPARE(second, first) ?: COMPARE(x->instruction, y->instruction);
 }
 
-// The most bytes for the budget: what saves most for its cost first, and of the same the earliest, which is made again
-// when little else is kept any more.
+// Chooses greedily within the budget: first what saves most bytes for its cost; of equals the earliest, which is run
+// again when little else is still kept.
 static void choose(struct recomputation *r, const struct template *backward) {
     VEC(struct candidate) candidates = {0};
     bool *is_read = mem_alloc(r->known * sizeof *is_read);

@@ -1,3 +1,5 @@
+// Reduces gradients (data.h). Besides placing the reductions, it bounds the scratch memory of gradients: backward waits
+// before it writes a gradient whose memory an earlier one still takes because it is being reduced (`hold_back`).
 #include "parallel/data.h"
 #include "parallel/rewrite.h"
 #include "parallel/rows.h"
@@ -12,27 +14,28 @@ struct reducer {
     const struct parallel *parallel;
     const struct op_table *ops;
     const struct slices *slices;
-    const int *unit_of; // whose whole gradient a buffer is or lies in
-    bool *all_rows;     // [buffers]: rows of all ranks, of which gradients are made that are reduced no more
-    bool *complete;     // [buffers]: a gradient that nothing else adds to
-    const int *last;    // template, by its place among those of backward, that adds to a unit's gradient
+    const int *unit_of; // [buffers]: the unit whose whole gradient the buffer is or lies in
+    bool *all_rows;     // [buffers]: holds rows of all ranks; contributions made of it are not reduced
+    bool *complete;     // [buffers]: a gradient with no other contributions
+    const int *last;    // [units]: the last template that adds to the unit's gradient, by its place in backward's list
 };
 
-// The units to whose gradients it adds what is this rank's.
+// The units to whose gradients the instruction adds contributions of this rank alone.
 static int written_units(const struct reducer *r, const struct instruction *instruction, int unit[OP_MAX_IN]) {
     return rows_are_of_all(instruction, r->all_rows)
                ? 0
                : units_among(instruction->out, instruction->outputs, r->unit_of, unit);
 }
 
-// Axes along which a unit's gradient is a sum of what ranks have, beside the data axes.
+// Axes besides the data axes along which ranks have parts of the sum that is a unit's gradient.
 static axis_set shared_axes(const struct parameter_table *table, int unit, const struct parallel *parallel) {
     enum parameter_class split = table->parameters.item[table->first[unit]].split;
     axis_set set = split == CLASS_SHARE ? AXES_TENSOR : split == CLASS_KV ? AXES(AXIS_KV) : AXES_NONE;
     return mesh_present(&parallel->mesh, set);
 }
 
-// Parts of gradients go between replicas while those of the next unit are made of its whole ones, over other links.
+// Appends a reduction. Sharded gradients are summed between replicas on a stream of their own: that goes over other
+// links, while the next unit's gradient is being scattered.
 static void emit(struct reducer *r, enum op op, axis_set group, enum when when, struct operand in, struct operand out) {
     struct program *program = r->rewrite.program;
     const enum stream stream = op == OP_ALL_REDUCE && r->optimizer->zero_stage >= 1 ? STREAM_REPLICAS : STREAM_REDUCE;
@@ -53,7 +56,7 @@ static void emit_zero(struct reducer *r, int root, int64_t from, int64_t to, enu
     rewrite_take_last(&r->rewrite);
 }
 
-// What lies between the tensors of a unit goes the way of the rest: it must be zero.
+// The gaps between a unit's tensors are reduced with the rest of it: they must be zero.
 static void zero_gaps(struct reducer *r, int root, enum when when) {
     const struct program *program = r->rewrite.program;
     int64_t at = 0;
@@ -111,8 +114,8 @@ static int *last_writers(const struct reducer *r, const int *backward, int templ
     return last;
 }
 
-// Where all ranks keep whole gradients: what the rows of all ranks are added to is reduced before. So it is where each
-// looks up rows in its part of the embedding, between the replicas of that. Sets r->all_rows and r->complete.
+// Gathers the rows of all ranks for gradients of tables (rows.h): where all ranks keep whole gradients, and, where each
+// looks up rows in its own part of the embedding, between the replicas of that part. Sets r->all_rows and r->complete.
 static void gather_rows(struct reducer *r, const int *backward, int templates) {
     struct program *program = r->rewrite.program;
     const axis_set group = mesh_present(&program->mesh, AXES_DATA & ~r->optimizer->shards);
@@ -125,7 +128,7 @@ static void gather_rows(struct reducer *r, const int *backward, int templates) {
     }
     r->all_rows = rows_gather(program, backward, templates, group, tables, parts);
     r->complete = mem_alloc(program->buffers.count * sizeof *r->complete);
-    bool *adds = mem_alloc(program->buffers.count * sizeof *adds); // what is the rank's own
+    bool *adds = mem_alloc(program->buffers.count * sizeof *adds); // whether the rank's own contributions are added
     for (int k = 0; k < templates; k++) {
         const struct template *t = &program->templates.item[backward[k]];
         for (size_t i = 0; i < t->instructions.count; i++) {
@@ -142,31 +145,33 @@ static void gather_rows(struct reducer *r, const int *backward, int templates) {
     free(tables);
 }
 
-// Gradients that are reduced from scratch. A set is what of a layer, or of several that are one, is split alike; whose
-// units are made and reduced together.
+// ---- how many gradients wait in scratch
+//
+// A set: the units of a layer, or of several layers that are joined, which are split alike (struct parameter's `set`).
+// Its gradients lie in scratch, and are made and reduced together.
 struct set {
     int64_t bytes;
-    size_t begins;  // instruction that writes it first
-    int reduced;    // reductions of the template up to its last
-    int64_t beside; // the most of what else lives until the next one is begun
-    // In flops of the template: when it is begun, and when it is reduced, if a link is taken to be so fast that all
-    // bytes need as long as all work.
+    size_t begins;  // the first instruction that writes to it
+    int reduced;    // how many reductions the template has up to the set's last
+    int64_t beside; // the most bytes of other scratch that live until the next set is begun
+    // When it is begun, and when it is reduced, in flops of the template; assuming a link just so fast that all bytes
+    // take as long as all work.
     double begun, done;
 };
 struct sets {
     VEC(struct set); // in the order in which they are begun
-    int *number;     // in that order, of each set of the table; NONE
-    int64_t room;    // for them and what lives beside
+    int *number;     // [sets of the parameter table]: the place in that order; or NONE
+    int64_t room;    // bytes for sets and what else lives in scratch
 };
-enum { REDUCE_BUFFERS = 2 }; // one that is made while the one before is on its way: so much is always there
+enum { REDUCE_BUFFERS = 2 }; // sets that have room in any case: one is made while the one before is on its way
 
-// Of the unit's parameters.
+// The set of the unit's parameters.
 static int set_of(const struct reducer *r, int unit) {
     return r->table->parameters.item[r->table->first[unit]].set;
 }
 
-// Lets the computing before the i-th instruction wait for the template's first `count` reductions, of `done` before it:
-// what is then written may take their memory.
+// Makes computing wait before the i-th instruction for the template's first `count` reductions, where `done` of them
+// come before it: what is written from then on may take their memory.
 static void wait_before(struct reducer *r, size_t i, int done, int count) {
     struct instruction *item = r->rewrite.out.item;
     size_t at = i;
@@ -180,13 +185,13 @@ static void wait_before(struct reducer *r, size_t i, int done, int count) {
     item[i].wait[STREAM_REDUCE] = (uint16_t)(1 + MIN(done - count, WAIT_MAX_LAG));
 }
 
-// Adds to `live`, of each instruction, the bytes of scratch that lives while it runs, but for gradients. With several
-// slots what forward has left has memory of its own.
+// Adds to live[i], for each instruction, the bytes of scratch other than gradients that live while it runs. With
+// several slots what forward has left is not in scratch.
 static void add_live(const struct reducer *r, int64_t *live) {
     const struct program *p = r->rewrite.program;
     const size_t count = r->rewrite.out.count;
     size_t *first = mem_alloc(p->buffers.count * sizeof *first), *last = mem_alloc(p->buffers.count * sizeof *last);
-    bool *made = mem_alloc(p->buffers.count * sizeof *made); // here
+    bool *made = mem_alloc(p->buffers.count * sizeof *made); // by this template
     for (size_t i = 0; i < count; i++) {
         const struct instruction *in = &r->rewrite.out.item[i];
         for (int k = 0; k < in->inputs + in->outputs; k++) {
@@ -209,7 +214,7 @@ static void add_live(const struct reducer *r, int64_t *live) {
         live[first[b]] += buffer_bytes(buffer);
         live[last[b]] -= buffer_bytes(buffer);
     }
-    // What is made in the memory of what dies there.
+    // An output that takes over the memory of an input that dies there.
     for (size_t i = 0; i < count; i++) {
         const struct instruction *in = &r->rewrite.out.item[i];
         for (int o = 0; o < in->outputs; o++) {
@@ -250,7 +255,7 @@ static void time_sets(const struct reducer *r, struct sets *sets) {
     }
 }
 
-// Room is what is taken if each set waits for the last but one before it.
+// Finds the sets. Room is what they take if each waits until the last but one before it is reduced.
 static void find_sets(const struct reducer *r, struct sets *sets) {
     const size_t count = r->rewrite.out.count;
     const int units = r->model->units;
@@ -292,8 +297,8 @@ static void find_sets(const struct reducer *r, struct sets *sets) {
     free(live);
 }
 
-// How many of the first sets have to be reduced when set n is begun: but for those that are on their way, and for which
-// there is room.
+// How many of the first sets have to be reduced when set n is begun: all before it, except those that are still on
+// their way then and for which there is room.
 static int awaited_sets(const struct sets *sets, int n) {
     int64_t taken = sets->item[n].beside + sets->item[n].bytes;
     int awaited = n;
@@ -326,8 +331,9 @@ static void hold_back(struct reducer *r) {
     free(sets.number);
 }
 
-// Of each unit how many of the template's instructions come before the first that writes its gradient, and how many up
-// to the last that does so in a last invocation; more than there are where none writes it.
+// For each unit, sets first[] to how many of the template's instructions come before the first that writes its
+// gradient, and last[] to how many there are up to the last that does so in a last invocation (0: none does). Where no
+// instruction writes it, both are larger than the number of instructions.
 static void find_writes(const struct reducer *r, size_t *first, size_t *last) {
     const struct template *t = &r->rewrite.program->templates.item[r->rewrite.template];
     for (int u = 0; u < r->model->units; u++)
@@ -343,7 +349,7 @@ static void find_writes(const struct reducer *r, size_t *first, size_t *last) {
     }
 }
 
-// `at`: the template's place among those of backward.
+// `at`: the template's place in the list of backward templates.
 static void rewrite_backward(struct reducer *r, int at) {
     struct program *program = r->rewrite.program;
     const int units = r->model->units, template = r->rewrite.template;

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-// One degree is -1: what the others leave of the ranks.
+// One degree may be -1: what the others leave of the ranks.
 struct degree {
     const char *key;
     int64_t given;
@@ -43,8 +43,8 @@ static trireme_status find_degrees(const struct config *config, struct degree de
     return TRIREME_OK;
 }
 
-// What passes take, in floating-point operations of a layer and token, to which some schedules are fitted: the weights
-// once in each pass; attention, which has none, once forward and twice backward.
+// The times of passes, to which some schedules are fitted, in floating-point operations of a layer and token: products
+// with weights count once in each pass; attention, which has no weights, once in forward and twice in backward.
 static struct schedule_times times_of(const struct config *config, const struct model_config *model, int stages) {
     double short_of = model_layers_flops(model, 1, 0), whole = model_layers_flops(model, 1, config->training.seq_len);
     double weights = short_of / 3, attention = (whole - short_of) / 3;
@@ -56,8 +56,8 @@ static struct schedule_times times_of(const struct config *config, const struct 
     return times;
 }
 
-// The same of a rank's layers and its part of the vocabulary, where that is spread: the head is run forward and twice
-// backward, of which the weights' turn is a pass of its own; embedding moves rows only.
+// The same for a rank's layers and its part of the vocabulary, where that is spread: the head runs forward and twice
+// backward, where the backward for the weights is a pass of its own; embedding only moves rows.
 static struct schedule_times spread_times_of(const struct config *config, const struct model_config *model, int ranks,
                                              int chunks) {
     struct schedule_times times = times_of(config, model, ranks * chunks);
@@ -84,10 +84,10 @@ static trireme_status spread_vocabulary(struct schedule *schedule, const struct 
     return TRIREME_OK;
 }
 
-// Of a search, tried in a fraction of a second.
+// The passes that a search may try: they take a fraction of a second.
 enum { SEARCH_PASSES = 2000000 };
 
-// What keys say of a schedule beside its name; kind NULL: a file's.
+// What the keys say of a schedule besides its name; kind NULL: one from a file.
 static trireme_status read_options(struct schedule_options *out, const struct config *config,
                                    const struct schedule_kind *kind, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
@@ -107,14 +107,14 @@ static trireme_status read_options(struct schedule_options *out, const struct co
     return TRIREME_OK;
 }
 
-// What can be said before a schedule is made.
+// What can be checked before a schedule is made.
 static trireme_status check_pipeline(struct schedule_options *options, const struct config *config,
                                      const struct model_config *model, int64_t stages, trireme_error *error) {
     TRY(read_options(options, config, schedule_kind(config->parallelism.pipeline_parallel_schedule), error));
-    return layout_check(config, model, stages, MAX(1, options->chunks), error); // a file's are not known yet
+    return layout_check(config, model, stages, MAX(1, options->chunks), error); // those of a file are not known yet
 }
 
-// As its keys say, spread; or the same from the store.
+// Makes the schedule that the keys ask for, with the vocabulary spread where they say so; or takes it from the store.
 static trireme_status make_schedule(struct schedule *out, struct schedule_store *store,
                                     const struct schedule_options *options, int stages, int microbatches,
                                     const struct config *config, const struct model_config *model,
@@ -167,7 +167,7 @@ static trireme_status find_schedule(struct parallel *out, struct schedule_store 
     return TRIREME_OK;
 }
 
-// What follows counts elements of a microbatch without looking whether they can be counted.
+// Later code counts the elements of a microbatch without checking for overflow.
 static trireme_status check_countable(const struct config *config, const struct model_config *m, int64_t sequences,
                                       trireme_error *error) {
     int64_t width =
@@ -180,7 +180,8 @@ static trireme_status check_countable(const struct config *config, const struct 
     return TRIREME_OK;
 }
 
-// A piece is some instructions and buffers, which are verified and planned: of so many that takes a second or two.
+// Each piece of logits has some instructions and buffers, which are verified and planned: with this many pieces that
+// takes a second or two.
 static trireme_status check_logits_rows(const struct config *config, int64_t sequences, trireme_error *error) {
     enum { PIECES_MOST = 16384 };
     int64_t rows = sequences * config->training.seq_len, given = config->training.logits_rows;
@@ -192,7 +193,7 @@ static trireme_status check_logits_rows(const struct config *config, int64_t seq
                          (long long)((rows - 1) / PIECES_MOST + 1));
 }
 
-// What the user gave; else the largest that gives every stage of a pipeline something to do.
+// What the user gave; else the largest that gives every stage of a pipeline a microbatch to work on.
 static int64_t micro_batch_size(const struct config *config, int64_t replicas, int stages) {
     const struct config_training *t = &config->training;
     int64_t sequences = t->global_batch_size / replicas, size = sequences;
@@ -203,7 +204,8 @@ static int64_t micro_batch_size(const struct config *config, int64_t replicas, i
     return size;
 }
 
-// What the other degrees leave goes to shards, or to replicas where nothing is to be sharded, unless it is said where.
+// Ranks that the other degrees leave go to shards, or to replicas where nothing is to be sharded, unless the user says
+// where.
 static void leave_rest(const struct config_parallelism *p, int64_t *replicas, int64_t *shards) {
     *replicas = p->data_parallel_replicate_degree ? p->data_parallel_replicate_degree : 1;
     *shards = p->data_parallel_shard_degree;
@@ -216,8 +218,8 @@ static void leave_rest(const struct config_parallelism *p, int64_t *replicas, in
         *replicas = -1;
 }
 
-// Who asks for a stage that is not what is taken anyway wants something sharded, unless it is also said that there is
-// one shard.
+// A user who sets another stage than the one that would be taken anyway wants something sharded, unless the user also
+// says that there is one shard.
 static trireme_status check_zero_stage(const struct config *config, int64_t shards, int ranks, trireme_error *error) {
     int64_t stage = config->parallelism.zero_stage;
     if (stage == 0 && shards > 1)
@@ -240,7 +242,7 @@ static trireme_status check_schedule(const struct config *config, trireme_error 
     return TRIREME_OK;
 }
 
-// What is said of a pipeline says nothing of one stage.
+// Refuses keys about pipelines where there is only one stage.
 static trireme_status check_no_pipeline(const struct config *config, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
     if (p->vocabulary_parallel)
@@ -261,7 +263,7 @@ trireme_status parallel_check(const struct config *config, const struct model_co
     int64_t shards = MAX(0, p->data_parallel_shard_degree), stages = 0;
     if (config_is_set(config, "parallelism.pipeline_parallel_degree"))
         stages = MAX(0, p->pipeline_parallel_degree);
-    // Where those that are said take all ranks, the others are 1.
+    // Where the degrees that are given take all ranks, the others are 1.
     if (MAX(1, p->data_parallel_replicate_degree) * MAX(1, shards) * MAX(1, p->tensor_parallel_degree) *
             MAX(1, stages) ==
         ranks) {
@@ -278,7 +280,7 @@ trireme_status parallel_check(const struct config *config, const struct model_co
     return stages > 1 ? layout_check(config, model, stages, 1, error) : TRIREME_OK;
 }
 
-// The axes' degrees, and how tensor ranks split the model.
+// Sets the axes' degrees, and how tensor ranks split the model.
 static trireme_status resolve_mesh(struct parallel *out, const struct config *config, const struct model_config *model,
                                    trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
@@ -302,7 +304,7 @@ static trireme_status resolve_mesh(struct parallel *out, const struct config *co
     return TRIREME_OK;
 }
 
-// How data-parallel ranks share and sum, how tensor ranks overlap.
+// Sets how data-parallel ranks share what they hold and sum gradients, and whether tensor ranks overlap.
 static trireme_status resolve_strategies(struct parallel *out, const struct config *config, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
     bool f64 = config->training.dtype == CONFIG_DTYPE_F64;
@@ -321,7 +323,7 @@ static trireme_status resolve_strategies(struct parallel *out, const struct conf
     return TRIREME_OK;
 }
 
-// How the global batch becomes microbatches.
+// Sets how the global batch is divided into microbatches.
 static trireme_status resolve_batch(struct parallel *out, const struct config *config, const struct model_config *model,
                                     trireme_error *error) {
     const struct config_training *t = &config->training;
@@ -345,7 +347,7 @@ static trireme_status resolve_batch(struct parallel *out, const struct config *c
     return TRIREME_OK;
 }
 
-// The schedule, where there are stages, and which layers each has.
+// Sets the schedule, if there are several stages, and which layers each stage has.
 static trireme_status resolve_stages(struct parallel *out, struct schedule_store *store, const struct config *config,
                                      const struct model_config *model, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
@@ -363,18 +365,19 @@ static trireme_status resolve_stages(struct parallel *out, struct schedule_store
     return TRIREME_OK;
 }
 
-// Whether ranks leave the embedding in parts (struct model_split). Rows of it travel twice for every token of other
-// ranks, to a rank and as its gradient back, instead of the table, once as parameters and once as gradients: where it
-// would be half of the bytes at most. The table would be the first to be gathered and the last to be reduced, beside
-// nothing. Replicas of the parts have the gradients of all their ranks' rows from one another, where that is half of
-// what they would send to reduce those of the parts.
+// Among how many ranks the embedding stays divided, each looking rows up in its part (struct model_split); 1: it is
+// gathered. For every token of another rank a row then travels twice, as parameters and as their gradient, instead of
+// the whole table once as parameters and once as gradients: done where that is at most half of the bytes. (The table
+// would be the first to be gathered and the last to be reduced, with nothing to hide behind.) Replicas of the parts
+// exchange the gradients of all of their ranks' rows, where that is at most half of what they would send to reduce the
+// parts' gradients.
 static int row_ranks(const struct parallel *p, const struct config *config, const struct model_config *model) {
     const int ranks = p->mesh.degree[AXIS_FSDP], replicas = p->mesh.degree[AXIS_DP];
     const bool alone = mesh_ranks(&p->mesh) == ranks * replicas; // of all axes
     const bool whole_rows = model->padded_vocab_size % ranks == 0 &&
                             model->padded_vocab_size / ranks * model->hidden_size % PARAMETER_ALIGNMENT == 0;
-    // With ZeRO-1 all of the table comes behind what the step's first microbatch looks up: it has to be the only one.
-    // So it has with replicas, which would have sums of those before left to reduce.
+    // With ZeRO-1 the whole table arrives after the step's first microbatch has looked rows up: there must be no other.
+    // Likewise with replicas, which would still have to reduce the sums of the microbatches before.
     const bool once = p->microbatches == 1;
     const bool can = p->zero_stage == 3 ? once || replicas == 1 : p->zero_stage == 1 && once;
     if (ranks == 1 || !alone || !can || !whole_rows)

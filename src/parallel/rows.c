@@ -9,11 +9,10 @@ struct gatherer {
     axis_set group;
     const bool *tables;
     bool always;
-    // [buffers that there were]: the one with the rows of all ranks, NONE where there is none; and how many
-    // instructions of the template come before the rows are there, GATHERED once they are on their way.
-    int *all;
-    size_t *made;
-    VEC(int) wanted; // those whose rows are gathered, in order: few beside all
+    // [buffers before the rewrite]
+    int *all;        // the buffer for the rows of all ranks; NONE where they are not gathered
+    size_t *made;    // how many instructions of the template come before the rank's own rows are there; or GATHERED
+    VEC(int) wanted; // buffers whose rows are gathered, ascending
 };
 
 static bool is_whole(const struct program *program, const struct operand *operand) {
@@ -26,8 +25,8 @@ static bool adds_rows(const struct gatherer *g, const struct instruction *in) {
            is_whole(g->rewrite.program, &in->in[1]);
 }
 
-// Whether they travel in half of the gradient's time at most: a rank takes in the rows of all others, and twice
-// the table less a part, the ranks', by an all_reduce.
+// Whether gathering the rows takes at most half of the time of reducing the table: a rank receives the rows of all
+// others, or, in an all_reduce, twice the table without its own part.
 static bool are_few(const struct gatherer *g, const struct instruction *in) {
     const struct program *p = g->rewrite.program;
     const int ranks = mesh_group_size(&p->mesh, g->group);
@@ -36,6 +35,7 @@ static bool are_few(const struct gatherer *g, const struct instruction *in) {
     return 2 * rows <= table;
 }
 
+// Has the rows in `buffer` gathered, for an instruction that `before` others precede.
 static void want(struct gatherer *g, int buffer, size_t before) {
     struct program *p = g->rewrite.program;
     const struct template *t = &p->templates.item[g->rewrite.template];
@@ -55,7 +55,8 @@ static void want(struct gatherer *g, int buffer, size_t before) {
         }
 }
 
-// Those of a gradient that are gathered for a large table serve a small one, too.
+// Finds the rows to gather; returns how many instructions use them. Rows of gradients that are gathered for a large
+// table also serve a small one.
 static size_t find_rows(struct gatherer *g) {
     const struct template *t = &g->rewrite.program->templates.item[g->rewrite.template];
     size_t found = 0;
@@ -72,7 +73,7 @@ static size_t find_rows(struct gatherer *g) {
     return found;
 }
 
-// Of several microbatches the last one's alone are gathered.
+// With several microbatches only the last one's rows are gathered.
 static enum when when(const struct gatherer *g) {
     return g->rewrite.program->microbatches > 1 ? WHEN_LAST : WHEN_ALWAYS;
 }
@@ -91,7 +92,8 @@ static void emit_gathers(struct gatherer *g, size_t made) {
     }
 }
 
-// Adds the rank's own until the last microbatch, before which they are reduced.
+// Emits the addition of all ranks' rows in place of the rank's own. With several microbatches the rank's own rows are
+// added until the last one, before which that sum is reduced.
 static void add_all(struct gatherer *g, struct instruction in) {
     struct program *p = g->rewrite.program;
     if (when(g) == WHEN_LAST) {

@@ -1,4 +1,4 @@
-// The table that a schedule is.
+// Schedules as tables: making, copying, releasing them, and the activations that they hold.
 #include "parallel/schedule_make.h"
 
 void schedule_begin(struct schedule *schedule, int stages, int microbatches, int chunks, const int *ranks) {
@@ -114,7 +114,7 @@ int schedule_in_flight(const struct schedule *schedule, int rank, int *of_chunk)
 
 double schedule_activations(const struct schedule *schedule, int rank, double weight_share) {
     const struct schedule_rank *list = &schedule->rank[rank];
-    int whole = 0, parts = 0; // held in full, and for the weights' pass alone
+    int whole = 0, parts = 0; // microbatches held in full, and for the weights' pass alone
     double most = 0;
     for (size_t i = 0; i < list->count; i++) {
         enum pass_kind kind = list->item[i].kind;

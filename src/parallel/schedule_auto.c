@@ -5,8 +5,8 @@
 
 #define ROUNDING 1e-12
 
-// Forwards of rank i before it turns to forward and backward by turns: slope * (stages - 1 - i) + more, as the limit
-// allows.
+// Rank i does slope * (stages - 1 - i) + more forwards, as far as the limit allows, and then a forward and a backward
+// in turn.
 static void plan_ahead(struct schedule *s, double slope, int more, int limit) {
     for (int r = 0; r < s->stages; r++) {
         int m = s->microbatches, ahead = (int)ceil(slope * (s->stages - 1 - r) - 1e-9) + more;
@@ -34,7 +34,7 @@ static void search_ahead(struct schedule_search *search, const struct schedule *
     search_plans(search, plans, SLOPES * MORE, KEPT);
 }
 
-// The same with all that is held counted whole.
+// The same options with weight_share 1: all that is held counts whole.
 static struct schedule_options as_a_whole(const struct schedule_options *o) {
     struct schedule_options whole = *o;
     whole.weight_share = 1;
@@ -49,10 +49,11 @@ static double cost_of(const struct schedule *s, const struct schedule_times *t) 
     return result;
 }
 
-// Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 3, ask for such a search; this is our own. The forwards
-// before the first backward are as many as fill the time until it comes (H1 and H2 are slopes 1 and 2), or as fit.
-// What is held until the weights' passes counts whole where that does not make the least cost larger; `below` is what
-// is known costs, and whether that counts so. False: no schedule within the limit is better.
+// Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 3, propose such a search; this one is our own. There are
+// as many forwards before the first backward as fill the time until it comes (H1 and H2 are slopes 1 and 2), or as fit.
+// Where it does not make the least cost larger, what is held until the weights' passes counts whole. `below` is the
+// cost of the best schedule known, and `is_whole` says whether that one stays within the limit when counted whole.
+// False where nothing was found.
 static bool find_of_one(struct schedule *s, const struct schedule_options *o, int limit, double below, bool is_whole) {
     const struct schedule_options whole = as_a_whole(o);
     struct schedule_search search, strict;
@@ -73,14 +74,14 @@ static bool find_of_one(struct schedule *s, const struct schedule_options *o, in
 
 // ---- what is known
 
-// Of the passes that may be tried, for what is found to be polished.
+// The part of the passes that may be tried which is for polishing what is found.
 #define POLISH_PART .25
 
 struct best {
     const struct schedule_options *options;
     struct schedule schedule; // zero while there is none
     double cost;
-    bool is_whole; // within the limit with all that is held counted whole
+    bool is_whole; // within the limit even when all that is held counts whole
     int limit;     // (chunk, microbatch)
 };
 
@@ -97,8 +98,8 @@ static bool holds(const struct schedule *s, int limit, double weight_share) {
     return true;
 }
 
-// Takes over a schedule, and keeps it if it is the best so far within the limit: of those that cost the same one that
-// holds no more with all counted whole.
+// Takes over a schedule, and keeps it if it is within the limit and the best so far. Of schedules of equal cost, one
+// that is within the limit when all counts whole is better.
 static void offer(struct best *best, struct schedule *s) {
     const bool fits = s->rank[0].count > 0 && holds(s, best->limit, best->options->weight_share);
     const bool is_whole = fits && holds(s, best->limit, 1);
@@ -130,7 +131,7 @@ static struct schedule in_parts(const struct schedule *whole) {
 
 // ---- one chunk to a rank
 
-// Counted whole as long as it was, and as the options say where that is cheaper.
+// First counting whole, if the schedule is within the limit so, and then as the options say.
 static void polish(struct best *best) {
     double passes = POLISH_PART * (double)best->options->search_passes;
     for (int k = 0; k < 2 && !is_least(best); k++) {
@@ -141,8 +142,8 @@ static void polish(struct best *best) {
     }
 }
 
-// The published lists, and what searches find: one with more room may find less, so that what the usual limits below
-// give counts too.
+// The best of the published schedules and of what searches find. A search with more room may find less, so the usual
+// limits below the given one are searched too.
 static void make_of_one(struct schedule *s, const struct schedule_options *o) {
     struct best best = {.options = o, .cost = INFINITY, .limit = o->activation_limit};
     struct schedule made = schedule_empty_like(s);
@@ -172,8 +173,8 @@ static void make_of_one(struct schedule *s, const struct schedule_options *o) {
 
 // ---- several chunks to a rank
 
-// As `interleaved`, but with groups of any size, and rank i turns to forward and backward by turns after
-// slope * (stages - 1 - i) + more forwards behind those that the first backward of the last rank needs.
+// Like `interleaved`, but with groups of any size; and rank i does slope * (stages - 1 - i) + more forwards, besides
+// those that the first backward of the last rank needs, before it does a forward and a backward in turn.
 static void plan_groups(struct schedule *s, int group, double slope, int more, int limit) {
     int v = s->chunks, m = s->microbatches, count = 0;
     struct pass *order = mem_alloc((size_t)m * (size_t)v * sizeof *order);
@@ -212,9 +213,10 @@ static void search_groups(struct best *best, const struct schedule *like, const 
     offer(best, &found);
 }
 
-// The published schedules of the placements, and what searches find: that of `interleaved`, and for two chunks that of
-// zb-v. Ranks of the first do the forwards of all chunks in one order, and the backwards: messages between two ranks
-// then match in order. Of zb-v, v-half and v-min the one that holds the most costs the least.
+// The best of the published schedules and of what searches find, in the placement of `interleaved` and, with two
+// chunks, in that of zb-v. In the first, ranks do the forwards of all chunks in one order, and likewise the backwards:
+// messages between two ranks then match in order. Of zb-v, v-half and v-min, the one that holds the most costs the
+// least.
 static void make_of_several(struct schedule *s, const struct schedule_options *o) {
     int p = s->stages;
     struct best best = {.options = o, .cost = INFINITY, .limit = o->activation_limit * s->chunks};

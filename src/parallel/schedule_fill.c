@@ -1,4 +1,4 @@
-// List scheduling along a plan: schedule_make.h tells what for.
+// List scheduling along a plan: schedule_make.h says what for.
 #include "parallel/schedule_make.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ struct timed_pass {
     struct pass pass;
 };
 
-// Of what has the same time the earlier microbatch, chunk and kind: ranks may have other libraries' qsort.
+// At equal times by microbatch, chunk and kind: the order must not depend on the library's qsort.
 static int compare_times(const void *a, const void *b) {
     const struct timed_pass *x = a, *y = b;
     return COMPARE(x->time, y->time)
@@ -54,29 +54,30 @@ int plan_by_time(struct schedule *plan, const int (*when)[3], int interval) {
 
 enum { FORWARD, BACKWARD, WEIGHT, LINES };
 
-// What one chunk of a rank does of one kind: microbatches in order.
+// The passes of one kind of one chunk of a rank: microbatches in order.
 struct line {
-    size_t *place; // of each microbatch in the rank's plan: SIZE_MAX: not there
-    double *ended; // of each microbatch: when, negative: not begun
+    size_t *place; // of each microbatch in the rank's plan; SIZE_MAX: not planned
+    double *ended; // of each microbatch, when its pass ends; negative: not begun
     int done;      // microbatches begun
 };
 
-struct lane {                         // of a rank
+// One rank.
+struct lane {
     size_t next;                      // the first pass of the plan that is not done
-    double clock;                     // when it decides next; INFINITY: when another has begun what it needs
+    double clock;                     // when the rank decides next; INFINITY: once another has begun what it needs
     double first_start, last_end;     // of what it did; first_start negative: nothing yet
-    double idle;                      // since its first pass
+    double idle;                      // time since its first pass in which it did nothing
     int held;                         // forwards without backward for the input
-    struct pass *weights;             // that can be done, in the order of their backwards
-    size_t weights_count, weights_at; // all of them, and before which all are done
-    int weights_left;                 // that are not done
+    struct pass *weights;             // weights' passes that have become possible, in the order of their backwards
+    size_t weights_count, weights_at; // how many there are; all before weights_at are done
+    int weights_left;                 // how many are not done
 };
 
 struct filler {
     const struct schedule *plan;
     const struct fill *how;
     struct schedule *out;
-    struct line *line; // [rank][chunk][direction]
+    struct line *line; // [rank][chunk][FORWARD, BACKWARD, WEIGHT]
     struct lane *lane; // [rank]
 };
 
@@ -124,8 +125,8 @@ static bool has_room(const struct filler *f, const struct lane *lane) {
     return held + 1 <= f->how->limit + ROUNDING;
 }
 
-// Whether a forward that the plan has at `place` may come at once: with it, and each weights' pass done when its memory
-// is needed, what the plan has before still fits.
+// Whether the forward that the plan has at `place` may be done now: what the plan has before it must still fit,
+// provided that weights' passes are done when their memory is needed.
 static bool fits_early(const struct filler *f, int rank, size_t place) {
     const struct schedule_rank *list = &f->plan->rank[rank];
     int held = f->lane[rank].held + 1;
@@ -177,7 +178,7 @@ static struct pass oldest_weights(const struct filler *f, int rank) {
     return lane->weights[lane->weights_at];
 }
 
-// Where the plan has the first pass of a kind that is not done, of any chunk.
+// The place in the plan of the first pass of a kind, of any chunk, that is not done.
 static size_t first_of_kind(const struct filler *f, int rank, int kind) {
     size_t first = SIZE_MAX;
     for (int c = 0; c < f->plan->chunks; c++) {
@@ -188,8 +189,9 @@ static size_t first_of_kind(const struct filler *f, int rank, int kind) {
     return first;
 }
 
-// A pass which the plan has later, but which can be done before `until`, when the plan goes on: of several, that which
-// the plan has first; SIZE_MAX if there is none. When the first of those that are not ready will be goes to *next.
+// The place of a pass which the plan has later but which can be done now and before `until`, when the plan goes on: the
+// first of them in the plan; SIZE_MAX if there is none. *next becomes the time when the first of those that are not
+// ready yet will be.
 static size_t find_early(const struct filler *f, int rank, double until, double *next) {
     const struct schedule *s = f->plan;
     const struct lane *lane = &f->lane[rank];
@@ -206,7 +208,7 @@ static size_t find_early(const struct filler *f, int rank, double until, double 
         double length = duration(f, pass.kind), at = ready_at(f, rank, pass);
         if (MAX(at, lane->clock) + length > until + f->how->rank[rank].overrun * length + ROUNDING)
             continue;
-        if (at > lane->clock && at >= *next) // saves to look whether it fits, which takes longest
+        if (at > lane->clock && at >= *next) // saves looking whether it fits, which takes longest
             continue;
         if (pass.kind == PASS_FORWARD && (!has_room(f, lane) || !fits_early(f, rank, place)))
             continue;
@@ -242,7 +244,7 @@ static void fill_gap(struct filler *f, int rank, double at) {
         lane->clock = until;
 }
 
-// One decision of a rank at its clock: false if the plan does not fit.
+// A rank's decision at its clock; false if the plan does not fit.
 static bool decide(struct filler *f, int rank) {
     const struct schedule_rank *list = &f->plan->rank[rank];
     struct lane *lane = &f->lane[rank];

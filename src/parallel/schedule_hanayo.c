@@ -5,12 +5,12 @@
 
 // ---- one order of messages
 //
-// Ranks tell messages from one another by their order: those from one rank to another, activations or gradients, have
-// to be taken as they were sent. With several waves there are several that a rank could take next.
+// Messages are told apart by their order: activations, or gradients, from one rank to another have to be taken in the
+// order in which they were sent. With several waves a rank may have several messages that it could take next.
 
 struct message {
-    int chunk; // of who takes it
-    double at;
+    int chunk; // that takes it, of the receiving rank
+    double at; // when it arrives
 };
 
 struct channel {
@@ -18,25 +18,25 @@ struct channel {
     size_t taken;
 };
 
-// All that a rank sends: its virtual stages have their neighbours on the same rank, the previous or the next.
+// All that a rank sends. Neighbours of its virtual stages are on the same rank, the previous one or the next.
 struct channels {
     struct channel to[2][2]; // [previous, next][activations, gradients]
 };
 
-// What a rank does of several passes that can begin at the same time; AS_LISTED: what its list has next and nothing
+// Which of several passes that can begin at the same time a rank does. AS_LISTED: what its list has next, and nothing
 // else.
 enum choice { AS_LISTED, FIRST_LISTED, DEEPEST, CHOICES };
 
-// Ranks that go by the clock. Each does the pass that can begin first. Where no more microbatches are on their way than
-// a rank may hold, all come to an end: what is next in line can be taken.
+// Ranks that go by the clock: each does the pass that can begin first. If no more microbatches are on their way than a
+// rank may hold, all ranks come to the end, since there is always room for the next message.
 struct by_clock {
     const struct schedule *lists;
     struct schedule_times times;
     enum choice choice;
     int limit;                 // (chunk, microbatch) that a rank may hold
-    int most_begun;            // microbatches that are begun and not through
+    int most_begun;            // the most microbatches that are begun and not through
     int *place;                // [virtual stage][microbatch][gradient]: in its rank's list
-    int *done;                 // [virtual stage][gradient]: microbatches that are
+    int *done;                 // [virtual stage][gradient]: how many microbatches are done
     double *free_at;           // [rank]
     int *held;                 // [rank]
     struct channels *channels; // [rank]
@@ -51,10 +51,10 @@ struct next_pass {
     double start; // INFINITY: none
     int stage;
     bool gradient;
-    int turn; // of those that can begin then
+    int turn; // of the passes that can begin at the same time, the lowest comes first
 };
 
-// The next pass of a virtual stage, forward or back, if it can be.
+// Whether the next pass of a virtual stage, forward or backward, can be done, and when.
 static bool can_begin(const struct by_clock *b, int rank, int stage, bool gradient, struct next_pass *next) {
     const struct schedule *s = b->lists;
     const int last = s->stages * s->chunks - 1, before = stage + (gradient ? 1 : -1);
@@ -135,7 +135,8 @@ static void by_clock_end(struct by_clock *b) {
     free(b->place);
 }
 
-// The lists' passes, messages being taken in order, to the empty table `out`; whether that comes to an end.
+// Adds the lists' passes to the empty table `out`, in an order in which messages are taken as they were sent; whether
+// that comes to an end.
 static bool go_by_clock(const struct schedule *lists, const struct schedule_times *times, enum choice choice, int limit,
                         int most_begun, struct schedule *out) {
     struct by_clock b;
@@ -162,20 +163,21 @@ static bool go_by_clock(const struct schedule *lists, const struct schedule_time
     return left == 0;
 }
 
-// What one order counts of the passes that may be tried: a forward and its backward here take as long as one there.
+// How many of the passes that may be tried one order counts for: a forward and its backward here take as long as one
+// pass in a search.
 static double passes_of(const struct schedule *lists) {
     return 1. * lists->stages * lists->chunks * lists->microbatches;
 }
 
-// Clocks by which orders are made, the first that of the times. What is best by the clock at each moment is not best in
-// the end: of several that are a little wrong, one errs less.
+// Clocks by which orders are made; the first one goes by the true times. What is best at each moment is not best in the
+// end, and an order made by a clock that is a little wrong may turn out better.
 static const struct {
     double later;    // messages take longer by this part of a forward
-    double backward; // passes back take so many times as long
+    double backward; // backwards take longer by this factor
 } CLOCK[] = {{0, 1}, {.001, 1}, {.25, 1}, {.5, 1}, {1, 1}, {0, .5}, {0, 1.5}, {.25, .5}};
 enum { CLOCKS = sizeof CLOCK / sizeof *CLOCK };
 
-// Of take_in_order: what is tried, and the best of it.
+// What take_in_order tries, and the best of it.
 struct trials {
     const struct schedule *lists;
     const struct schedule_times *times;
@@ -186,8 +188,8 @@ struct trials {
     int best_begun;
 };
 
-// Whether it comes to an end. Of two that are as good by one clock, it is the choice that comes first, with fewer on
-// their way.
+// Tries one order; whether it comes to an end. Of two that are equally good by one clock, the earlier choice is kept,
+// and then the one with fewer microbatches on their way.
 static bool try_order(struct trials *t, enum choice choice, int most_begun, struct schedule *out) {
     struct schedule tried = schedule_empty_like(t->lists);
     struct schedule_cost cost = {.cost = INFINITY};
@@ -207,8 +209,8 @@ static bool try_order(struct trials *t, enum choice choice, int most_begun, stru
     return ends;
 }
 
-// With a quarter more microbatches on their way than a rank may hold, most are near their best; with
-// a few more they do not come to an end, and with more than these not either.
+// Most orders are near their best with a quarter more microbatches on their way than a rank may hold; with a few more
+// they do not come to an end, and with still more neither.
 static void try_clock(struct trials *t, struct schedule *out) {
     const int held = t->limit / t->lists->chunks, most = MIN(held, t->lists->microbatches), first = MIN(held / 4, most);
     int too_many[CHOICES] = {[FIRST_LISTED] = most + 1, [DEEPEST] = most + 1};
@@ -220,15 +222,15 @@ static void try_clock(struct trials *t, struct schedule *out) {
     }
 }
 
-// Offers the lists as they are if that is one order, else several ways by the clocks, as many as `passes` allow, but
-// one at least if there is none yet. Whether they are one order.
+// Tries the lists as they are, if their messages match in order (then returns true); else makes orders by the clocks,
+// as many as `passes` allow, but at least one if there is none yet.
 static bool take_in_order(struct trials *t, const struct schedule *lists, double passes, struct schedule *out) {
     const int held = t->limit / lists->chunks;
     t->lists = lists;
     t->passes_left = passes;
     t->clock = *t->times;
-    t->best = AS_LISTED; // none comes before it
-    // A list's order comes to an end with as many as may be if with any.
+    t->best = AS_LISTED; // no choice comes before it
+    // If the lists' order comes to an end with any number of microbatches on their way, it does so with the most.
     if (try_order(t, AS_LISTED, held + MIN(held, lists->microbatches), out))
         return true;
     for (int k = 0; k < CLOCKS && (k == 0 || t->passes_left > 0); k++) {
@@ -245,8 +247,8 @@ static bool take_in_order(struct trials *t, const struct schedule *lists, double
 
 enum { FORWARD = 1, BACKWARD = 2 };
 
-// A list of each rank, in which messages need not match in order: of plans in which each microbatch goes through all
-// virtual stages without a stop, one behind the other.
+// Searches lists of passes, in which messages need not match in order. The plans: each microbatch goes through all
+// virtual stages without a stop, one microbatch after the other.
 static struct schedule search_lists(const struct schedule *like, const struct schedule_options *o,
                                     double *passes_left) {
     enum { TIGHTER = 4, KEPT = 4 };
@@ -278,16 +280,16 @@ static struct schedule search_lists(const struct schedule *like, const struct sc
     return found;
 }
 
-// Each rank does what is ready as soon as it can, as their list scheduler does. Lists of a search need not be one order
-// of messages, and what is lost by that differs from list to list: some are searched for with messages that take a
-// little longer.
+// Each rank does what is ready as soon as it can, as the paper's list scheduler does. In lists that a search finds,
+// messages need not match in order, and how much is lost by putting them in order differs from list to list: so some
+// lists are searched for with messages that take a little longer.
 void schedule_make_hanayo(struct schedule *s, const struct schedule_options *o) {
-    static const double LATER[] = {0, .03, .2}; // by such parts of a forward
+    static const double LATER[] = {0, .03, .2}; // messages take longer by this part of a forward
     struct schedule_options whole = *o;
     whole.times.backward_input += o->times.backward_weight;
     whole.times.backward_weight = 0;
     const struct schedule_times times = whole.times;
-    // For taking messages in order: about what that needs, half of all at most.
+    // The reserve is for putting messages in order: about what that needs, at most half of all.
     const int searches = ARRAY_LENGTH(LATER);
     const int64_t share = o->search_passes / searches,
                   reserve = MIN(share / 2, CLOCKS * (MIN(s->stages, s->microbatches) + 3) * (int64_t)passes_of(s));

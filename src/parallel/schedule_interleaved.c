@@ -2,9 +2,9 @@
 // section 2.2.
 #include "parallel/schedule_make.h"
 
-// Microbatches go in groups, each through one chunk of a rank after the other. A group of p fills the pipeline, a
-// smaller one would leave it idle at each chunk: where p does not divide m, the last groups are one microbatch larger
-// than the others, which are larger than p if need be. Fewer than p are one group.
+// Microbatches go in groups, each group through one chunk of a rank after the other. A group of p microbatches fills
+// the pipeline; a smaller one would leave it idle at each chunk. So where p does not divide m, groups have p
+// microbatches or more, and the last ones may have one more than the others. Fewer than p microbatches are one group.
 static int group_begin(const struct schedule *s, int group, int groups) {
     int size = s->microbatches / groups, larger = s->microbatches % groups;
     return group * size + MAX(0, group - (groups - larger));

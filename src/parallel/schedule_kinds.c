@@ -1,4 +1,4 @@
-// The schedules that have a name, and those of a file.
+// Schedules by their names, and from files.
 #include "base/amount.h"
 #include "parallel/schedule_make.h"
 
@@ -52,7 +52,7 @@ void schedules_help(struct text *out) {
         text_add(out, "%-12s  %s\n", KINDS[i].name, KINDS[i].about);
 }
 
-// "; did you mean zb-h1?", or nothing where no name is near and PyTorch calls none so.
+// "; did you mean zb-h1?"; empty where no name is near, nor the one that PyTorch has for a schedule.
 static const char *nearest_name(const char *name, char text[PASS_TEXT]) {
     const char *nearest = text_nearest(name, &KINDS[0].name, ARRAY_LENGTH(KINDS), sizeof KINDS[0]);
     for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++)
@@ -95,7 +95,7 @@ trireme_status schedule_complete_chunks(const struct schedule_kind *kind, struct
     return TRIREME_OK;
 }
 
-// Times become parts of a whole microbatch's, so that rounding is the same for any unit.
+// Scales times so that those of a microbatch add up to 1: then rounding is the same for any unit.
 static trireme_status complete_times(const struct schedule_kind *kind, struct schedule_times *t, trireme_error *error) {
     double *const all[] = {&t->forward, &t->backward_input, &t->backward_weight, &t->latency};
     double whole = schedule_chunk_time(t);

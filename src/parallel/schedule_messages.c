@@ -1,4 +1,4 @@
-// Whether messages of a schedule can be told apart by their order alone.
+// Checks that messages of a schedule can be told apart by their order alone.
 #include "parallel/schedule.h"
 
 // A message: activations that leave a virtual stage, or gradients that come to it, of one microbatch.
@@ -19,7 +19,7 @@ static void list_parcels(const struct schedule *s, int own, int from, int to, bo
         if (pass.kind >= PASS_BACKWARD_WEIGHT || forward == gradients)
             continue;
         int stage = s->virtual_stage[own * s->chunks + pass.chunk];
-        // The stage whose output, or the gradient of whose output, this pass sends or takes.
+        // The stage whose output this pass sends or takes, or the gradient of whose output.
         int of = stage - ((own == from) == gradients);
         if (of < 0 || of >= last)
             continue;

@@ -1,15 +1,15 @@
-// The last of a search: single passes of a schedule move to where they make it cost less. It finds what no filling of a
-// plan gives: a rank that waits though it could work, since what it waits for is more urgent.
+// The end of a search: moves single passes of a schedule to where they make it cost less. This finds what filling a
+// plan never gives: a rank that waits although it could work, because what it waits for is more urgent.
 #include "parallel/schedule_make.h"
 
 #include <math.h>
 
 #define ROUNDING 1e-9
-// Places that a pass moves by at most.
+// A pass moves by at most so many places.
 enum { REACH = 8 };
 
 struct measure {
-    double most, sum; // of what ranks take: INFINITY where they wait for one another
+    double most, sum; // over the ranks' times; INFINITY where ranks wait for one another for ever
 };
 
 static struct measure measure(const struct schedule *s, const struct schedule_times *times) {
@@ -33,8 +33,8 @@ static void move_pass(struct schedule_rank *list, size_t from, size_t to) {
     list->item[to] = pass;
 }
 
-// Microbatches anew, so that each kind has them in order. False if one would be backward before it was forward, or its
-// weights' pass come before the one for the input.
+// Numbers the microbatches anew, so that each kind has them in order. False if a backward would come before its
+// forward, or a weights' pass before the backward for the input.
 static bool number(struct schedule_rank *list) {
     int next[PASS_KINDS] = {0};
     for (size_t i = 0; i < list->count; i++) {
@@ -51,10 +51,10 @@ struct polish {
     const struct schedule_options *options;
     struct measure now;
     double passes_left;
-    struct schedule_rank before; // of the rank at work
+    struct schedule_rank before; // room for the list of the rank that is being changed
 };
 
-// False, and all is as it was, where the move does not help.
+// Moves a pass; where that does not help, undoes it and returns false.
 static bool try_move(struct polish *p, int rank, size_t from, size_t to) {
     struct schedule *s = p->schedule;
     struct schedule_rank *list = &s->rank[rank];
@@ -80,7 +80,8 @@ static bool move_passes(struct polish *p, int rank) {
     bool moved = false;
     for (size_t from = 0; from < list->count; from++)
         for (size_t to = from < REACH ? 0 : from - REACH; to < MIN(list->count, from + REACH + 1); to++)
-            // Behind or before one of its kind it is where it is beside that.
+            // Moving past a pass of its own kind is the same as moving next to it, since microbatches are numbered
+            // anew.
             if (list->item[to].kind != list->item[from].kind && p->passes_left > 0)
                 moved = try_move(p, rank, from, to) || moved;
     return moved;

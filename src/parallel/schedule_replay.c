@@ -1,4 +1,4 @@
-// Goes through a schedule as its ranks would: to prove that it comes to an end, and to tell what it costs.
+// Goes through a schedule as its ranks would, to prove that it comes to its end and to tell what it costs.
 #include "parallel/schedule.h"
 
 // ---- each rank by itself
@@ -21,11 +21,11 @@ static struct pass pass_like(struct pass pass, enum pass_kind kind) {
     return pass;
 }
 
-// What of a (chunk, microbatch) is done, and of a microbatch's vocabulary: bits.
+// Bits: what is done of a (chunk, microbatch), and of a microbatch's passes on the vocabulary.
 enum { DONE_FORWARD = 1, DONE_INPUT = 2, DONE_WEIGHT = 4, DONE_ALL = 7 };
 enum { DONE_EMBED = 1, DONE_LOSS = 2, DONE_LOSS_WEIGHT = 4, DONE_EMBED_WEIGHT = 8 };
 
-// Which must be done before a pass of the kind, and which it does.
+// The bits that must be set before a pass of the kind, and those that it sets.
 static const struct {
     unsigned before, adds;
     enum pass_kind after; // the pass that is missing if `before` is not done
@@ -52,9 +52,9 @@ static trireme_status refuse_missing(const struct schedule *s, int rank, struct 
          pass_print(s, pass_like(pass, done ? PASS_BACKWARD : PASS_FORWARD), name), s->microbatches);
 }
 
-// What has been done of each (chunk, microbatch) of a rank, and behind them of each microbatch's vocabulary.
+// What a rank has done.
 struct marks {
-    unsigned char *done;
+    unsigned char *done; // [chunks + 1][microbatches]: of each chunk, then of the vocabulary
     size_t chunks, microbatches;
 };
 
@@ -98,8 +98,8 @@ static trireme_status check_vocabulary(const struct schedule *s, int rank, const
 
 static trireme_status check_rank(const struct schedule *s, int rank, trireme_error *error) {
     const struct schedule_rank *list = &s->rank[rank];
-    // Each (chunk, microbatch) needs two passes. If the list is too short for all, then among this many one is missing:
-    // memory stays in proportion to the list, whatever number of microbatches a text claims.
+    // Each (chunk, microbatch) needs two passes. If the list is too short for all of them, a pass is missing already
+    // among this many microbatches: so memory stays in proportion to the list, whatever number a text claims.
     size_t chunks = (size_t)s->chunks, tracked = MIN((size_t)s->microbatches, list->count / 2 / chunks + 1);
     struct marks marks = {mem_alloc((chunks + 1) * tracked), chunks, tracked};
     trireme_status status = TRIREME_OK;
@@ -116,7 +116,7 @@ static trireme_status check_rank(const struct schedule *s, int rank, trireme_err
     return status;
 }
 
-// What all ranks do together, all do in the order of rank 0. Each is known to have all passes.
+// Passes that all ranks do together must come in the order of rank 0. Each rank is known to have all passes.
 static trireme_status check_order(const struct schedule *s, int rank, enum pass_kind kind, trireme_error *error) {
     const struct schedule_rank *first = &s->rank[0], *list = &s->rank[rank];
     char here[PASS_TEXT], there[PASS_TEXT];
@@ -134,7 +134,7 @@ static trireme_status check_order(const struct schedule *s, int rank, enum pass_
     return TRIREME_OK;
 }
 
-// What all ranks do together.
+// Whether all ranks do a pass together.
 static bool is_meeting(enum pass_kind kind) {
     return kind == PASS_EMBED || kind == PASS_LOSS || kind == PASS_EMBED_WEIGHT;
 }
@@ -154,13 +154,13 @@ struct replay {
     struct schedule_times times;
     size_t *next;               // of each rank: the pass to do next
     double *forward, *backward; // [virtual stage][microbatch]: when its result was there; negative: not yet
-    double *embed, *loss;       // [microbatch]: when the last rank so far had done it
-    int *embedded, *lost;       // [microbatch]: ranks that have
-    // Of each kind of pass that all ranks do together: how many each has done, [rank], NULL where that does not count;
-    // how many all have done, and the ranks that have done no more than that.
+    double *embed, *loss;       // [microbatch]: when the last of the ranks that have done E or L had done it
+    int *embedded, *lost;       // [microbatch]: how many ranks have done E, and L
+    // For each kind of pass that all ranks do together: how many each rank has done, [rank], NULL where meetings do not
+    // count; how many all ranks have done; and how many ranks have done no more than that.
     int (*met)[PASS_KINDS], all_met[PASS_KINDS], behind[PASS_KINDS];
     double *free_at;   // [rank]
-    double (*link)[4]; // [rank]: when messages to the rank before or behind, by forwards or backwards, have gone
+    double (*link)[4]; // [rank]: when the link to the previous or next rank, for gradients or activations, is free
     struct schedule_span **pass; // may be NULL
     VEC(int) waiting;            // ranks to look at
     bool *is_waiting;            // [rank]
@@ -223,7 +223,7 @@ static double pass_seconds(const struct schedule_times *t, enum pass_kind kind) 
     return seconds[kind];
 }
 
-// What a pass needs beside its own rank's: a pass of one virtual stage, or where `all` one of every rank.
+// What a pass needs besides the passes of its own rank: a pass of one virtual stage, or with `all` one of every rank.
 struct need {
     bool any, all;
     enum pass_kind kind; // PASS_FORWARD, PASS_BACKWARD; or PASS_EMBED, PASS_LOSS
@@ -289,15 +289,15 @@ static int sender(const struct schedule *s, enum pass_kind kind) {
     return s->place[kind == PASS_LOSS ? s->stages * s->chunks - 1 : 0].rank;
 }
 
-// Whether the rank's next pass is to send what another's pass begins with.
+// Whether with its next pass the rank sends what the same pass of other ranks begins with.
 static bool sends(const struct schedule *s, int rank, size_t next) {
     const struct schedule_rank *list = &s->rank[rank];
     enum pass_kind kind = next < list->count ? list->item[next].kind : PASS_EMBED;
     return is_meeting(kind) && kind != PASS_EMBED && sender(s, kind) == rank;
 }
 
-// Whether a rank can do what all ranks do together, as far as the others have come. There is room for one microbatch of
-// each kind, so that all must have done the one before; and what is sent, its sender sends when it comes to that pass.
+// Whether the other ranks have come far enough for a rank to do a pass that all do together. There is room for one
+// microbatch of each kind, so all must have done the one before; and the sender must have come to that pass.
 static bool meets(const struct replay *r, int rank, struct pass pass) {
     if (!r->met || !is_meeting(pass.kind))
         return true;
@@ -308,7 +308,7 @@ static bool meets(const struct replay *r, int rank, struct pass pass) {
            (sends(r->s, from, r->next[from]) && r->s->rank[from].item[r->next[from]].kind == pass.kind);
 }
 
-// The rank for which a pass waits that cannot meet: the next of that kind in its list is what it waits for.
+// The rank for which a pass waits that meets() refuses: it waits for the next pass of that kind in that rank's list.
 static int waits_to_meet(const struct replay *r, int rank, enum pass_kind kind) {
     for (int other = 0; other < r->s->stages; other++)
         if (r->met[other][kind] < r->met[rank][kind])
@@ -322,14 +322,14 @@ static void note_met(struct replay *r, int rank, enum pass_kind kind) {
     r->met[rank][kind]++;
     if (--r->behind[kind] > 0)
         return;
-    r->all_met[kind]++; // and nobody is further
+    r->all_met[kind]++; // no rank has done more
     r->behind[kind] = r->s->stages;
     look_at_all_but(r, rank);
 }
 
 // ---- passes
 
-// Notes that a pass has ended, and who may have waited for it.
+// Notes when a pass has ended, and which ranks may have waited for it.
 static void note_end(struct replay *r, int rank, struct pass pass, double end) {
     const struct schedule *s = r->s;
     const int last = s->stages * s->chunks - 1, m = pass.microbatch;
@@ -378,7 +378,8 @@ static bool replay_pass(struct replay *r, int rank) {
     return true;
 }
 
-// Goes on until no rank can. A rank that waits for another is looked at again when that has done a pass for it.
+// Goes on until no rank can go on. A rank that waits for another is looked at again when that one has done a pass for
+// it.
 static void replay_run(struct replay *r) {
     for (int rank = r->s->stages; rank-- > 0;)
         look_at(r, rank);
@@ -390,7 +391,7 @@ static void replay_run(struct replay *r) {
     }
 }
 
-// The pass, of which rank, that a rank's next pass waits for, as that rank's list has it.
+// The pass for which a rank's next pass waits, as it is in the list of rank *of.
 static struct pass awaited_pass(const struct replay *r, int rank, int *of) {
     const struct schedule *s = r->s;
     struct pass pass = s->rank[rank].item[r->next[rank]];
@@ -432,13 +433,14 @@ static int waits_for(const struct replay *r, int rank) {
 
 enum { WAITS_SHOWN = 6 };
 
-// Some ranks are stuck. Each waits for one that is stuck too, so there is a circle; tells it from its lowest rank on.
+// For when some ranks are stuck. Each waits for one that is stuck too, so there is a cycle: describes it from its
+// lowest rank on.
 static trireme_status refuse_stuck(const struct replay *r, trireme_error *error) {
     const struct schedule *s = r->s;
     int rank = 0;
     while (r->next[rank] == s->rank[rank].count)
         rank++;
-    for (int i = 0; i < s->stages; i++) // by then it is on the circle
+    for (int i = 0; i < s->stages; i++) // by then it is on the cycle
         rank = waits_for(r, rank);
     int first = rank, length = 1;
     for (int at = waits_for(r, rank); at != rank; at = waits_for(r, at), length++)

@@ -1,5 +1,5 @@
-// A search over plans and ways to fill them: schedule_make.h. It draws from a counter, so that it is the same for all
-// ranks of a run, and gives up after a number of passes tried, not after a time.
+// A search over plans and ways to fill them: schedule_make.h. Its random numbers come from a counter, and it gives up
+// after a number of passes tried, not after a time, so that all ranks of a run find the same.
 #include "parallel/schedule_make.h"
 
 #include "base/rng.h"
@@ -7,15 +7,15 @@
 #include <math.h>
 
 #define ROUNDING 1e-9
-// Changes in a row that do not help, after which a climb ends.
+// After so many changes in a row that do not help, a climb ends.
 enum { VAIN_CHANGES = 200 };
 
 // ---- trying
 
-// No schedule costs less: each rank does all passes, and
-// - a rank of a pipeline with one chunk waits for its first backward with as many forwards as it may hold;
-// - from the first forward the way leads through the last rank, which can leave as many weights' passes as it may hold,
-//   back to the first.
+// A lower bound of the cost. Each rank does all of its passes; and in a pipeline with one chunk
+// - the first rank can do only as many forwards as it may hold before its first backward, for which it has to wait;
+// - the last rank can leave only as many weights' passes as it may hold until its last backward, from which the way
+//   leads back to the first rank.
 static double least_cost(const struct schedule *s, const struct fill *f, double work) {
     const struct schedule_times *t = &f->times;
     double p = s->stages, m = s->microbatches, both = t->forward + t->backward_input;
@@ -50,7 +50,7 @@ static void plan_copy(struct schedule *to, const struct schedule *from) {
     }
 }
 
-// Fills the plan in the way of rank[] and goes on from there if that is better, or `even` just as good.
+// Fills the plan as rank[] says. The search moves there if that is better, or, with `even`, if it is as good.
 static double try_way(struct schedule_search *s, const struct schedule *plan, const struct fill_rank *rank, bool even) {
     struct schedule filled = schedule_empty_like(plan);
     struct fill fill = s->fill;
@@ -72,7 +72,7 @@ static double try_way(struct schedule_search *s, const struct schedule *plan, co
     return cost.most;
 }
 
-// Fills a plan in two ways, to tell about how good it is. That leaves the search anywhere.
+// Fills a plan in two ways, to tell roughly how good it is. Where the search stands afterwards means nothing.
 static double probe(struct schedule_search *s, const struct schedule *plan) {
     struct fill_rank *rank = mem_alloc((size_t)plan->stages * sizeof *rank);
     double least = INFINITY;
@@ -115,7 +115,7 @@ static int draw_below(struct draws *d, int n) {
     return (int)(draw(d) * n);
 }
 
-// One of n, the first or last few, some, or all: first <= last < n.
+// Draws a range first <= last < n: one, the first few, the last few, some, or all.
 static void draw_range(struct draws *d, int n, int *first, int *last) {
     int a = draw_below(d, n), b = draw_below(d, n), what = draw_below(d, 5);
     *first = what == 0 || what == 1 ? 0 : what == 2 ? a : MIN(a, b);
@@ -127,7 +127,7 @@ static bool is_of(struct pass pass, int line) {
     return pass.chunk == line / 3 && pass.kind == KINDS[line % 3];
 }
 
-// Some ranks, in some part of their plans, do one kind of pass before another where it came right behind.
+// On some ranks, in some part of their plans, exchanges passes of one kind with those of another that come right after.
 static void change_plan(struct schedule *plan, bool in_line, struct draws *d) {
     int first, last, lines = 3 * plan->chunks;
     draw_range(d, plan->stages, &first, &last);
@@ -172,7 +172,7 @@ static void change_ways(const struct schedule_search *s, struct fill_rank *rank,
     }
 }
 
-// Ends at the latest when only `reserve` passes are left to be tried.
+// Changes the plan, and how it is filled, as long as that helps; ends at the latest when `reserve` passes are left.
 static void climb(struct schedule_search *s, struct draws *d, double reserve) {
     size_t bytes = (size_t)s->plan.stages * sizeof *s->rank;
     struct fill_rank *rank = mem_alloc(bytes);
@@ -194,7 +194,7 @@ static void climb(struct schedule_search *s, struct draws *d, double reserve) {
     free(rank);
 }
 
-// A plan that is kept, and the best way to fill it.
+// A plan that is tried further, and the best way found to fill it.
 struct kept {
     size_t plan;
     struct fill_cost cost;

@@ -1,7 +1,7 @@
-// Which slot each microbatch has while a rank goes through its passes, and how many there are.
+// Which slot each microbatch has while a rank goes through its passes, and how many slots there are.
 #include "parallel/schedule.h"
 
-// The chunk of the same rank that a chunk has its inputs from, -1 where they come from another.
+// The chunk of the same rank that a chunk has its inputs from; -1 where they come from another rank.
 static int chunk_before(const struct schedule *s, int rank, int chunk) {
     int stage = s->virtual_stage[rank * s->chunks + chunk];
     return stage > 0 && s->place[stage - 1].rank == rank ? s->place[stage - 1].chunk : -1;
@@ -31,7 +31,7 @@ static bool begins(const struct schedule *s, int rank, const struct pass *pass, 
     }
 }
 
-// Forward alone a chunk is done with a microbatch when it has handed on what it made: the last one's is for the loss.
+// Without backwards a chunk is done with a microbatch when it has handed its output on: the last chunk's goes to L.
 static bool ends_forward(const struct schedule *s, int rank, const struct pass *pass, int chunk) {
     struct schedule_place last = s->place[s->stages * s->chunks - 1];
     if (s->vocabulary && last.rank == rank && last.chunk == chunk)
@@ -85,7 +85,7 @@ static void find_passes(const struct schedule *s, struct passes_at *at) {
     schedule_cost_release(&cost);
 }
 
-// The most that are sent and not yet taken. Microbatches may come in any order: times are put into their own.
+// The most messages that are sent and not yet taken. Microbatches may come in any order: the times are sorted.
 static int most_on_way(double *sent, double *taken, int microbatches) {
     int most = 0;
     sort_doubles(sent, (size_t)microbatches);
@@ -98,7 +98,7 @@ static int most_on_way(double *sent, double *taken, int microbatches) {
     return most;
 }
 
-// How often a microbatch goes on to a virtual stage of the rank where it is.
+// How many virtual stages are on the rank of the virtual stage before.
 static int turns(const struct schedule *s) {
     int count = 0;
     for (int stage = 1; stage < s->stages * s->chunks; stage++)
@@ -106,8 +106,9 @@ static int turns(const struct schedule *s) {
     return count;
 }
 
-// Whether no rank waits for ever where each takes one message more than it holds: of V schedules, and of rounds of as
-// many microbatches as stages, as they are made here. Ranks of others may be further apart.
+// Whether no rank waits for ever if each has room for one message more than it holds. That is so with one chunk, for V
+// schedules and for rounds of as many microbatches as stages, as the makers here make them. Ranks of other schedules
+// may be further apart.
 static bool one_is_enough(const struct schedule *s) {
     if (s->rank[0].line > 0) // read from a file
         return false;
@@ -155,8 +156,8 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
     if (more && s->on_way && what != SLOTS_FOR_LOSS_INPUTS)
         more = MAX(more, s->on_way[s->virtual_stage[rank * s->chunks + chunk]][what == SLOTS_FOR_GRADIENTS]);
     int count = more ? MIN(1 + more, s->microbatches) : 0, vacant = 0, held = 0;
-    long *left =
-        mem_alloc((size_t)s->microbatches * sizeof *left); // of each slot: when it was given back, -1: it is held
+    // When each slot was given back; -1: it is held.
+    long *left = mem_alloc((size_t)s->microbatches * sizeof *left);
     for (size_t i = 0; i < list->count; i++) {
         const struct pass *pass = &list->item[i];
         if (embedded ? pass->kind == PASS_EMBED : begins(s, rank, pass, what, taker)) {

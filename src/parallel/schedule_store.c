@@ -2,11 +2,11 @@
 
 #include <pthread.h>
 
-// 48 MB.
+// The most passes of all schedules in a store: 48 MB.
 static const size_t PASSES = 4000000;
 
 struct stored {
-    struct schedule_recipe recipe; // its name owned
+    struct schedule_recipe recipe; // its name is owned
     struct schedule schedule;
     size_t passes;
 };

@@ -1,5 +1,5 @@
-// The text form of schedules, which schedule.h describes. Reading is bounded by the length of the text; that what was
-// read makes sense is for schedule_verify, which names lines too.
+// The text form of schedules, which schedule.h describes. Reading is bounded by the length of the text;
+// schedule_verify, which also names lines, checks that what was read makes sense.
 #include "parallel/schedule.h"
 
 #include "base/json.h"
@@ -37,14 +37,14 @@ void schedule_print(const struct schedule *s, struct text *text) {
 // ---- reading
 
 struct parser {
-    const char *at, *end; // within the current line, comment and line end left out
+    const char *at, *end; // within the current line, without comment and line end
     int line;
-    int stages, chunks; // as the line "placement" says; 0 while there was none
+    int stages, chunks; // as the line "placement" says; 0 without one
     VEC(int) placement;
     VEC(struct schedule_rank) rank;
     size_t passes;
     int microbatches;
-    bool vocabulary; // some pass is of it
+    bool vocabulary; // some pass is on the vocabulary
     trireme_error *error;
 };
 
@@ -201,7 +201,7 @@ trireme_status schedule_parse(struct schedule *schedule, const char *text, size_
     schedule_begin(&parsed, (int)p.rank.count, p.microbatches, placed ? p.chunks : 1, placed ? p.placement.item : NULL);
     parsed.vocabulary = p.vocabulary;
     memcpy(parsed.rank, p.rank.item, p.rank.count * sizeof *p.rank.item);
-    p.rank.count = 0; // the lists are the table's now
+    p.rank.count = 0; // the table owns the lists now
     status = schedule_verify(&parsed, error);
     if (status == TRIREME_OK) {
         schedule_count_on_way(&parsed);

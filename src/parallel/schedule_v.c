@@ -1,27 +1,30 @@
 // Two chunks to a rank, placed there and back: the first rank has the first and the last virtual stage. A microbatch's
-// backward then begins where its forward did, and so all ranks hold alike. Qi et al. 2024, "Pipeline Parallelism with
-// Controllable Memory": a schedule repeats a *building block*, the passes of one microbatch on all ranks, once every
-// six passes, and the block's length decides what is held.
+// backward then begins where its forward did, and so all ranks hold equally much. Qi et al. 2024, "Pipeline Parallelism
+// with Controllable Memory": a schedule repeats a *building block*, the passes of one microbatch on all ranks, once
+// every six passes, and the block's length decides what is held.
 #include "parallel/schedule_make.h"
 
 #include <math.h>
 
 enum {
     BLOCK = 6,  // passes of a rank for one microbatch: forward and two parts of backward, of two chunks
-    STEPS = 5,  // from rank to rank on the way there
-    DELAYS = 4, // at each of the three turns, 0 to 3
-    KEPT = 12
+    STEPS = 5,  // `step` of a block is 1 to STEPS
+    DELAYS = 4, // each of its delays is below this
+    KEPT = 12   // plans that a search tries further
 };
 
 struct plans {
     VEC(struct schedule);
 };
 
+// In passes.
 struct block {
-    int step, delay[3];
+    int step;     // from rank to rank on the way there
+    int delay[3]; // at each of the three turns
 };
 
-// The first time behind `time` that no pass of the block has taken.
+// The first time after `time` at which the rank has no pass of the block yet, nor, the block being repeated, of
+// another.
 static int next_free(int time, unsigned *taken) {
     do
         time++;
@@ -55,7 +58,7 @@ static bool block_times(const struct block *block, int stages, int (*when)[3]) {
     return true;
 }
 
-// A microbatch through all ranks, there and back, before the next begins: holds the least.
+// Each microbatch goes through all ranks, there and back, before the next begins: holds the least.
 static void plan_one_by_one(struct schedule *plan) {
     for (int r = 0; r < plan->stages; r++)
         for (int m = 0; m < plan->microbatches; m++) {
@@ -117,8 +120,8 @@ static struct schedule without_weights(const struct schedule *plan) {
     return bare;
 }
 
-// Adds the plans that a plan becomes when it is filled where all passes take the same time: with its weights' passes
-// where they are then, and without.
+// Fills a plan as if all passes took the same time, and adds the result as plans: with its weights' passes, and
+// without.
 static void add_even(struct plans *plans, const struct schedule *from, double limit) {
     struct fill_rank *rank = mem_alloc((size_t)from->stages * sizeof *rank);
     const struct schedule_times equal = {.forward = 1, .backward_input = 1, .backward_weight = 1};
@@ -133,7 +136,7 @@ static void add_even(struct plans *plans, const struct schedule *from, double li
     free(rank);
 }
 
-// Whether a block, repeated, stays within the limit; seen before four times as many microbatches as ranks are over.
+// Whether a block, repeated, stays within the limit: four times as many microbatches as ranks show it.
 static bool block_fits(const struct schedule *like, const int (*when)[3], double limit) {
     struct schedule few = schedule_empty_like(like);
     few.microbatches = MIN(like->microbatches, 4 * like->stages);
@@ -164,7 +167,7 @@ void schedule_make_v(struct schedule *s, const struct schedule_options *o, int l
     }
     int(*when)[3] = mem_alloc(2 * (size_t)s->stages * sizeof *when);
     struct block block;
-    // The largest step that fits is the best where there is time for few.
+    // Large steps first: where there is time for few blocks, the largest step that fits is the best.
     for (block.step = STEPS; block.step >= 1; block.step--)
         for (int k = 0; k < DELAYS * DELAYS * DELAYS; k++) {
             block.delay[0] = k % DELAYS;

@@ -1,17 +1,19 @@
 // Spreads the vocabulary over the ranks of a schedule.
 //
-// The schedule is replayed with passes so much longer as makes room for the vocabulary's, which gives each pass a time.
-// L, T, E and G get the times at which what they need is there, the same on all ranks; backwards get later by a number
-// of microbatches' work, in which all ranks come to L. In the middle of a step ranks do the same once in every
-// microbatch's work, so that such a shift leaves no gaps there. Each rank then does its passes in the order of their
-// times. Whatever a pass needs has an earlier one: the schedule comes to its end, whatever the times are in truth.
+// The schedule is replayed with passes longer by as much as makes room for the vocabulary's passes; this gives each
+// pass a time. L, T, E and G get the times, the same on all ranks, at which what they need is there. Backwards are
+// delayed by the work of a number of microbatches, during which all ranks reach L. In the middle of a step ranks repeat
+// the same passes in every microbatch's work, so such a delay leaves no gaps there. Each rank then does its passes in
+// the order of these times. Whatever a pass needs has an earlier time, so the schedule comes to its end however long
+// passes really take.
 #include "parallel/schedule.h"
 #include "parallel/schedule_make.h"
 
 #include <math.h>
 
 enum { MOST_LATER = 2 };
-// What is more than that counts as this: times of passes would be lost in those of a way through all ranks.
+// Larger values are lowered to these: beside a longer way through all ranks, the passes' times would vanish in
+// rounding.
 static const double MOST_LATENCY = 1e4; // in microbatches' work
 static const double MOST_LONGER = 1e9;  // times
 
@@ -26,13 +28,13 @@ struct timeline {
 
 struct spreader {
     const struct schedule *plan;
-    struct schedule_times times; // longer
-    struct schedule_cost cost;   // of these
-    double work;                 // of one microbatch
-    double moment;               // short beside any of it
-    double later;                // backwards, by this
-    double *embed, *last;        // [microbatch]: when E has room for what it makes; end of the last forward
-    double *end;                 // [microbatch]: of the last backward for the input, as much later
+    struct schedule_times times; // lengthened
+    struct schedule_cost cost;   // with these times
+    double work;                 // of one microbatch, on one rank
+    double moment;               // short in comparison with any of it
+    double later;                // the delay of backwards
+    double *embed, *last;        // [microbatch]: when E has room for its output; end of the last stage's forward
+    double *end;                 // [microbatch]: end of the first stage's backward for the input, before the delay
 };
 
 static bool is_forward(struct pass pass) {
@@ -44,7 +46,7 @@ static void begin(struct spreader *s, const struct schedule *plan, const struct 
     double own = plan->chunks * schedule_chunk_time(t);
     double longer = own > 0 ? MIN(1 + vocabulary / own, MOST_LONGER) : 1;
     double work = own + vocabulary > 0 ? own + vocabulary : 1;
-    double least = 1e-6 * work; // what takes no time comes behind what it needs, too
+    double least = 1e-6 * work; // so that a pass that takes no time still comes after what it needs
     *s = (struct spreader){.plan = plan,
                            .times = {.forward = MAX(longer * t->forward, least),
                                      .backward_input = MAX(longer * t->backward_input, least),
@@ -58,7 +60,7 @@ static void begin(struct spreader *s, const struct schedule *plan, const struct 
     s->last = mem_alloc(microbatches * sizeof *s->last);
     s->end = mem_alloc(microbatches * sizeof *s->end);
     const int last = plan->stages * plan->chunks - 1;
-    double room = -2; // at once for two, then when the forward before has begun
+    double room = -2; // at once for two microbatches, then when the previous one's forward has begun
     for (int r = 0; r < plan->stages; r++)
         for (size_t i = 0; i < plan->rank[r].count; i++) {
             struct pass pass = plan->rank[r].item[i];
@@ -91,7 +93,7 @@ static double vocabulary_at(const struct spreader *s, enum pass_kind kind, int m
     case PASS_LOSS:
         return loss;
     case PASS_LOSS_WEIGHT:
-        return loss + s->work + 2 * s->moment; // behind the next L: nobody waits for it
+        return loss + s->work + 2 * s->moment; // after the next L: nobody waits for T
     default:
         return MAX(s->end[m] + s->later, loss + s->work + 2 * s->moment) + s->times.latency + s->moment;
     }
@@ -133,7 +135,7 @@ static bool is_within(const struct schedule *s, const struct schedule_options *o
     return true;
 }
 
-// The best of what is within the limit; returns what it costs.
+// Spreads the vocabulary in the best way within the limit; returns the cost.
 static double spread(struct schedule *schedule, const struct schedule_times *times,
                      const struct schedule_options *limit) {
     struct spreader s;
@@ -148,7 +150,7 @@ static double spread(struct schedule *schedule, const struct schedule_times *tim
         struct schedule tried = order(&s);
         struct schedule_cost cost;
         schedule_cost(&tried, times, &cost);
-        if (is_within(&tried, limit) && cost.cost < least * (1 - 1e-3)) { // what is held must pay
+        if (is_within(&tried, limit) && cost.cost < least * (1 - 1e-3)) { // holding more must pay
             least = cost.cost;
             schedule_swap(&tried, &best);
         }
@@ -171,7 +173,7 @@ void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule
         struct schedule tried;
         trireme_error error;
         options.activation_limit -= less;
-        options.search_passes /= MOST_LATER; // as long as the search for what is spread, in all
+        options.search_passes /= MOST_LATER; // in all as many as the schedule's own search had
         if (schedule_create(&tried, "auto", schedule->stages, schedule->microbatches, &options, &error) != TRIREME_OK)
             break; // too little for so many stages
         double cost = spread(&tried, times, &limit);

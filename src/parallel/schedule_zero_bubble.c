@@ -1,8 +1,9 @@
-// The two schedules that Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2, draw by hand.
+// The two handcrafted schedules of Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.
 #include "parallel/schedule_make.h"
 
-// 1F1B's order with `depth` times its forwards ahead and backward in two parts. Until the forwards are over, rank i
-// leaves depth * i weights' passes undone: the first ranks, whose last backward comes last, have the least left to do.
+// The order of 1F1B with `depth` times as many forwards ahead, and backward in two parts. As long as there are
+// forwards, rank i leaves depth * i weights' passes undone: the first ranks, whose last backward comes last, then have
+// the least left to do.
 static void make(struct schedule *s, int depth) {
     int p = s->stages, m = s->microbatches;
     for (int r = 0; r < p; r++) {
