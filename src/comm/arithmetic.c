@@ -24,7 +24,7 @@ const void *reduce_chunk(const struct reduction_loops *loops, bool max, bool wir
     return chunk->result;
 }
 
-// memcpy that leaves the copy out of the caches where the machine can do that: for what nobody reads soon.
+// memcpy past the caches where the machine can do that: for data that nobody reads soon.
 static void stream_copy(void *restrict to, const void *restrict from, size_t bytes) {
 #ifdef __SSE2__
     char *t = to;

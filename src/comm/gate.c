@@ -40,11 +40,12 @@ bool gate_wait(struct gate *gate, uint32_t seen, int64_t spin, int64_t deadline)
                 return true;
             cpu_pause();
         }
-        // The awaited thread may be queueing for this very core.
+        // The thread that is waited for may be queueing for this very core.
         if (rounds >= 4)
             sched_yield();
     }
-    // A change that this thread does not see below comes after its count, so whoever made it sees the count and wakes.
+    // If this thread does not see a change below, the change comes after this count: whoever made it sees the count,
+    // and wakes this thread.
     atomic_fetch_add(&gate->sleepers, 1);
     bool in_time = true;
     while (atomic_load(&gate->word) == seen && in_time)

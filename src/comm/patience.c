@@ -3,14 +3,14 @@
 #include "base/base.h"
 #include "base/clock.h"
 
-enum { SLEEP_LEAST = 1000000 }; // also of who is late already: it may be just coming
+enum { SLEEP_LEAST = 1000000 }; // even where the others are late already: they may be just arriving
 
 struct patience patience_begin(int64_t limit, const _Atomic int64_t *wanted) {
     int64_t now = clock_now();
     return (struct patience){.limit = limit, .wanted = wanted, .began = now, .looked = now};
 }
 
-// While it is not wanted it begins now.
+// As long as the result is not wanted, time counts from now on.
 static int64_t counts_from(const struct patience *p, int64_t now) {
     int64_t wanted = p->wanted ? atomic_load(p->wanted) : p->began;
     return MAX(p->began, wanted ? wanted : now);
@@ -21,7 +21,7 @@ int64_t patience_due(const struct patience *p) {
 }
 
 void patience_excuse(struct patience *p, int64_t now, int64_t lost) {
-    const int64_t began = counts_from(p, now) + lost; // once: it may begin to be wanted meanwhile
+    const int64_t began = counts_from(p, now) + lost; // called once: the result may become wanted meanwhile
     p->began = MIN(now, began);
 }
 

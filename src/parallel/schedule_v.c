@@ -23,8 +23,7 @@ struct block {
     int delay[3]; // at each of the three turns
 };
 
-// The first time after `time` at which the rank has no pass of the block yet, nor, the block being repeated, of
-// another.
+// The first time after `time` that, modulo BLOCK, no pass of the rank has taken yet.
 static int next_free(int time, unsigned *taken) {
     do
         time++;

@@ -1,4 +1,4 @@
-// In place of this folder where no MPI was found.
+// Takes the place of all other files of this folder where the build found no MPI.
 #include "comm/transport.h"
 
 trireme_status world_create_mpi(struct world **out, double deadline, trireme_error *error) {

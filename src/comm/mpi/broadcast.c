@@ -1,4 +1,4 @@
-// Long broadcast: the root deals out one part to each, and all exchange what they have.
+// Long broadcast: the root sends each member one part, and all exchange their parts.
 #include "comm/mpi/processes.h"
 
 static char *part(const struct process_communicator *c, int member, int64_t *bytes) {

@@ -15,7 +15,7 @@ static const char *card_print(const struct card *card, char text[COMM_CALL_TEXT]
     return comm_call_print(&call, text);
 }
 
-// What goes to `member` with the card.
+// Copies the data that go to `member` with the card, if any; returns their bytes.
 static int64_t enclose(const struct process_communicator *c, struct card *card, int member) {
     const struct comm_call *call = c->call;
     int64_t bytes = comm_call_bytes(call);
@@ -40,7 +40,7 @@ static void write_card(struct card *to, const struct comm_call *call) {
     memcpy(to, &head, offsetof(struct card, data));
 }
 
-// The first member with another call than that of the first; 0: none.
+// The first member whose call differs from that of member 0; 0: none.
 static int odd_one(const struct process_communicator *c) {
     struct comm_call first = c->base.index == 0 ? *c->call : call_of(&c->in[0]);
     for (int i = 1; i < c->base.size; i++) {

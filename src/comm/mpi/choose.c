@@ -1,4 +1,4 @@
-// What comes with the cards, and which algorithm follows them.
+// Which data come with the cards, and which algorithm follows.
 #include "comm/mpi/processes.h"
 
 bool cards_carry(const struct comm_call *call) {

@@ -1,4 +1,4 @@
-// What other threads have for the thread of MPI: calls, and that the world is broken.
+// What other threads pass to the thread of MPI: calls, and that the world is broken.
 #include "comm/mpi/near.h"
 
 #include "base/clock.h"
@@ -24,23 +24,24 @@ trireme_status process_hand_over(struct process_communicator *c, const struct co
     return c->status;
 }
 
-// How long this process was stopped just now, where the others may have lost it for that; else 0. The thread may not
-// know yet.
+// How long this process was stopped just now, if the other ranks may have called it late for that; else 0. The thread
+// of MPI may not have noticed yet.
 static int64_t stopped_just_now(struct process_world *w) {
-    enum { SOON = 1000000000 }; // what others did meanwhile is known by then
+    enum { SOON = 1000000000 }; // by then it is known what the others did meanwhile
     const int64_t now = clock_now(), looked = atomic_load(&w->looked), resumed = atomic_load(&w->resumed);
     if (looked && process_was_away(w, now - looked))
         return now - looked;
     return resumed && now - resumed < SOON ? atomic_load(&w->stopped) : 0;
 }
 
-// Who sleeps in memory that members share.
+// Wakes callers of this process that sleep in memory that members share.
 static void wake_near(struct process_world *w) {
     for (struct process_communicator *c = w->near; c; c = c->near->next)
         near_ring(&c->near->member[c->base.index]);
 }
 
-// A process that was stopped finds the others gone, who could not wait for it: that is why, not what it sees first.
+// A process that was stopped finds that the others, which could not wait for it, are gone. Then the stop is the reason,
+// not the failure that it sees first.
 void process_world_break(struct world *base, const char *reason) {
     struct process_world *w = (struct process_world *)base;
     pthread_mutex_lock(&w->lock);

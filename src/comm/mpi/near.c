@@ -19,7 +19,7 @@ static bool has_come(const struct process_communicator *c, int member, enum what
     return (int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0;
 }
 
-// " rank 1" or " ranks 1, 3" that have not come; how many.
+// Prints the ranks that have not come, " rank 1" or " ranks 1, 3"; returns how many.
 static int near_missing(const struct process_communicator *c, enum what what, uint32_t value, char text[MISSING_TEXT]) {
     struct missing list = {0};
     for (int m = 0; m < c->base.size; m++)
@@ -55,7 +55,8 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
     if (!c->near->slept)
         *patience = patience_begin(w->base.deadline, call->wanted);
     c->near->slept = true;
-    // Others change the word, then look whether this member sleeps; it says so, then looks at the word.
+    // Others change the word and then look whether this member sleeps; this member says that it sleeps and then looks
+    // at the word: so one of the two sees the other.
     for (;;) {
         uint32_t seen = atomic_load(&own->bell);
         atomic_store(&own->asleep, 1);
@@ -118,7 +119,7 @@ trireme_status near_meet(struct process_communicator *c, const struct comm_call 
 
 // ---- reading
 
-// A member whose memory is gone may have left a broken world, of which this process has not heard yet.
+// A member whose memory is gone may have left a broken world, and this process has not heard of that yet.
 static void await_reason(const struct process_world *w) {
     const int64_t until = clock_now() + GRACE;
     while (!atomic_load(&w->broken) && clock_now() < until)

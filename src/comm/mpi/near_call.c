@@ -128,7 +128,7 @@ trireme_status near_join(struct process_communicator *c, int file, trireme_error
     c->near->next = w->near;
     w->near = c;
     pthread_mutex_unlock(&w->lock);
-    // All have mapped it when this is over.
+    // When the barrier is over, all have mapped the memory.
     bool done;
     return near_call(c, &(struct comm_call){.operation = OPERATION_BARRIER}, &done, error);
 }
@@ -154,7 +154,7 @@ void near_offer(struct near_probe *probe) {
     probe->word = (uint64_t)clock_now() ^ (uint64_t)getpid() << 40;
     probe->address = (uint64_t)(uintptr_t)&probe->word;
     probe->file = memfd_create("trireme probe", MFD_CLOEXEC);
-    // Where only a debugger may read a process, this one lets itself be read: by those of the same user.
+    // Where only a debugger may read a process (Yama), this lets other processes of the same user read this one.
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 

@@ -1,10 +1,10 @@
-// Long collectives of a node: every member reads the data of the others where they lie, and returns when nobody reads
-// its own any more.
+// Long collectives on a node: every member reads the data of the others where they lie, and returns when nobody reads
+// its own data any more.
 #include "comm/mpi/near.h"
 
-// Bytes of all members' contributions that are reduced at a time, so that they stay in the second-level cache.
+// Bytes of all members' contributions together that are reduced at a time, so that they stay in the second-level cache.
 enum { REDUCED = 1 << 20 };
-// Segments between a reduction and the reading of its result, which is slow while it is in another core's cache.
+// How many segments later the result of a reduction is read: reading is slow while it is in another core's cache.
 enum { LAG = 4 };
 
 static trireme_status gather(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
@@ -26,7 +26,7 @@ static trireme_status broadcast(struct process_communicator *c, const struct com
 
 // ---- reductions: member i reduces part i, segment by segment
 
-// Elements of a segment of a part.
+// How many elements a segment of a part has.
 static int64_t segment_of(const struct process_communicator *c, int64_t size) {
     return MIN(c->segment, REDUCED / c->base.size / 64 * 64) / size;
 }
@@ -43,7 +43,7 @@ static trireme_status read_inputs(struct process_communicator *c, const struct c
     return TRIREME_OK;
 }
 
-// Reduces them, and this member's own, into `out`.
+// Reduces them, and this member's own, to `out`.
 static void reduce(struct process_communicator *c, const struct comm_call *call, int64_t begin, int64_t count,
                    char *out) {
     for (int m = 0; m < c->base.size; m++)
@@ -64,7 +64,7 @@ static trireme_status reduce_scatter(struct process_communicator *c, const struc
     return near_meet(c, call, error);
 }
 
-// Elements of segment `number` of a member's part, which begins at *begin.
+// Segment `number` of a member's part: returns how many elements it has, and sets *begin to the first.
 static int64_t segment_at(const struct process_communicator *c, const struct comm_call *call, int member,
                           int64_t number, int64_t *begin) {
     int64_t size = dtype_size(call->dtype), segment = segment_of(c, size);
@@ -72,8 +72,8 @@ static int64_t segment_at(const struct process_communicator *c, const struct com
     return MIN(part_begin(call->count, size, c->base.size, member + 1) - *begin, segment);
 }
 
-// A reduced segment goes where this member's own contribution to it lies, if the call is in place: whoever has reduced
-// it has read that.
+// If the call is in place, a reduced segment overwrites this member's own contribution to it: the member that has
+// reduced the segment has read that.
 static trireme_status take_reduced(struct process_communicator *c, const struct comm_call *call, int64_t number,
                                    trireme_error *error) {
     int64_t size = dtype_size(call->dtype), begin;

@@ -1,23 +1,23 @@
-// All-reduces of middle length of a node, piece by piece: member i reduces part i. A member's window has a place for
-// what it contributes to the part of each other, and one for what it has reduced, which is not needed where others may
-// read that where it lies. No place needs a second one to take turns with: whoever fills it has waited until the others
-// have done what they do after reading it.
+// All-reduces of middle length on a node, piece by piece: member i reduces part i. A member's window has a place for
+// its contribution to the part of each other member, and one for what it has reduced, which is not needed where others
+// can read that where it lies. One place each is enough: whoever fills a place has waited until the others have taken
+// the step that follows reading it.
 #include "comm/mpi/near.h"
 
-// What is longer goes faster by reading alone.
+// Longer calls are faster by reading alone (near_direct.c).
 enum { LONGEST = 8 << 20 };
 
 static int64_t place_bytes(const struct process_communicator *c) {
     return NEAR_WINDOW / c->base.size / NEAR_LINE * NEAR_LINE;
 }
 
-// Where `from` keeps what is for `to`; its own is what it has reduced.
+// The place where `from` keeps what is for `to`; the place for itself holds what it has reduced.
 static char *place(const struct process_communicator *c, int from, int to) {
     int size = c->base.size;
     return c->near->member[from].window + (to - from + 2 * size - 1) % size * place_bytes(c);
 }
 
-// Elements of piece `number` of a member's part, which begins at *begin.
+// Piece `number` of a member's part: returns how many elements it has, and sets *begin to the first.
 static int64_t piece_at(const struct process_communicator *c, const struct comm_call *call, int member, int64_t number,
                         int64_t *begin) {
     int64_t size = dtype_size(call->dtype), most = place_bytes(c) / size;
@@ -58,7 +58,7 @@ static void take_piece(struct process_communicator *c, const struct comm_call *c
     }
 }
 
-// Returns when the others have read what they need, too.
+// Returns when the others, too, have read what they need.
 static trireme_status read_parts(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
     int64_t size = dtype_size(call->dtype);
     for (int k = 1; k < c->base.size; k++) {
@@ -71,7 +71,7 @@ static trireme_status read_parts(struct process_communicator *c, const struct co
     return near_meet(c, call, error);
 }
 
-// In place, results go where this member's contributions lay.
+// In a call in place, results overwrite this member's contributions.
 static trireme_status all_reduce(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
     int64_t pieces = 0, begin;
     for (int m = 0; m < c->base.size; m++)

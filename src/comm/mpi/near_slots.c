@@ -1,7 +1,7 @@
-// Short collectives of a node: every member has copied its data into its slot, and reads all copies.
+// Short collectives on a node: every member copies its data into its slot, and reads all copies.
 #include "comm/mpi/near.h"
 
-// Of a member's input.
+// Bytes of a member's input.
 static int64_t input_bytes(const struct process_communicator *c, const struct comm_call *call) {
     return comm_call_bytes(call) * (call->operation == OPERATION_REDUCE_SCATTER ? c->base.size : 1);
 }

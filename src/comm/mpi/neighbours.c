@@ -1,4 +1,4 @@
-// Who else is on this node, which cores they may use, and whether they live.
+// Which other ranks are on this node, which cores they may use, and whether their processes are alive.
 #include "comm/mpi/processes.h"
 
 #include "base/crew.h"
@@ -8,10 +8,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Of 1,024 processors each: kernels are built for 8,192 at most, and refuse to answer into less than they have.
+// Sets of 1,024 processors each. Linux kernels are built for at most 8,192, and refuse to fill a set that is smaller
+// than their own.
 enum { SETS = 8 };
 
-// What each rank tells of itself.
+// What each rank tells the others about itself.
 struct presence {
     char host[72];
     char system[80]; // the running kernel, and the names of processes in it
@@ -89,7 +90,7 @@ static void count(struct world_place *place, const struct presence *all) {
     }
 }
 
-// Whether ranks of a node can share memory, and read each other's: all ranks must come to the same answer.
+// Finds out whether ranks of a node can share memory, and read each other's. All ranks must come to the same answer.
 static trireme_status try_memory(struct process_world *w, const struct presence *all, trireme_error *error) {
     const struct world_place *place = &w->base.place;
     bool shares = true, reads = true;

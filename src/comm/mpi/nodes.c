@@ -1,20 +1,20 @@
-// Long collectives of groups whose members share nodes. What can stay on a node stays there, and every byte that must
-// leave crosses the network once: the members of a node reduce what they have for each other node before it goes, and
-// share out what comes (two-level collectives, as in MPI libraries and NCCL's trees). Member (n, l) is the l-th of node
-// n; it exchanges with those of its node, and with its peers: the l-th of every other node. Segments are pipelined, so
-// that the network and the node's memory work at the same time.
+// Long collectives of groups that have several members on each of several nodes. What can stay on a node stays there,
+// and every byte that must leave crosses the network once: the members of a node reduce what they have for another node
+// before it is sent, and share what arrives (two-level collectives, as in MPI libraries and NCCL's trees). Member (n,
+// l) is the l-th of node n; it exchanges data with the members of its node and with its peers, the l-th members of all
+// other nodes. Segments are pipelined, so that the network and the node's memory work at the same time.
 //
-// A sum is one of the nodes' sums, each in the order of indices: the same bits each time, but not those of ranks that
-// are all on one node. Values that travel as bf16 are rounded once more on their way between nodes.
+// A result is the sum of the nodes' sums, each in the order of indices: the same bits each time, but not those that the
+// same ranks would get on one node. Values that travel as bf16 are rounded once more on their way between nodes.
 #include "comm/mpi/processes.h"
 
-enum { PIECE = 1 << 20 }; // bytes of a block that is gathered
+enum { PIECE = 1 << 20 }; // bytes: blocks are gathered in pieces
 
 static int at(const struct process_communicator *c, int node, int local) {
     return c->nodes.member[node * c->nodes.locals + local];
 }
 
-// Those of this node but this one, each starting with the next in the circle; k from 1.
+// The k-th other member of this node, k from 1, beginning with the next in the circle.
 static int local_to(const struct process_communicator *c, int k) {
     return (c->nodes.local + k) % c->nodes.locals;
 }
@@ -35,9 +35,9 @@ static int peer_from(const struct process_communicator *c, int k) {
     return at(c, (c->nodes.node + c->nodes.count - k) % c->nodes.count, c->nodes.local);
 }
 
-// ---- what each has whole goes to all: first to its peers, then they and it to those of their nodes
+// ---- giving all members what each has: first to its peers, then each of them to the members of its node
 
-// Where piece `number` of what `member` has lies on every member.
+// Where piece `number` of what `member` gives lies on every member.
 typedef char *piece_function(const struct process_communicator *c, int member, int number, int64_t *bytes);
 
 static void share_across(struct process_communicator *c, int number, piece_function *piece) {
@@ -73,7 +73,7 @@ static int64_t part_bytes(const struct process_communicator *c, int member, int 
     return part_segment(c, member, number, &begin) * dtype_size(c->call->wire);
 }
 
-// To each of this node, contributions to the parts of all its peers and itself.
+// Sends each member of this node the contributions to its own part and to those of all its peers.
 static void post_within(struct process_communicator *c, int number) {
     const struct group_nodes *g = &c->nodes;
     for (int k = 1; k < g->locals; k++)
@@ -90,7 +90,7 @@ static void post_within(struct process_communicator *c, int number) {
         }
 }
 
-// The node's sums for this member and its peers.
+// Makes the node's sums for the parts of this member and of its peers.
 static void reduce_within(struct process_communicator *c, int number) {
     const struct group_nodes *g = &c->nodes;
     for (int n = 0; n < g->count; n++) {
@@ -128,7 +128,7 @@ static bool is_under_way(int number, int count) {
 
 void reduce_scatter_nodes(struct process_communicator *c) {
     int number = c->round++, count = part_segments(c);
-    // Before the node's sums of the next segment take their place.
+    // This comes before the node's sums of the next segment, which take the same place.
     if (is_under_way(number - 2, count))
         reduce_across(c, number - 2);
     if (is_under_way(number - 1, count))
@@ -180,7 +180,8 @@ void all_gather_nodes(struct process_communicator *c) {
         share_within(c, number - 1, piece_of);
 }
 
-// ---- broadcast: the root deals out one part to each of its node, they to their peers, and all on a node exchange
+// ---- broadcast: the root sends one part to each member of its node, these send it to their peers, and all members of
+// a node exchange their parts
 
 static char *part(const struct process_communicator *c, int local, int64_t *bytes) {
     int64_t begin = part_begin(c->call->count, 1, c->nodes.locals, local);

@@ -1,4 +1,4 @@
-// Opening a group: its members exchange what they take it for, and agree on the number of its messages' tags.
+// Opening a group: its members compare what they are opening, and agree on a number for the tags of its messages.
 #include "base/hash.h"
 #include "comm/mpi/processes.h"
 
@@ -17,8 +17,8 @@ static const struct group_card *theirs_of(const struct process_communicator *c, 
     return (const struct group_card *)(const void *)c->in[member].data;
 }
 
-// On the thread, once all have said what they open. Numbers only grow on each rank, so that no two communicators that
-// a pair of ranks is in have the same.
+// On the thread, once all members have said what they open. On each rank numbers only grow, so no two communicators of
+// the same pair of ranks have the same number.
 void open_agreed(struct process_communicator *c) {
     struct process_world *w = c->world;
     const struct group_card *own = c->call->in;
@@ -48,7 +48,7 @@ void open_agreed(struct process_communicator *c) {
     round_begin(c, NULL);
 }
 
-// Members by node, where each of several nodes has as many, more than one.
+// Fills c->nodes: members by node, where each of several nodes has the same number of members, more than one.
 static void find_nodes(struct process_communicator *c) {
     const int *node = c->world->node;
     struct group_nodes *g = &c->nodes;
@@ -90,7 +90,7 @@ static struct process_communicator *create(struct process_world *w, int size, co
     size_t n = (size_t)size;
     c->base = (struct communicator){.transport = w->base.transport, .size = size, .index = index};
     c->world = w;
-    c->number = 1; // of openings
+    c->number = 1; // the one for openings
     snprintf(c->name, sizeof c->name, "%s", name);
     c->rank = mem_alloc(n * sizeof *c->rank);
     memcpy(c->rank, members, n * sizeof *members);
@@ -142,7 +142,7 @@ trireme_status process_open(struct communicator **out, struct world *base, int r
         FAIL(TRIREME_ERROR_LOST, "group %s: rank %d cannot open it: %s", name, rank, reason);
     }
     struct process_communicator *c = create(w, size, members, name, index);
-    // Only openings change it, and one thread at a time opens.
+    // w->numbers is safe to read: only openings change it, and one thread at a time opens.
     struct group_card card = {.members = hash_members(size, members), .size = size, .number = w->numbers};
     int file = near_create(c);
     card.file = file;

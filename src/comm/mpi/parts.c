@@ -1,7 +1,6 @@
-// Long reductions: member i reduces part i, from what the others send it, in the order of their index. Parts go in
-// segments that stay in the caches: two are under way at a time, so that one comes while the other is reduced, and in
-// an all-reduce a reduced segment goes back meanwhile. Values that travel as bf16 are rounded by the sender, so sums of
-// them have the bits that sums of rounded values have.
+// Long reductions: member i reduces part i from what the others send it, in the order of their index. Parts are divided
+// into segments that stay in the caches. Two are under way at a time, so that one arrives while the other is reduced;
+// in an all-reduce a reduced segment goes back meanwhile. Values that travel as bf16 are rounded by the sender.
 #include "comm/mpi/processes.h"
 #include "kernels/bf16.h"
 
@@ -9,12 +8,12 @@ char *part_staging(const struct process_communicator *c, enum staging which, int
     return c->staging[which] + member * c->segment;
 }
 
-// Values travel as bf16.
+// Whether values travel as bf16 and are not bf16 themselves.
 static bool parts_narrow(const struct process_communicator *c) {
     return c->call->wire != c->call->dtype;
 }
 
-// Elements of a member's part, which begins at *begin.
+// A member's part: returns how many elements it has, and sets *begin to the first.
 static int64_t part_elements(const struct process_communicator *c, int member, int64_t *begin) {
     const struct comm_call *call = c->call;
     const int64_t size = dtype_size(call->dtype);
@@ -43,7 +42,7 @@ int part_segments(const struct process_communicator *c) {
     return (int)divide_up(longest, segment_elements(c));
 }
 
-// Of segment `number`: two lie there.
+// The staging buffer for segment `number`: there is room for two segments.
 static char *staging(const struct process_communicator *c, enum staging which, int member, int number) {
     return part_staging(c, which, member + number % 2 * c->base.size);
 }
@@ -67,7 +66,7 @@ const void *part_contribution(const struct process_communicator *c, int member, 
     return narrowed;
 }
 
-// Every member gets from every other its segment `number` of the other's input.
+// Every member receives segment `number` of its part from the input of every other member.
 static void post_contributions(struct process_communicator *c, int number) {
     int size = c->base.size, index = c->base.index;
     int64_t begin, width = dtype_size(c->call->wire), own = part_segment(c, index, number, &begin);
@@ -82,7 +81,7 @@ static void post_contributions(struct process_communicator *c, int number) {
     }
 }
 
-// What has come of segment `number`, and this member's own.
+// Points c->contribution to what has come of segment `number`, and to this member's own.
 static void contributions(struct process_communicator *c, int number) {
     for (int i = 0; i < c->base.size; i++)
         c->contribution[i] = staging(c, STAGING_RECEIVED, i, number);
@@ -119,14 +118,14 @@ void part_finish(struct process_communicator *c, int ranks, int number) {
     }
     struct reduction_loops loops = *cpu_reduction_loops(call->wire, call->wire);
     if (parts_narrow(c)) {
-        // bf16 comes in, the sum in f32 is the result.
+        // Values arrive as bf16, and the result is their sum in f32.
         loops.add = cpu_reduction_loops(call->dtype, call->wire)->add;
         loops.store = NULL;
     }
     reduce(c, &loops, ranks, count, (char *)call->out + number * segment_elements(c) * size, size, call->accumulate);
 }
 
-// `next` is called with c->round 0 when the contributions to segment 0 have come.
+// Begins a reduction; `next` is called with c->round 0 when the contributions to segment 0 have come.
 static void begin(struct process_communicator *c, round_function *next) {
     round_begin(c, next);
     post_contributions(c, 0);
@@ -154,7 +153,7 @@ char *part_result(const struct process_communicator *c, int member, int number, 
     return parts_narrow(c) ? staging(c, STAGING_GATHERED, member, number) : (char *)c->call->out + begin * width;
 }
 
-// A reduced segment goes to all others.
+// Sends a reduced segment to all others, and receives theirs.
 static void post_results(struct process_communicator *c, int number) {
     int size = c->base.size, index = c->base.index;
     int64_t bytes;
@@ -177,7 +176,7 @@ void part_widen(struct process_communicator *c, int number) {
     }
 }
 
-// The result of a segment comes beside the contributions to the next but one.
+// The result of a segment travels together with the contributions to the segment after the next.
 static void all_reduce_next(struct process_communicator *c) {
     int number = c->round++, count = part_segments(c);
     if (number >= 2)

@@ -10,10 +10,10 @@ enum {
     SPIN = 20000,
     SLEEP_LEAST = 5000,
     SLEEP_MOST = 500000,
-    SLEEP_IDLE = 10000000,  // without calls: what was sent may still need a push, and others may have broken the world
-    WATCH = 20000000,       // between looks at whether neighbours live
+    SLEEP_IDLE = 10000000,  // without calls: sent messages may still need a push, and others may have broken the world
+    WATCH = 20000000,       // between looks whether neighbours are alive
     LAST_WORDS = 200000000, // from the end of a world to the last call of MPI
-    END_GRACE = 2000000000, // beyond the deadline: others, whose calls have it, too, tell what they miss
+    END_GRACE = 2000000000, // beyond the deadline: others, whose calls have it too, first tell what they miss
 };
 enum { TAG_BREAK = 0 };
 
@@ -27,7 +27,7 @@ static void give_up(struct process_communicator *c) {
     c->lost = true;
 }
 
-// Tells all other ranks, and lets go of what is under way.
+// Tells all other ranks that the world is broken, and cancels what is under way.
 static void spread(struct process_world *w) {
     w->told = true;
     w->silence = clock_now() + LAST_WORDS;
@@ -65,7 +65,7 @@ static void speak(struct process_world *w) {
 
 // ---- calls
 
-// Once the word has changed the caller may go on and free it: all that is used then is its address.
+// Once the word has changed the caller may go on and free it: waking uses only its address.
 static void finish(struct process_communicator *c) {
     atomic_fetch_add(&c->finished.word, 1);
     futex_wake(&c->finished.word, false);
@@ -108,8 +108,8 @@ static bool advance(struct process_world *w) {
     return moved;
 }
 
-// As of the last look at the clock: what had come by then has been taken since, however long this thread was kept from
-// running after that.
+// Compares with the last look at the clock, not with now: everything that had arrived by then has been taken since,
+// however long this thread was kept from running.
 static void check_deadlines(struct process_world *w) {
     const int64_t looked = atomic_load(&w->looked);
     for (struct process_communicator *c = w->active; c; c = c->next) {
@@ -135,7 +135,7 @@ static void check_neighbours(struct process_world *w, int64_t now) {
     process_world_break(&w->base, reason);
 }
 
-// While this process was stopped nobody was late, and all others may have been stopped with it.
+// Looks at the clock. Time in which this process was stopped does not count: all others may have been stopped with it.
 static void look(struct process_world *w) {
     int64_t looked = atomic_load(&w->looked), now = clock_now(), away = now - looked;
     int64_t lost = patience_look(&looked, now);
@@ -148,8 +148,8 @@ static void look(struct process_world *w) {
     atomic_store(&w->looked, now);
 }
 
-// Each call is looked after again in an eighth of the time that its round has taken, or will take: often enough to be
-// on time, and seldom enough to leave the core to those who compute.
+// How long to sleep. Each call is looked at again after an eighth of the time that its round has taken, or is expected
+// to take: often enough to be on time, and seldom enough to leave the core to computing.
 static int64_t pause_of(const struct process_world *w, int64_t now, int64_t quiet) {
     if (w->silent)
         return SLEEP_IDLE;
@@ -222,7 +222,7 @@ static trireme_status begin(struct process_world *w, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// MPI_Finalize waits for all ranks, for ever: so they meet first.
+// MPI_Finalize waits for all ranks for ever: so ranks meet before it, with a deadline.
 static bool meet_last(struct process_world *w) {
     MPI_Request request;
     const int64_t deadline = w->base.deadline;

@@ -1,4 +1,4 @@
-// Sets of messages that end together.
+// Rounds: sets of messages that are complete together (processes.h).
 #include "comm/mpi/processes.h"
 
 #include "base/clock.h"
@@ -147,7 +147,7 @@ void round_refuse(struct process_communicator *c, const char *format, ...) {
     vsnprintf(reason + n, sizeof reason - n, format, args);
     va_end(args);
     process_world_break(&c->world->base, reason);
-    world_reason(&c->world->base, reason, sizeof reason); // the first, and more of it is known there
+    world_reason(&c->world->base, reason, sizeof reason); // the first reason, which may be another rank's
     c->status = error_set(c->error, TRIREME_ERROR_LOST, "%s", reason);
     c->lost = true;
 }

@@ -1,5 +1,5 @@
-// Who keeps MPI from starting, as far as this machine's processes tell: the launcher has named job and rank in the
-// environment of each that it has started here.
+// Which ranks keep MPI from starting, as far as this machine's processes tell: the launcher has put job and rank into
+// the environment of each process that it has started here.
 #include "comm/mpi/processes.h"
 
 #include <dirent.h>
@@ -8,7 +8,7 @@
 struct fellow {
     long rank;
     int process;
-    bool stopped, starts; // as by SIGSTOP; runs this program, too
+    bool stopped, starts; // stopped as by SIGSTOP; runs this program, so that it can start MPI
     char program[32];
 };
 typedef VEC(struct fellow) fellows;
@@ -40,7 +40,7 @@ static bool is_of_job(int process, const char *job, long *rank) {
     return same_job && *rank >= 0;
 }
 
-// False: it has ended.
+// Fills in what a process does; false where it has ended.
 static bool look_at(struct fellow *f) {
     char path[64], own[1024] = "", other[1024] = "", state = 'Z';
     FILE *file = open_of(f->process, "stat"); // "123 (program) S ..."
@@ -66,7 +66,8 @@ static void find_fellows(fellows *out, const char *job) {
         closedir(directory);
 }
 
-// A rank may have several processes, as a shell and what it has started: one that can start MPI is enough.
+// Whether a rank has a process that can start MPI. It may have several processes, such as a shell and what that
+// started.
 static bool starts(const fellows *all, long rank) {
     for (size_t i = 0; i < all->count; i++)
         if (all->item[i].rank == rank && all->item[i].starts && !all->item[i].stopped)
@@ -81,7 +82,7 @@ static bool has_process(const fellows *all, long rank) {
     return false;
 }
 
-// Ranks that this machine must have, if it has all of the job.
+// How many ranks this machine must have if it runs the whole job; else 0.
 static long ranks_here(void) {
     const char *all = getenv("OMPI_COMM_WORLD_SIZE"), *here = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     return all && here && strcmp(all, here) == 0 ? strtol(all, NULL, 10) : 0;

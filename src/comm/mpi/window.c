@@ -1,5 +1,5 @@
-// Long gathers and all-to-alls: every block goes straight to where it belongs, to some members at a time, each starting
-// with the next in the circle, so that nobody is sent to by all at once.
+// Long gathers and all-to-alls: every block goes straight to its place. A member sends to some members at a time,
+// beginning with the next in the circle, so that no member is sent to by all at once.
 #include "comm/mpi/processes.h"
 
 struct blocks {
@@ -73,7 +73,7 @@ static char *uneven_to(const struct process_communicator *c, int member, int64_t
     return (char *)c->call->out + c->call->out_offset[member];
 }
 
-// Whether all blocks are as long as those who receive them expect.
+// Whether all blocks are as long as their receivers expect.
 static bool sizes_agree(struct process_communicator *c) {
     const struct comm_call *call = c->call;
     for (int i = 0; i < c->base.size; i++) {

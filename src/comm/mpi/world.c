@@ -1,4 +1,4 @@
-// A world of processes, as others see it.
+// A world of processes: its functions in struct transport.
 #include "comm/mpi/processes.h"
 
 static void process_world_reason(struct world *base, char *text, size_t limit) {
@@ -18,7 +18,7 @@ static trireme_status process_call(struct communicator *base, const struct comm_
     return done ? TRIREME_OK : process_hand_over(c, call, error);
 }
 
-// Seconds that MPI may take to start, and to end, at least, however short the deadline is.
+// Seconds that MPI may take at least to start, and to end, however short the deadline is.
 enum { START_LEAST = 20, END_LEAST = 5 };
 
 static struct patience patience_with(const struct process_world *w, int64_t least) {
@@ -26,8 +26,8 @@ static struct patience patience_with(const struct process_world *w, int64_t leas
     return patience_begin(deadline ? MAX(deadline, least * 1000000000) : 0, NULL);
 }
 
-// A rank that is stopped in MPI's last call keeps the others there, for ever perhaps: then they leave it, too, and
-// nothing of the thread can be released.
+// A rank that is stopped in MPI's last call keeps the other ranks in it, perhaps for ever: then they leave the call
+// unfinished, and nothing of the thread can be released.
 static bool process_world_free(struct world *base) {
     struct process_world *w = (struct process_world *)base;
     atomic_store(&w->ending, true);
@@ -62,7 +62,7 @@ trireme_status world_create_mpi(struct world **out, double deadline, trireme_err
         free(w);
         FAIL(TRIREME_ERROR_IO, "cannot start the thread of MPI");
     }
-    // The thread is in MPI, for ever perhaps: nothing of it can be released.
+    // If this gives up, the thread is still in MPI, perhaps for ever: nothing of it can be released.
     struct patience patience = patience_with(w, START_LEAST);
     while (!gate_wait(&w->started, 0, 0, patience_sleep(&patience)))
         if (patience_ended(&patience)) {

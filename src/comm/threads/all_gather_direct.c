@@ -1,4 +1,4 @@
-// Long all-gather: every member writes its data to all, so that they are read from memory once.
+// Long all-gather: every member writes its data to all, so that data are read from memory only once.
 #include "comm/threads/threads.h"
 
 enum { PIECE = 16384 };

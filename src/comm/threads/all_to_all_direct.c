@@ -1,4 +1,4 @@
-// Long all-to-all: every member reads its blocks out of the memory of all, each beginning with the member after it.
+// Long all-to-all: every member reads its blocks out of the memory of all, beginning with the member after it.
 #include "comm/threads/threads.h"
 
 trireme_status all_to_all_direct(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {

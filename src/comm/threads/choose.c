@@ -1,5 +1,5 @@
-// Which algorithm serves a call, by a model of its time: so many meetings, so many bytes moved by each member. Figures
-// are of two Zen 5 cores; bench/collectives measures.
+// Which algorithm serves a call, by a model of its time: the number of meetings, and the bytes that each member moves.
+// Figures are from two Zen 5 cores; bench/collectives measures them.
 #include "comm/threads/threads.h"
 
 // Nanoseconds. A meeting of ranks that share cores is a round of context switches.
@@ -9,7 +9,7 @@ static double meeting_time(int ranks, bool crowded) {
 
 static const double BYTE_TIME = 0.06;
 
-// What a member copies into its slot, what it moves in all, and what it moves without slots. Bytes.
+// Bytes that a member moves: into its slot; in all, with slots; and without slots.
 struct traffic {
     double slot, slots, direct;
 };

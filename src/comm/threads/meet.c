@@ -38,13 +38,13 @@ trireme_status call_break(struct thread_communicator *c, const struct comm_call 
     va_end(args);
     world_break(&c->world->base, reason);
     call_lost(c, call, "", error);
-    // The reason of others, where they were first, has been put into the error; here this rank's own says more.
+    // The error holds the reason of another rank where that was first; this rank's own says more here.
     return error_set(error, TRIREME_ERROR_LOST, "%s", reason);
 }
 
 // ---- meeting
 
-// " rank 1" or " ranks 1, 3" that have not come to this meeting; how many.
+// Prints the ranks that have not come to this meeting, " rank 1" or " ranks 1, 3"; returns how many.
 static int missing_print(const struct thread_communicator *c, char text[MISSING_TEXT]) {
     struct missing missing = {0};
     for (int i = 0; i < c->base.size; i++) {
@@ -79,7 +79,7 @@ trireme_status group_meet(struct thread_communicator *c, const struct comm_call 
     struct patience patience = patience_begin(c->world->base.deadline, call->wanted);
     while (!gate_wait(&group->meeting, seen, c->world->spin, patience_sleep(&patience))) {
         char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
-        // Where nobody is missing, the last one is just opening the gate.
+        // Where nobody is missing, the last to come is just opening the gate.
         if (patience_ended(&patience) && missing_print(c, missing))
             return call_break(c, call, error, "rank %d waited %.3g s in %s for%s", own_rank(c),
                               (double)patience.limit * 1e-9, comm_call_print(call, text), missing);

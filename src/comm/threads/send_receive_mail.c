@@ -1,4 +1,4 @@
-// Between two: the sender says where its data lie and waits until the receiver has copied them.
+// Send and receive: the sender says where its data lie, and waits until the receiver has copied them.
 #include "comm/patience.h"
 #include "comm/threads/threads.h"
 
@@ -24,7 +24,7 @@ static trireme_status await(struct thread_communicator *c, const struct comm_cal
     while ((word = atomic_load_explicit(&mail->word, memory_order_acquire)) != wanted) {
         if (word & BROKEN)
             return broken(c, call, error);
-        // This thread may have been kept from looking, and what was late when it last did has come meanwhile.
+        // This thread may have been kept from looking: what was late when it last looked may have come meanwhile.
         if (!gate_wait(mail, word, spin, patience_sleep(&patience)) && patience_ended(&patience) &&
             atomic_load(&mail->word) == word)
             return late(c, call, patience.limit, error);

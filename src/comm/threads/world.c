@@ -3,7 +3,7 @@
 
 #include "base/crew.h"
 
-// The first `zeroed` bytes of it are. What comes behind them takes memory where it is used.
+// Only the first `zeroed` bytes are zeroed; the rest takes no memory until it is used.
 static void *aligned(size_t bytes, size_t zeroed) {
     return memset(mem_aligned(LINE, bytes), 0, zeroed);
 }
@@ -100,7 +100,7 @@ static bool is_named(const struct group *group, int size, const int *members, co
            memcmp(group->rank, members, (size_t)size * sizeof *members) == 0;
 }
 
-// Whether no member waits for this rank to open another group; else `reason` says why.
+// Whether the rank may open this group: no member waits for it to open another one first. Else `reason` says so.
 static bool may_open(const struct thread_world *world, int rank, int size, const int *members, const char *name,
                      char reason[BREAK_TEXT]) {
     char mine[GROUP_PRINT_TEXT], theirs[GROUP_PRINT_TEXT];
@@ -119,7 +119,7 @@ static bool may_open(const struct thread_world *world, int rank, int size, const
     return true;
 }
 
-// The first group of that name and those members that the one at `index` has not opened yet.
+// The first group of this name and these members that the member at `index` has not opened yet; it opens it.
 static struct group *group_join(struct thread_world *world, int index, int size, const int *members, const char *name) {
     struct group *group = world->groups;
     while (group && (!is_named(group, size, members, name) || group->is_in[index]))
