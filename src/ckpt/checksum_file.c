@@ -16,7 +16,7 @@ struct reading {
     const char *path;
     unsigned char *buffer; // [PIECE]
     const struct checksum_watch *watch;
-    uint64_t untold; // bytes
+    uint64_t untold; // bytes read since the watch was last told
 };
 
 static void tell(struct reading *r) {

@@ -71,7 +71,7 @@ void convert_encode(enum dtype dtype, const double *in, int64_t count, void *dat
     }
 }
 
-// By the exponents, of which that of infinities and NaNs has all bits set.
+// Looks at exponents: that of infinities and NaNs has all bits set.
 bool convert_finite(enum dtype dtype, const void *data, int64_t count) {
     CHECK(dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16);
     const unsigned char *at = data;

@@ -149,7 +149,7 @@ void directory_abort(struct directory *d) {
     directory_free(d);
 }
 
-// Syncs a file, and takes its checksum or, where that was recorded, compares the size.
+// Syncs a file, and computes its checksum, or only compares its size where a checksum was recorded.
 static trireme_status complete_file(struct directory *d, const char *name, const char *path, trireme_error *error) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
@@ -203,8 +203,8 @@ static trireme_status rename_failed(const char *from, const char *to, trireme_er
     FAIL(TRIREME_ERROR_IO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
 }
 
-// Moves what has the final name to `away`, and the new directory to the final name; undoes the first if the second
-// fails.
+// Renames the directory that has the final name to `away`, and the new directory to the final name; if the second
+// fails, undoes the first.
 static trireme_status rename_twice(const struct directory *d, const char *away, trireme_error *error) {
     if (rename(d->final, away) != 0)
         return rename_failed(d->final, away, error);
@@ -243,7 +243,7 @@ static trireme_status take_name(const struct directory *d, char **replaced, trir
         *replaced = mem_strdup(d->path);
         return TRIREME_OK;
     }
-    // A file system that cannot swap names. The lock tells a sweep that the old one is not left over from a crash.
+    // The file system cannot swap names. The lock tells a sweep that the old directory is not left over from a crash.
     char *old = temporary_path(d->parent, TEMPORARY_OLD, d->name);
     int lock = temporary_lock(d->final);
     trireme_status status = rename_twice(d, old, error);
@@ -266,7 +266,7 @@ trireme_status directory_commit(struct directory *d, trireme_error *error) {
         return status;
     }
     status = tree_sync(d->parent, error);
-    // Deleting the old one before the new name is certain could leave neither; what stays is swept the next time.
+    // Deleting the old directory before the new name is certain could leave neither; what stays is swept next time.
     if (status == TRIREME_OK && replaced)
         tree_remove(replaced, NULL);
     free(replaced);

@@ -1,4 +1,4 @@
-// Which of the directories step-1, step-2, ... is complete, which may go.
+// Finds which of the directories step-1, step-2, ... are complete, and removes those that may go.
 #include "ckpt/directory.h"
 #include "ckpt/temporary.h"
 #include "ckpt/tree.h"
@@ -78,7 +78,7 @@ static bool is_named(int fd, const char *path) {
 
 int directory_hold(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // Waits for who saves or removes it.
+    // Waits while another process saves or removes the directory.
     while (fd >= 0 && flock(fd, LOCK_SH) != 0 && errno == EINTR)
         continue;
     if (fd < 0 || is_named(fd, path))
@@ -105,7 +105,8 @@ void directory_search_release(struct directory_search *s) {
     *s = (struct directory_search){0};
 }
 
-// *pruned where it was, meanwhile: then there are newer ones. What cannot be read may be whole.
+// Examines one directory. *pruned: it was removed meanwhile, so there are newer ones. One that cannot be read may be
+// whole: that is an error.
 static trireme_status examine(char *path, int64_t number, struct manifest_check check,
                               const struct checksum_watch *watch, struct directory_search *out, bool *pruned,
                               trireme_error *error) {
@@ -171,8 +172,8 @@ int64_t directory_before(const char *parent, int64_t number) {
     return found;
 }
 
-// Out of sight first: a crash half-way leaves a temporary, not a damaged directory. Who wants to hold it waits, and
-// finds it gone.
+// Renames the directory to a temporary name before it is removed: a crash half-way leaves a temporary, not a damaged
+// directory. A process that wants to hold it waits for the lock, and then finds it gone.
 static trireme_status remove_directory(const char *parent, const char *name, const char *path, trireme_error *error) {
     int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {

@@ -38,7 +38,7 @@ void manifest_add(struct manifest *m, struct checksum_file *file) {
     *file = (struct checksum_file){0};
 }
 
-// What a manifest that begins with these bytes ends with.
+// The end of a manifest that begins with these bytes.
 static void print_end(const char *text, size_t length, char end[static END_BYTES + 1]) {
     char hex[CHECKSUM_HEX];
     checksum_of(text, length, hex);
@@ -88,7 +88,7 @@ trireme_status manifest_write(const struct manifest *m, const char *directory, t
     return status;
 }
 
-// A name that stays inside the directory.
+// Whether a name stays inside the directory.
 static bool name_is_relative(const char *name) {
     for (const char *at = name;; at++) {
         size_t n = strcspn(at, "/");
@@ -227,7 +227,7 @@ static bool is(const char *name, const char *file) {
     return file && strcmp(name, file) == 0;
 }
 
-// A config.json that is not what was written: whether its model is.
+// For a config.json that is no longer as it was written: checks that its model still is.
 static trireme_status verify_model(const struct checksum_file *f, const char *path, trireme_error *error) {
     struct model_config config;
     char hex[CHECKSUM_HEX];

@@ -6,7 +6,7 @@
 
 enum { BLOCK = 1 << 18 }; // numbers that are read at once, unless one row has more
 
-// A tensor of the files: a piece of parameter `number` of the table.
+// What a tensor in the files is: a piece of parameter `number` of the table.
 struct source {
     const struct parameter *parameter;
     const struct parameter_piece *piece;
@@ -16,7 +16,7 @@ struct source {
 
 struct sources {
     VEC(struct source) item;
-    struct parameter_table zeros; // with the biases, where the model has none
+    struct parameter_table zeros; // the model's table with biases, where the model has none
 };
 
 static void add_sources(struct sources *sources, const struct parameter_table *table, bool zero) {
@@ -68,7 +68,7 @@ static trireme_status save_config(struct directory *directory, const struct mode
             output_abort(output);
     }
     if (status == TRIREME_OK) {
-        // Of the model as it is read back: what the file does not say is not part of it.
+        // Identifies the model as it is read back: what the file does not say is not part of it.
         struct model_config written;
         trireme_error none;
         if (model_config_parse(&written, text.text, text.length, "config.json", &none) == TRIREME_OK)
@@ -92,7 +92,7 @@ static void scatter(void *to, int64_t stride, const void *from, int64_t count, s
     }
 }
 
-// Rows of the file's tensor are columns of ours: gathered a block of rows at a time.
+// Rows of the file's tensor are columns of ours: they are gathered a block of rows at a time.
 static trireme_status add_transposed(struct safetensors_writer *writer, size_t tensor, const struct source *source,
                                      const struct parameter_values *values, trireme_error *error) {
     const size_t size = (size_t)dtype_size(values->dtype);
@@ -182,7 +182,7 @@ static const struct safetensors_tensor *find_tensor(const struct match *m, const
     const struct safetensors_tensor *t = safetensors_find(m->files, name);
     if (!t && strncmp(name, PREFIX, strlen(PREFIX)) == 0)
         t = safetensors_find(m->files, name + strlen(PREFIX));
-    // Of tied tensors, files hold either.
+    // Where the two are tied, files may hold either.
     bool embedding = strcmp(name, "model.embed_tokens.weight") == 0 || strcmp(name, "transformer.wte.weight") == 0;
     if (!t && embedding && m->config->tie_word_embeddings)
         t = safetensors_find(m->files, "lm_head.weight");
@@ -299,7 +299,7 @@ static trireme_status check_unexpected(const struct match *m, trireme_error *err
 
 // ---- loading
 
-// Where what is loaded goes, and the low halves of it (NULL: there are none).
+// Where loaded values go, and their low halves (NULL: there are none).
 struct target {
     const struct parameter_values *values, *remainders;
 };
@@ -312,7 +312,7 @@ static void put(const struct parameter_values *values, size_t number, int64_t fi
     values->put(values, number, bytes_of(values, first), bytes_of(values, count), from);
 }
 
-// Room for numbers on their way to a parameter, in its type.
+// Room for numbers on their way to a parameter, in its dtype.
 struct encoded {
     void *value;
     uint16_t *remainder;
@@ -328,7 +328,7 @@ static void encoded_release(struct encoded *e) {
     free(e->remainder);
 }
 
-// A tensor that is being read, and where to.
+// A tensor that is being read, and where it goes.
 struct reading {
     const struct source *source;
     const struct safetensors *files;
@@ -336,7 +336,7 @@ struct reading {
     const struct target *to;
 };
 
-// Training on such a weight has no finite loss, whatever its settings.
+// Refuses weights that are not finite: with them no training has a finite loss.
 static trireme_status check_finite(const struct reading *r, const void *values, int64_t count, trireme_error *error) {
     const enum dtype dtype = r->to->values->dtype;
     if (convert_finite(dtype, values, count))
@@ -360,7 +360,7 @@ static trireme_status put_numbers(const struct reading *r, struct encoded *by, i
 static trireme_status put_same(const struct reading *r, int64_t first, int64_t count, const void *values,
                                trireme_error *error) {
     TRY(check_finite(r, values, count, error));
-    put(r->to->values, r->source->number, first, count, values); // and remainders are zero
+    put(r->to->values, r->source->number, first, count, values); // remainders stay zero
     return TRIREME_OK;
 }
 
@@ -389,7 +389,7 @@ static trireme_status load_rows(const struct reading *r, trireme_error *error) {
     return status;
 }
 
-// Rows of the file's tensor are columns of ours: read a block of them, then written as parts of our rows.
+// Rows of the file's tensor are columns of ours: a block of them is read, and then put into parts of our rows.
 static trireme_status load_transposed(const struct reading *r, trireme_error *error) {
     const struct source *source = r->source;
     int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
@@ -435,7 +435,7 @@ static trireme_status load_matched(struct match *m, const struct target *to, tri
     TRY(check_unexpected(m, error));
     for (size_t i = 0; i < m->sources->item.count; i += (size_t)m->sources->item.item[i].parameter->pieces) {
         if (m->sources->item.item[i].zero)
-            break; // they stand behind all others
+            break; // they come after all others
         TRY(load_parameter(m, i, to, error));
     }
     return TRIREME_OK;

@@ -14,7 +14,7 @@ struct output {
     int fd;
     char *path;
     uint64_t expected, written; // bytes; written excludes what is still buffered
-    uint64_t begun;             // what of it the disk has been told to take
+    uint64_t begun;             // bytes of them that the disk was told to write
     unsigned char *buffer;
     size_t used;
     struct checksum checksum;
@@ -59,13 +59,13 @@ static trireme_status write_failed(const struct output *o, int code, trireme_err
          total, space);
 }
 
-// The disk takes a file while it is written, a piece behind: else others would wait for one fsync of many GB, and count
-// who saves as lost. What it could not take the system tells once for a descriptor: here, and fsync no more. A system
-// may lack the call, or forbid it.
+// Has the disk write the file while more is added, one piece behind: otherwise the other ranks would wait for a single
+// fsync of many GB, and count this one as lost. The system reports a failed write once per descriptor: if it is
+// reported here, fsync no longer reports it. A system may lack the call, or forbid it.
 static trireme_status write_back(struct output *o, trireme_error *error) {
     const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     const off_t begun = (off_t)o->begun, written = (off_t)o->written;
-    const bool behind = begun == 0 || sync_file_range(o->fd, 0, begun, wait) == 0; // of 0 bytes it would take all
+    const bool behind = begun == 0 || sync_file_range(o->fd, 0, begun, wait) == 0; // with 0 bytes it would wait for all
     if ((!behind || sync_file_range(o->fd, begun, written - begun, SYNC_FILE_RANGE_WRITE) != 0) && errno != ENOSYS &&
         errno != EPERM)
         return write_failed(o, errno, error);

@@ -155,8 +155,8 @@ static int compare_positions(const void *a, const void *b) {
     return COMPARE(x->position, y->position) ?: COMPARE(x->bytes, y->bytes) ?: strcmp(x->name, y->name);
 }
 
-// The tensors of one file: from the first byte of data to the file's last, without hole or overlap. Makes positions
-// absolute.
+// Checks that the tensors of one file cover its data from the first byte to the last, without hole or overlap. Makes
+// positions absolute.
 static trireme_status check_layout(const struct safetensors *s, size_t file, size_t first, uint64_t data,
                                    trireme_error *error) {
     const struct safetensors_file *f = &s->file.item[file];
@@ -210,7 +210,7 @@ static trireme_status read_entries(struct safetensors *s, size_t file, const jso
     return TRIREME_OK;
 }
 
-static const char LFS_POINTER[] = "version https://git-lfs.github.com/"; // what a clone without Git LFS has
+static const char LFS_POINTER[] = "version https://git-lfs.github.com/"; // the content in a clone without Git LFS
 
 static trireme_status copy(const struct safetensors *s, const struct safetensors_file *f, const void *from,
                            uint64_t bytes, void *to, trireme_error *error) {
@@ -342,7 +342,7 @@ static trireme_status read_weight_map(struct safetensors *s, const char *index, 
     trireme_status status = TRIREME_OK;
     json_object_foreach((json_t *)map, key, value) {
         const char *file = json_string_value(value);
-        // A name, not a path: an index must not reach out of its directory.
+        // A name, not a path: an index must not reach outside its directory.
         if (!file || !*file || strchr(file, '/') || !strcmp(file, "..") || !strcmp(file, ".")) {
             status = error_set(error, TRIREME_ERROR_CORRUPT,
                                "%s: tensor %s: must map to the name of a file beside the index, found %s", index,
@@ -419,9 +419,9 @@ trireme_status safetensors_open(const char *path, struct safetensors **out, trir
     return status;
 }
 
-// Bytes of a mapped file that have been read are this process's memory no longer, until they are read again.
+// Gives pages of a mapped file back after reading, so that they do not count as memory of this process.
 static void forget(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from, uint64_t bytes) {
-    // A fault maps the pages around it, too: those of the block that lies so in memory.
+    // A fault also maps the pages around it: those of the aligned block of memory that it is in.
     const uintptr_t around = MAX(1 << 16, (uintptr_t)sysconf(_SC_PAGESIZE));
     const struct safetensors_file *f = &s->file.item[t->file];
     uintptr_t map = (uintptr_t)f->map, begin = (uintptr_t)t->data + from, end = begin + bytes;

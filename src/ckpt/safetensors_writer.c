@@ -1,4 +1,4 @@
-// Writes tensors as safetensors: one file, or several of bounded size with an index, by safetensors.h.
+// Writes safetensors: one file, or several of bounded size with an index (safetensors.h).
 #include "base/json.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -26,9 +26,9 @@ struct safetensors_writer {
     VEC(struct pair) metadata;
     VEC(struct declared) tensor;    // in order of declaration until begin, then in the order of the files
     uint64_t total;                 // bytes of all tensors
-    size_t shards, shard;           // how many, and the one that is open
-    size_t current;                 // in `tensor`
-    uint64_t done;                  // bytes of that one
+    size_t shards, shard;           // how many there are, and which one is open
+    size_t current;                 // the current one of `tensor`
+    uint64_t done;                  // bytes of the current tensor
     struct output *output;          // of the current shard
     VEC(struct checksum_file) file; // finished
     enum { DECLARING, WRITING, FINISHED, FAILED } state;
@@ -143,7 +143,7 @@ static char *shard_name(const struct safetensors_writer *w, size_t shard) {
     return mem_printf("%s-%05zu-of-%05zu.safetensors", w->stem, shard + 1, w->shards);
 }
 
-// *data: bytes of the shard's tensors, which start at `first`.
+// Makes the header of a shard whose tensors start at `first`; *data becomes the bytes of its tensors.
 static void make_header(const struct safetensors_writer *w, size_t shard, size_t first, struct text *t,
                         uint64_t *data) {
     *data = 0;

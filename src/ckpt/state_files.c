@@ -8,7 +8,7 @@
 
 #define VERSION "1"
 
-// Numbers of struct state_progress by their keys in the metadata.
+// The numbers of struct state_progress, by their keys in the metadata.
 static const struct {
     const char *key;
     size_t offset;
@@ -147,7 +147,7 @@ void state_progress_release(struct state_progress *progress) {
     *progress = (struct state_progress){0};
 }
 
-// Which tensor each parameter of each group is, all checked.
+// Finds the tensor of each parameter of each group, and checks all of them.
 static trireme_status match_groups(const struct safetensors *files, const char *path,
                                    const struct parameter_table *table, const struct state_group *group, size_t groups,
                                    const struct safetensors_tensor **tensor, bool *met, trireme_error *error) {

@@ -36,7 +36,7 @@ trireme_status temporary_create(const char *path, int *lock, trireme_error *erro
                  busy ? ": the same directory is being saved already" : "");
         }
         int fd = open_directory(path);
-        // Waits for such a thread; a file system without locks goes on without.
+        // Waits for such a thread; on a file system without locks, goes on without one.
         while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR)
             continue;
         if (fd < 0 && errno != ENOENT) {
@@ -56,13 +56,13 @@ trireme_status temporary_create(const char *path, int *lock, trireme_error *erro
     FAIL(TRIREME_ERROR_BUSY, "%s: something keeps removing it", path);
 }
 
-// A descriptor that keeps the lock while the caller clears up; -1 when the owner may live.
+// Returns a descriptor that keeps the lock while the caller clears up; -1 when the owner may be alive.
 static int claim_dead(const char *path, long pid) {
     int fd = open_directory(path);
     if (fd < 0)
         return -1;
-    // The lock alone decides: another process may have the number by now, and containers share file systems, not
-    // numbers. Where there are no locks nothing else does.
+    // The lock alone decides: another process may have the number by now, and containers share file systems but not
+    // numbers. Where there are no locks, the number has to do.
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
     bool no_locks = !locked && errno != EWOULDBLOCK;
     if (locked || (no_locks && kill((pid_t)pid, 0) != 0 && errno == ESRCH))
@@ -71,7 +71,7 @@ static int claim_dead(const char *path, long pid) {
     return -1;
 }
 
-// Takes `entry` apart into kind, name and process; false if it is none of ours.
+// Takes `entry` apart into kind, name and process number; false if it is not one of ours.
 static bool parse_entry(const char *entry, const char *stem, enum temporary_kind *kind, char **name, long *pid) {
     bool tmp = !strncmp(entry, KIND[TEMPORARY_TMP], KIND_LENGTH),
          old = !strncmp(entry, KIND[TEMPORARY_OLD], KIND_LENGTH);

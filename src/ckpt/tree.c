@@ -79,13 +79,13 @@ trireme_status tree_sync(const char *path, trireme_error *error) {
         FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     int code = fsync(fd) == 0 ? 0 : errno;
     close(fd);
-    // Some network file systems cannot sync a directory and say so in this way; they do it at once by themselves.
+    // Some network file systems cannot sync a directory and say so by EINVAL; they write entries at once anyway.
     if (code && code != EINVAL)
         FAIL(TRIREME_ERROR_IO, "%s: cannot sync: %s", path, strerror(code));
     return TRIREME_OK;
 }
 
-// 0 or errno.
+// Returns 0 or errno.
 static int remove_below(int at, const char *name, int depth) {
     if (unlinkat(at, name, 0) == 0 || errno == ENOENT)
         return 0;

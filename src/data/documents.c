@@ -60,7 +60,7 @@ static trireme_status list_directory(const char *path, struct names *names, trir
     return TRIREME_OK;
 }
 
-// A directory that is being listed, and the one it was found in.
+// A directory that is being listed, and the one in which it was found.
 struct visited {
     const struct visited *above;
     dev_t device;
@@ -88,7 +88,7 @@ static trireme_status add_directory(struct document_files *files, const char *pa
         char *inside = mem_printf("%s%s%s", path, between, names.item[i]);
         struct stat info = {0};
         enum document_format format;
-        // A link that leads nowhere matters only where a text should be.
+        // A dangling link matters only if its name is that of a text file.
         if (stat(inside, &info) != 0 && (errno != ENOENT || format_of(inside, &format)))
             status = error_set(error, TRIREME_ERROR_IO, "%s: cannot examine: %s", inside, strerror(errno));
         else if (S_ISDIR(info.st_mode))
@@ -151,15 +151,15 @@ struct reader {
     int fd;
     bool stream;
     int64_t position;          // bytes read from the file
-    char first[FIRST_BYTES];   // of them
-    char sensed[SENSED_BYTES]; // of them, those that tell a stream's format
+    char first[FIRST_BYTES];   // the first of them
+    char sensed[SENSED_BYTES]; // the first of a stream, which tell its format
     size_t sensed_count, sensed_taken;
     char *buffer;
     size_t capacity;
-    int64_t line, line_start; // number, from 1, and byte offset of the line in work
+    int64_t line, line_start; // number, from 1, and byte offset of the current line
 };
 
-// Whoever writes may take any time, in which the reading can be ended.
+// Waits for input. The writer may take any time, and meanwhile reading can be cancelled.
 static trireme_status wait_for_stream(const struct reader *r, trireme_error *error) {
     struct pollfd stream = {.fd = r->fd, .events = POLLIN};
     for (int n; (n = poll(&stream, 1, POLL_MILLISECONDS)) <= 0 && (n == 0 || errno == EINTR);)
@@ -190,7 +190,8 @@ static trireme_status read_some(struct reader *r, char *at, size_t want, size_t 
     return n ? r->sink->advance(r->sink->user, (size_t)n, error) : TRIREME_OK;
 }
 
-// What makes text of the bytes that such a file begins with: of a stream, those that have come.
+// The program that turns a file which begins with these bytes into text, such as a decompressor; of a stream, the bytes
+// that have arrived.
 static const char *converter(const struct reader *r) {
     char first[FIRST_BYTES] = "";
     if (pread(r->fd, first, sizeof first, 0) < 0)
@@ -235,7 +236,7 @@ static trireme_status read_text(struct reader *r, trireme_error *error) {
             mark++, skip++;
         if (skip == got)
             continue;
-        // What began like the mark and is something else is text.
+        // Bytes that began like the mark and then differ are text.
         if (!begun && mark < UTF8_MARK_BYTES && mark)
             TRY(r->sink->add(r->sink->user, UTF8_MARK, mark, error));
         begun = true;
@@ -348,7 +349,7 @@ static trireme_status read_lines(struct reader *r, trireme_error *error) {
     }
 }
 
-// Sees what a stream begins with, which is read again.
+// Looks at the beginning of a stream, which read_some then returns again.
 static trireme_status sense_format(struct reader *r, enum document_format *format, trireme_error *error) {
     size_t count = 0, begin = 0, got;
     do {

@@ -6,7 +6,7 @@ struct preparation {
     const struct prepare_options *options;
     struct token_writer *writer;
     struct token_list tokens; // of one piece
-    int64_t done, total;      // bytes of input; the total is 0 where it is not known
+    int64_t done, total;      // bytes of input; total is 0 where it is not known
     int64_t text_bytes, document_bytes, empty_documents;
 };
 

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-// Fixed for good: another name would give every run other data.
+// Must never change: another name would give every run other data.
 static const char STREAM_NAME[] = "data/sampler";
 static const int64_t CUT_SEARCH_TOKENS = 1 << 20;
 
@@ -30,7 +30,7 @@ trireme_status sampler_init(struct sampler *out, const struct token_set *set, co
         validation = (int64_t)((double)total * options->validation_fraction + 0.5);
         int64_t cut = total - validation, search = MIN(validation / 10, CUT_SEARCH_TOKENS), found;
         TRY(token_set_next_document(set, cut, cut + search, &found, error));
-        if (cut > 0 && found < cut + search) // of a set of which nothing else is used, all is
+        if (cut > 0 && found < cut + search) // not where the whole set is for validation
             validation = total - found;
         if (total < 2)
             FAIL(TRIREME_ERROR_USAGE, "validation needs 2 tokens, but there is %" PRId64 " in all: add text", total);
@@ -84,8 +84,8 @@ static int64_t train_window(const struct sampler *s, uint64_t k) {
     return range->begin + (int64_t)(phase + rng_permute(key, windows, k % windows) * (uint64_t)s->options.seq_len);
 }
 
-// starts and positions of a row, and the masks at its document boundaries. The row begins at token `begin`; `known` of
-// its tokens have a target.
+// Sets starts and positions of a row, and masks targets at its document boundaries. The row begins at token `begin`;
+// `known` of its tokens have a target.
 static trireme_status mark_documents(const struct sampler *s, int64_t begin, int64_t known, int32_t *targets,
                                      int32_t *starts, int32_t *positions, trireme_error *error) {
     int64_t length = s->options.seq_len, limit = begin + known + 1;
@@ -106,7 +106,7 @@ static trireme_status mark_documents(const struct sampler *s, int64_t begin, int
     return TRIREME_OK;
 }
 
-// Fills a row with the window that begins at token `begin`, of which only tokens before `end` may be seen: at least
+// Fills a row with the window that begins at token `begin`. Only tokens before `end` may be read: there are at least
 // two.
 static trireme_status fill_row(const struct sampler *s, int64_t begin, int64_t end, const struct sampler_batch *row,
                                trireme_error *error) {

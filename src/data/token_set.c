@@ -54,7 +54,7 @@ static trireme_status add_glob(struct token_set *set, const char *pattern, trire
     return status;
 }
 
-// What it is, if not a regular file, token_shard_open says.
+// If it is not a regular file, token_shard_open says what it is.
 static bool is_file(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
@@ -70,7 +70,7 @@ static trireme_status add_path(struct token_set *set, const char *path, trireme_
     else if (strpbrk(path, "*?["))
         status = add_glob(set, path, error);
     else if (!file_missing(bin))
-        status = add_shard(set, bin, error); // which says what is wrong
+        status = add_shard(set, bin, error); // says what is wrong
     else
         status = error_set(error, TRIREME_ERROR_IO,
                            "%s: no such file, so there are no tokens at %s; make them with "
@@ -81,8 +81,8 @@ static trireme_status add_path(struct token_set *set, const char *path, trireme_
     return status;
 }
 
-// llm.c's shards say whose tokens theirs are; of Megatron's pairs manifests do (manifest.h). The first that does, or
-// NULL.
+// The first shard that names the tokenizer of its tokens, or NULL. llm.c's shards do; for Megatron's pairs manifests do
+// (manifest.h).
 static const struct token_shard *first_of_tokenizer(const struct token_set *set) {
     for (size_t i = 0; i < set->shards.count; i++)
         if (set->shards.item[i].tokenizer)

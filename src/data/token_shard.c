@@ -34,7 +34,7 @@ static int64_t load_i64(const uint8_t *p) {
     return value;
 }
 
-// Takes `path` over, also when it fails.
+// Takes ownership of `path`, also when it fails.
 static trireme_status mapping_open(struct mapping *m, char *path, trireme_error *error) {
     *m = (struct mapping){.path = path};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe that nobody writes to is refused, not waited for
@@ -52,7 +52,7 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
         void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
         if (data == MAP_FAILED) {
             const int reason = errno;
-            // Of a set of many files what runs out is not memory.
+            // With a set of many files it is not memory that runs out.
             status = error_set(error, TRIREME_ERROR_IO, "%s: cannot map %" PRId64 " bytes: %s%s", path,
                                (int64_t)info.st_size, strerror(reason),
                                reason == ENOMEM ? ": a process may have no more address space (ulimit -v), or no more "
@@ -64,8 +64,8 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
             m->device = info.st_dev;
             m->inode = info.st_ino;
             m->modified = info.st_mtim;
-            // Windows are read in random order, where the kernel's reading ahead (megabytes on some disks) fetches what
-            // nobody wants; will_need asks for what somebody does. Advice may fail, it changes speed alone.
+            // Windows are read in random order, for which the kernel would read ahead (megabytes on some disks) what
+            // nobody wants; will_need asks for what is wanted. Advice may fail: it only changes speed.
             madvise(data, (size_t)info.st_size, MADV_RANDOM);
         }
     }
@@ -73,8 +73,9 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
     return status;
 }
 
-// Touching pages beyond the file's end is SIGBUS. Looked up by its path, as a set may have more files than a process
-// may have descriptors; a file that no longer has that name cannot be cut short by it.
+// Refuses a file that has become shorter: touching pages beyond its end raises SIGBUS. The file is looked up by its
+// path, since a set may have more files than a process may have descriptors. A file that no longer has that name is not
+// checked: nobody can cut it short by the name.
 static trireme_status mapping_check(const struct mapping *m, trireme_error *error) {
     struct stat info;
     if (m->data && stat(m->path, &info) == 0 && info.st_dev == m->device && info.st_ino == m->inode &&
@@ -127,7 +128,7 @@ static trireme_status index_refuse(const struct token_shard *shard, int64_t at, 
          what, found, expected);
 }
 
-// Byte of .bin behind the last token of a sequence; checks its length and pointer. 0 <= sequence < S.
+// Sets *end to the byte of .bin after the last token of a sequence; checks its length and pointer. 0 <= sequence < S.
 static trireme_status sequence_end(const struct token_shard *shard, int64_t sequence, int64_t *end,
                                    trireme_error *error) {
     int64_t at = length_offset(sequence);
@@ -171,7 +172,7 @@ static trireme_status document_start(const struct token_shard *shard, int64_t do
     return TRIREME_OK;
 }
 
-// Of the index alone: what tokens are, and how many sequences and documents there are of them.
+// Reads from the index alone the dtype of tokens and the numbers of sequences and documents.
 static trireme_status megatron_header(struct token_shard *shard, trireme_error *error) {
     const struct mapping *index = &shard->index;
     if (index->bytes < MEGATRON_HEADER_BYTES)
@@ -217,7 +218,8 @@ static trireme_status megatron_header(struct token_shard *shard, trireme_error *
     return TRIREME_OK;
 }
 
-// Of an index whose ends are right. Documents are looked for by halving, which finds others where the order is lost.
+// Checks the order of documents in an index whose ends are right: bisection would find wrong documents in a wrong
+// order.
 static trireme_status check_order(const struct token_shard *shard, trireme_error *error) {
     const struct mapping *index = &shard->index;
     int64_t begin = document_offset(shard, 0), previous = 0;
@@ -302,7 +304,7 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
     return TRIREME_OK;
 }
 
-// ---- either
+// ---- both formats
 
 trireme_status token_shard_open(struct token_shard *out, const char *path, trireme_error *error) {
     struct token_shard shard = {.delimiter = -1};
@@ -338,7 +340,7 @@ static void will_need(const struct token_shard *shard, int64_t begin, int64_t en
 
 enum { READ_BYTES = 1 << 14 };
 
-// Converts `count` tokens of type T at p; `worst` is the largest, so that one comparison afterwards checks all.
+// Converts `count` tokens of type T at p; `worst` becomes the largest, so that one comparison afterwards checks all.
 #define READ_TOKENS(T)                                               \
     for (int64_t i = 0; i < count; i++) {                            \
         T token;                                                     \
@@ -374,7 +376,7 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
     int64_t at = begin, count = 0;
     uint64_t worst = 0;
     will_need(shard, begin, end);
-    TRY(mapping_check(&shard->index, error)); // in which the row's documents are looked for next
+    TRY(mapping_check(&shard->index, error)); // where the caller looks for the row's documents next
     TRY(mapping_check(&shard->bin, error));
     for (; at < end && worst < (uint64_t)vocab_size; at += count) {
         count = MIN(end - at, READ_BYTES / width);
@@ -392,7 +394,7 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
     int64_t position = at - count;
     for (; load_token(p, width) < (uint64_t)vocab_size; p += width)
         position++;
-    // Negative values of the signed types read as huge ones.
+    // Negative values of the signed types were read as huge ones.
     uint64_t token = load_token(p, width);
     bool negative = shard->index.data && shard->width >= 4 && token >> (8 * shard->width - 1);
     char text[32];

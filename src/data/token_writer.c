@@ -14,10 +14,10 @@ enum { BUFFER_BYTES = 1 << 20, UINT16_VOCAB_LIMIT = 65500 };
 
 // A file that is written from its beginning to its end under a temporary name.
 struct draft {
-    char *path;      // where it goes
+    char *path;      // its final name
     char *temporary; // path.tmp
     int fd;          // -1: not open
-    bool committed;  // has its own name
+    bool committed;  // it has its final name
     int64_t written; // bytes that the kernel has taken
     size_t used;     // bytes in the buffer
     uint8_t *buffer;
@@ -32,7 +32,7 @@ struct token_writer {
     int64_t tokens, sequences, documents;
     int32_t sequence_length; // tokens in the sequence in progress
     int64_t document_tokens; // tokens in the document in progress
-    VEC(int64_t) continued;  // sequences that do not begin a document: only documents of over 2^31 tokens have such
+    VEC(int64_t) continued;  // sequences that do not begin a document: by default only in documents of over 2^31 tokens
 };
 
 // ---- drafts
@@ -138,8 +138,8 @@ static trireme_status check_target(const struct token_writer *w, trireme_error *
                 FAIL(TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
             continue;
         }
-        // A .bin tells nothing of itself: the index beside it does, or that of a writer that was killed putting it
-        // there.
+        // A .bin does not say what it is. The index beside it does, or the temporary index of a writer that was killed
+        // while it put the files in place.
         bool ours = drafts[i] == &w->manifest ? token_manifest_recognise(path) : begins_with_magic(w->index.path);
         ours |= drafts[i] == &w->bin && begins_with_magic(w->index.temporary);
         if (!ours || !S_ISREG(info.st_mode))
@@ -354,8 +354,8 @@ static trireme_status finish(struct token_writer *w, const struct token_manifest
     TRY(finish_index(w, error));
     if (manifest)
         TRY(finish_manifest(w, manifest, error));
-    // A machine that stops between these leaves no index, and token_set_open refuses that: tokens with the index of
-    // others of the same number would not be told from its own.
+    // A machine that stops between these steps leaves no index, which token_set_open refuses. With the old index, new
+    // tokens of the same number would look right.
     if (unlink(w->index.path) != 0 && errno != ENOENT)
         FAIL(TRIREME_ERROR_IO, "%s: cannot remove what was there: %s", w->index.path, strerror(errno));
     TRY(draft_commit(&w->bin, error));

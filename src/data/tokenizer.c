@@ -106,7 +106,7 @@ static void byte_tokenizer_json(struct text *json) {
 }
 
 struct tokenizer_files tokenizer_files(const struct tokenizer *t) {
-    // Every special token is null: a byte tokenizer has none, and a class's own default would be a 257th entry.
+    // Every special token is null: a byte tokenizer has none, and the default of a class would become a 257th entry.
     static const char config[] = "{\n"
                                  "  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
                                  "  \"add_prefix_space\": false,\n"
@@ -136,7 +136,7 @@ static bool member_is_null(const json_t *object, const char *key) {
     return !value || json_is_null(value);
 }
 
-// Fills what is wrong, in words that follow "because", when the parsed file is not the byte tokenizer.
+// Whether the parsed file is the byte tokenizer; if not, why[size] says what is wrong, in words to follow "because".
 static bool is_byte_tokenizer(const json_t *root, char *why, size_t size) {
     const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
     const json_t *split = json_object_get(root, "pre_tokenizer"), *added = json_object_get(root, "added_tokens");
@@ -193,7 +193,7 @@ static bool is_byte_tokenizer(const json_t *root, char *why, size_t size) {
     return true;
 }
 
-// The file that `path` is or holds; the caller frees.
+// The tokenizer.json that `path` is or holds; the caller frees.
 static trireme_status find_file(const char *path, char **out, trireme_error *error) {
     struct stat info;
     if (stat(path, &info) != 0)

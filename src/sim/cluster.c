@@ -1,11 +1,12 @@
-// From a file to a cluster.
+// Reads clusters from files.
 #include "sim/cluster.h"
 
 #include "sim/efficiency.h"
 #include "sim/shipped.h"
 
 enum { NAME_BYTES_MAX = 64 };
-// Absurd is what no machine of the next decades reaches, and what is slower than a pocket calculator.
+// Figures beyond these are refused as absurd: no machine of the next decades is faster, and a pocket calculator is not
+// slower.
 static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e17, RATE_LEAST = 1e3;
 
 struct reading {
@@ -40,7 +41,7 @@ static trireme_status read_peak(const struct outline *t, int mapping, struct dev
     return any ? TRIREME_OK : outline_refuse(t, mapping, error, "the peak of f32, bf16 or f64 is missing");
 }
 
-// What of its computing a device loses beside a transfer.
+// Reads which part of its computing a device loses beside a transfer.
 static trireme_status read_communication(const struct outline *t, int mapping, double *out, trireme_error *error) {
     int node = outline_member(t, mapping, "communication");
     if (node < 0)
@@ -107,7 +108,7 @@ static trireme_status read_device_name(const struct reading *r, int node, int *o
     return status;
 }
 
-// `shared`: the number of ranks that share the device, and the device whose rates each of them then has.
+// Reads `shared`: numbers of ranks that share the device, each with the device whose rates every one of them then has.
 static trireme_status read_shared(const struct reading *r, int mapping, struct device *device, trireme_error *error) {
     const struct outline *t = r->outline;
     TRY(outline_expect(t, mapping, OUTLINE_MAPPING, error));
@@ -202,7 +203,7 @@ static trireme_status read_algorithm(const struct outline *t, int node, enum lin
     return outline_refuse(t, node, error, "given \"%.40s\", expected ring, tree or direct", text_of(t, node));
 }
 
-// As many as the devices that a part of the level holds have cores, of the largest part.
+// How many ranks the largest part of the level can have: as many as its devices have cores.
 static int64_t ranks_of_part(const struct cluster *c, const struct link_level *level) {
     int64_t device = 0, node = 0, all = 0;
     for (size_t i = 0; i < c->groups.count; i++) {
@@ -328,7 +329,7 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
 static trireme_status read_links(const struct reading *r, trireme_error *error) {
     const struct outline *t = r->outline;
     const struct cluster *c = r->cluster;
-    // One rank has nobody to be linked to.
+    // A single rank has nobody to be linked to.
     if (c->total_devices == 1 && c->devices.item[c->groups.item[0].device].cores == 1 &&
         outline_member(t, 0, "links") < 0)
         return TRIREME_OK;
@@ -459,7 +460,7 @@ void cluster_release(struct cluster *c) {
 
 // ---- devices by their number
 
-// The group that a device is in, its number in the group, and the nodes before the group.
+// The group that a device is in; *device becomes its number in the group, *nodes the number of nodes before the group.
 static const struct node_group *group_of(const struct cluster *c, int *device, int *nodes) {
     *nodes = 0;
     for (size_t i = 0;; i++) {

@@ -1,4 +1,4 @@
-// A cluster as a file that reads back as the same.
+// Prints a cluster as the text of a file that reads back as the same cluster.
 #include "sim/cluster.h"
 
 #include "config/value.h"
@@ -8,7 +8,7 @@ struct figure {
     char text[40];
 };
 
-// In a unit of thousands, all digits that matter.
+// With the prefix of thousands that fits, and all digits that matter.
 static struct figure figure(double value, const char *unit) {
     static const char *const PREFIXES[] = {"n", "u", "m", "", "k", "M", "G", "T", "P"};
     struct figure f;
@@ -28,7 +28,7 @@ static struct figure figure(double value, const char *unit) {
     return f;
 }
 
-// Without letters and kernels that it took over and that mean nothing to the op.
+// The curve without letters and kernels that it took over from another and that mean nothing to the op.
 static struct curve meant(const struct curve *c, const struct op_table *table, enum op op) {
     struct curve out = *c;
     out.letters = 0;
@@ -40,7 +40,7 @@ static struct curve meant(const struct curve *c, const struct op_table *table, e
     return out;
 }
 
-// What would be taken over from `base` is said, too, where it is not so.
+// Prints what differs from `base`, too: the reader would take it over from there.
 static void print_curve(struct text *out, const struct curve *c, const struct curve *base) {
     text_add(out, "{compute: %.5g, memory: %.5g", c->compute, c->memory);
     if (c->half_bytes != base->half_bytes)
@@ -92,7 +92,8 @@ static void print_points(struct text *out, const struct device *d, int op) {
     text_add(out, "]\n");
 }
 
-// Sums, and what has no dtype of the model's, are f32 (instruction_dtype), whatever the device has a peak of.
+// Whether curves of the dtype are used. Sums, and ops without a dtype of the model's, count as f32 (instruction_dtype),
+// whether the device has a peak for that or not.
 static bool is_used(const struct device *d, int dtype) {
     return d->peak[dtype] > 0 || dtype == DTYPE_F32;
 }

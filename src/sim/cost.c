@@ -23,7 +23,7 @@ static double peak_of(const struct device *d, enum dtype dtype) {
     return best;
 }
 
-// What the curve alone says, of the whole device.
+// Seconds by the curve alone, on the whole device.
 static double smooth_seconds(const struct device *d, const struct curve *c, enum dtype dtype, double flops,
                              double bytes, const int64_t extent[128]) {
     double seconds = (bytes + c->half_bytes) / (d->bandwidth * c->memory);
@@ -32,7 +32,7 @@ static double smooth_seconds(const struct device *d, const struct curve *c, enum
     return seconds;
 }
 
-// Measured points draw the curve near them towards what was measured: at a point wholly, some octaves away not at all.
+// The factor by which measured points correct the curve near them: fully at a point, and not at all some octaves away.
 static double near_points(const struct device *d, const struct curve *curve, enum op op, enum dtype dtype, double flops,
                           double bytes, const int64_t extent[128]) {
     static const double REACH = 1.0; // octaves: standard deviation
@@ -63,7 +63,7 @@ static double near_points(const struct device *d, const struct curve *curve, enu
     return exp(sum / weights);
 }
 
-// Attention to the last `window` positions alone.
+// The part of its operations that attention to the last `window` positions alone needs.
 static double window_factor(const struct op_info *info, const struct instruction *in, const int64_t extent[128]) {
     int window = op_attribute_find(info, "window");
     if (window < 0 || extent['T'] <= 0)
@@ -72,9 +72,9 @@ static double window_factor(const struct op_info *info, const struct instruction
     return share > 0 && share < 1 ? 2 * share - share * share : 1;
 }
 
-// Kernels that do it.
+// How many kernels do the op.
 static int kernels_of(const struct curve *c, const int64_t extent[128]) {
-    bool has = extent['b'] > 0 || extent['h'] > 0; // else `other` has it for ops that do
+    bool has = extent['b'] > 0 || extent['h'] > 0; // else `fused` comes from a curve that other ops share
     return c->fused > 0 && has && MAX(1, extent['b']) * MAX(1, extent['h']) % c->fused ? c->unfused : 1;
 }
 
@@ -120,7 +120,7 @@ int route_only_level(const struct cluster *c, const struct route *route) {
     return only;
 }
 
-// What a root gives to all moves the bytes that are gathered from all, and stands for it where it was not measured.
+// The op whose measured points stand for those of an op without any: a broadcast moves as many bytes as an all_gather.
 static enum op sibling(enum op op) {
     return op == OP_BROADCAST ? OP_ALL_GATHER : op;
 }
@@ -143,9 +143,10 @@ static double by_formula(const struct cluster *c, const struct route *route, enu
     return start + latency + (c->collectives == COLLECTIVES_IN_TURN ? sum : slowest);
 }
 
-// Between the points of one collective and so many ranks, straight in logarithms; past the largest as its bytes per
-// second, below the smallest less by as much as by the formula. They are of a group that has its
-// links to itself: beside others it takes longer by as much as by the formula. False: there are none.
+// Seconds by the measured points of this collective and number of ranks; false where there are none. Between points a
+// straight line in logarithms; above the largest its bytes per second; below the smallest its seconds times the ratio
+// of the formula. Points were measured on a group that has its links to itself: beside other groups it takes longer,
+// again by the ratio of the formula.
 static bool from_points(const struct cluster *c, const struct route *route, int level, enum op op, double bytes,
                         double *out) {
     const struct link_point *below = NULL, *above = NULL;
@@ -189,7 +190,7 @@ double cost_communicate(const struct cluster *c, const struct route *route, enum
 }
 
 double communicated_bytes(const struct program *program, const struct instruction *in) {
-    // All but one rank give nothing to a broadcast.
+    // In a broadcast only one rank has an input.
     bool gives = in->op == OP_ALL_GATHER || in->op == OP_RECEIVE || in->op == OP_BROADCAST;
     const struct operand *operand = gives ? &in->out[0] : &in->in[0];
     enum dtype dtype = program->buffers.item[operand->buffer].dtype;

@@ -19,7 +19,7 @@ bool efficiency_has_letter(const struct op_table *table, enum op op, char letter
     return has && isalpha((unsigned char)letter);
 }
 
-// What a curve is of: an op, or OP_COUNT for all others.
+// What a curve is of: an op, or OP_COUNT for all ops without one of their own.
 struct subject {
     const struct op_table *table;
     enum op op;
@@ -69,7 +69,7 @@ static trireme_status read_fused(const struct outline *t, int mapping, struct su
     return TRIREME_OK;
 }
 
-// 0: operations cost nothing beside the bytes. Else the share may be small, but not so that nothing comes to its end.
+// 0: operations cost nothing beside the bytes. Otherwise the share may be small, but not so small that steps never end.
 static trireme_status read_compute(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
     TRY(outline_may_figure(t, mapping, "compute", QUANTITY_NUMBER, 0, 1, &curve->compute, error));
     if (curve->compute > 0 && curve->compute < COMPUTE_LEAST) {
@@ -83,7 +83,7 @@ static trireme_status read_compute(const struct outline *t, int mapping, struct 
 static trireme_status read_curve(const struct outline *t, int mapping, struct subject s, struct curve *curve,
                                  trireme_error *error) {
     TRY(read_compute(t, mapping, curve, error));
-    // Above one: what lies in a cache comes faster than from memory.
+    // May be above 1: what lies in a cache comes faster than from memory.
     TRY(outline_may_figure(t, mapping, "memory", QUANTITY_NUMBER, 1e-4, 100, &curve->memory, error));
     TRY(outline_may_figure(t, mapping, "half_bytes", QUANTITY_BYTES, 0, CLUSTER_BYTES_MOST, &curve->half_bytes, error));
     TRY(outline_may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &curve->launch, error));
@@ -106,7 +106,7 @@ trireme_status efficiency_read_transfer(const struct outline *t, int bytes_node,
     return TRIREME_OK;
 }
 
-// [m, n, k, dtype, rate] of a matrix product, [bytes, dtype, seconds] of another op.
+// Reads a point: [m, n, k, dtype, rate] of a matrix product, [bytes, dtype, seconds] of any other op.
 static trireme_status read_point(const struct outline *t, int list, struct device *device, enum op op, bool product,
                                  trireme_error *error) {
     TRY(outline_expect(t, list, OUTLINE_LIST, error));
@@ -157,7 +157,7 @@ static bool has_letters(const struct op_info *info, const char *letters) {
     return true;
 }
 
-// A matrix product among those of a list, and where it stands.
+// A matrix product of a list, and its node.
 struct listed {
     struct curve_point point;
     int node;
@@ -172,7 +172,7 @@ static int compare_listed(const void *a, const void *b) {
     return compare_shapes(&x->point, &y->point) ?: COMPARE(x->node, y->node);
 }
 
-// One shape has one time. What moves as many bytes as another may still be of another shape.
+// Refuses a matrix product that is listed twice. (Other ops that move equally many bytes may still differ in shape.)
 static trireme_status refuse_twice(const struct outline *t, int list, const struct curve_point *points, size_t count,
                                    trireme_error *error) {
     struct listed *sorted = mem_alloc(count * sizeof *sorted);
@@ -206,7 +206,7 @@ static trireme_status read_points(const struct outline *t, const struct op_table
     return product ? refuse_twice(t, list, device->points[op].item, device->points[op].count, error) : TRIREME_OK;
 }
 
-// Of all dtypes, and then of those that have something of their own.
+// Reads an op's curves: what holds for all dtypes, then what single dtypes have of their own.
 static trireme_status read_op(const struct outline *t, int mapping, struct subject s, struct curve curve[DTYPE_COUNT],
                               trireme_error *error) {
     TRY(outline_known(t, mapping, CURVE_KEYS, error));
@@ -240,7 +240,7 @@ trireme_status efficiency_read(struct device *device, const struct outline *t, c
     int node;
     struct curve other[DTYPE_COUNT] = {0};
     for (int d = 0; d < DTYPE_COUNT; d++)
-        other[d].compute = 1; // the peak bounds what nothing is said of
+        other[d].compute = 1; // without a figure, the peak alone is the bound
     TRY(outline_need(t, mapping, "other", &node, error));
     TRY(read_op(t, node, (struct subject){table, OP_COUNT}, other, error));
     TRY(read_points(t, table, node, device, OP_COUNT, error));

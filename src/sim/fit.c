@@ -52,14 +52,14 @@ static bool same_shape(const struct fit_sample *a, const struct fit_sample *b) {
            a->bytes == b->bytes && a->flops == b->flops;
 }
 
-// The median of each shape.
+// Reduces the samples of each shape to one, their median.
 static struct fit_samples reduce(const struct fit_samples *samples, const struct op_table *table) {
     struct fit_samples all = {0}, out = {0};
     for (size_t i = 0; i < samples->count; i++) {
         struct fit_sample s = samples->item[i];
         if (s.seconds <= 0)
             continue;
-        // With a bias, or a sum to add, a product is the same.
+        // A bias, or outputs that are added to, make no other shape of a product.
         if (is_product(&s, &table->op[s.op])) {
             s.bytes = 0;
             s.flops = 2 * (double)s.m * (double)s.n * (double)s.k;
@@ -110,7 +110,7 @@ static double error_of(const struct fit *f, const double *p) {
     return sum;
 }
 
-// Tries each parameter larger and smaller by steps that become finer.
+// Descends by coordinates: tries each parameter larger and smaller, by steps that become finer.
 static void search(struct fit *f) {
     double best = error_of(f, f->parameter);
     for (double step = 4; step > 1.002;) {
@@ -138,7 +138,7 @@ static void add_letter(struct curve *c, char letter, double half) {
     c->half[c->letters++].half = MIN(half, 1e5);
 }
 
-// In whole nanoseconds.
+// Rounded down to whole nanoseconds, at most a second.
 static double launch_of(double seconds) {
     return 1e-9 * floor(1e9 * MIN(seconds, 1));
 }
@@ -153,7 +153,7 @@ static struct curve curve_of(struct fit *f) {
     const double *p = f->parameter;
     if (f->product) {
         c.compute = MIN(1, p[0]);
-        c.memory = 100; // what products read is in caches
+        c.memory = 100; // products read from caches
         for (int i = 0; i < 3; i++)
             add_letter(&c, "mnk"[i], p[1 + i]);
     } else if (f->attention) {
@@ -170,14 +170,14 @@ static struct curve curve_of(struct fit *f) {
 
 // ---- a device
 
-// Of an op and dtype: what each of a cluster's instructions is compared with.
+// Points of an op and dtype: each instruction that is simulated is compared with all of them.
 enum { POINTS_MOST = 64 };
 
 static double size_of(const struct fit *f, const struct fit_sample *s) {
     return f->product ? s->flops : s->bytes;
 }
 
-// In octaves, squared, as cost.c has it.
+// The squared distance in octaves, as in cost.c.
 static double distance(const struct fit *f, const struct fit_sample *a, const struct fit_sample *b) {
     if (!f->product)
         return pow(log2(a->bytes / b->bytes), 2);
@@ -185,10 +185,10 @@ static double distance(const struct fit *f, const struct fit_sample *a, const st
            pow(log2((double)a->k / (double)b->k), 2);
 }
 
-// Which of the samples become points: all, or else the largest, the smallest, and one by one what is farthest from all
-// that are kept.
+// Which of the samples become points: all, or the largest, the smallest, and then one by one the sample that is
+// farthest from all that are kept.
 static void choose_points(const struct fit *f, bool *kept) {
-    double *away = mem_alloc(f->count * sizeof *away); // from what is nearest of the kept
+    double *away = mem_alloc(f->count * sizeof *away); // distance to the nearest kept sample
     size_t next = 0, smallest = 0;
     for (size_t i = 0; i < f->count; i++) {
         away[i] = INFINITY;
@@ -226,7 +226,7 @@ static void add_points(struct device *d, const struct fit *f, enum op op) {
             point.m = (double)s->m;
             point.n = (double)s->n;
             point.k = (double)s->k;
-            point.seconds = MAX(point.seconds, s->flops / d->peak[s->dtype]); // peaks are measured, too
+            point.seconds = MAX(point.seconds, s->flops / d->peak[s->dtype]); // the peak is a measurement, too
             point.bytes = (point.m * point.k + point.n * point.k + point.m * point.n) * (double)dtype_size(s->dtype);
         } else {
             point.seconds -= d->curve[op][s->dtype].launch;
@@ -245,7 +245,8 @@ static void drop_points(struct device *d, enum op op, enum dtype dtype) {
     d->points[op].count = kept;
 }
 
-// What is like an op that was measured, where it was not itself: then it counts as fitted, too.
+// An op that was not measured takes the curve of the op that it is like (ops.def), if that was measured; it then counts
+// as fitted, too.
 static void follow(struct device *d, const struct op_table *table, bool fitted[OP_COUNT][DTYPE_COUNT]) {
     for (int op = 0; op < OP_COUNT; op++)
         for (int t = 0; t < DTYPE_COUNT; t++) {
@@ -261,7 +262,7 @@ static void follow(struct device *d, const struct op_table *table, bool fitted[O
         }
 }
 
-// What was not measured: as another dtype of the op, or as all that moves bytes does.
+// Ops and dtypes that were not measured: as another dtype of the op, or as everything that moves bytes.
 static void fit_rest(struct device *d, bool fitted[OP_COUNT][DTYPE_COUNT], double bytes, double seconds) {
     struct curve other = {.memory = bytes > 0 ? MAX(1e-4, MIN(100, bytes / seconds / d->bandwidth)) : 0.5};
     for (int t = 0; t < DTYPE_COUNT; t++)
@@ -288,7 +289,7 @@ void fit_device(struct device *d, const struct op_table *table, const struct fit
         f.attention = !f.product && is_attention(s);
         if (f.attention || f.product ? d->peak[s->dtype] <= 0 : s->bytes <= 0)
             continue;
-        const double least = all ? 0 : d->curve[s->op][s->dtype].least; // the host's, which no product tells
+        const double least = all ? 0 : d->curve[s->op][s->dtype].least; // the host's: a product's time does not tell it
         d->curve[s->op][s->dtype] = curve_of(&f);
         d->curve[s->op][s->dtype].least = least;
         drop_points(d, s->op, s->dtype);
@@ -306,7 +307,7 @@ void fit_device(struct device *d, const struct op_table *table, const struct fit
     VEC_RELEASE(&shapes);
 }
 
-// Least squares of what the errors are of what was computed.
+// Fits waited = meeting * meetings + jitter * computed, by least squares of the errors relative to `computed`.
 void fit_waits(struct device *d, const struct fit_wait *waits, size_t count) {
     double rates = 0, squares = 0, shares = 0, products = 0, n = 0;
     for (size_t i = 0; i < count; i++) {
@@ -323,7 +324,7 @@ void fit_waits(struct device *d, const struct fit_wait *waits, size_t count) {
     bool both = determinant > 1e-9 * squares * n;
     d->meeting = both ? (products * n - rates * shares) / determinant : 0;
     d->jitter = both ? (squares * shares - rates * products) / determinant : 0;
-    // Where one of the two would be negative the other one alone is what fits best.
+    // Where one of the two would be negative, the other one alone fits best.
     if (d->meeting <= 0 && n > 0)
         d->jitter = shares / n;
     else if (d->jitter < 0)

@@ -1,4 +1,4 @@
-// Figures that other programs measured.
+// Reads figures that other programs measured.
 #include "base/utf8.h"
 #include "sim/cost.h"
 #include "sim/fit.h"
@@ -8,7 +8,7 @@
 #include <strings.h>
 
 enum { WORDS_MAX = 32 };
-// More seconds than this, and that many times what a product takes by the peaks, are no product's.
+// Times of a product above HOST_SECONDS plus SLOWEST times what it takes by the peaks are refused.
 #define HOST_SECONDS .1
 #define SLOWEST 1e3
 
@@ -24,8 +24,8 @@ struct lines {
     int number;
 };
 
-// The next line in words that `separators` divide, which becomes part of *l. False at the end. Blanks around words are
-// left out, so that where they separate any number of them is one; a tab that separates alone is one each time.
+// Splits the next line, in place, into words that `separators` divide; false at the end. Blanks around words are left
+// out, so where blanks separate, any number of them is one separator; where a tab alone separates, each one counts.
 static bool next_line(struct lines *l, const char *separators, struct line *out) {
     if (!*l->at)
         return false;
@@ -103,7 +103,7 @@ static trireme_status read_header(struct csv *csv, const char *name, const struc
     return TRIREME_OK;
 }
 
-// As others call them; half precision is as fast as bf16.
+// By the names that other programs use; half precision counts as bf16, which is equally fast.
 static bool read_dtype(const char *text, enum dtype *out) {
     static const struct {
         const char *name;
@@ -150,7 +150,7 @@ static trireme_status read_product(const struct csv *csv, const struct device *d
     if (out->flops / out->seconds > 1.05 * d->peak[out->dtype])
         REFUSE("%s:%d: %.4g TFLOP/s, more than the peak of %s, %.4g", name, line->number,
                1e-12 * out->flops / out->seconds, d->name, 1e-12 * d->peak[out->dtype]);
-    // As where the unit is another one than the header says. What is small takes as long as a host does to issue it.
+    // Catches a unit other than the header says. (A small product takes as long as a host needs to issue it.)
     const double ideal = out->flops / d->peak[out->dtype] + out->bytes / d->bandwidth;
     if (out->seconds > HOST_SECONDS + SLOWEST * ideal)
         REFUSE("%s:%d: %.4g s for what takes %s %.4g s at best: is the unit another one?", name, line->number,
@@ -158,7 +158,7 @@ static trireme_status read_product(const struct csv *csv, const struct device *d
     return TRIREME_OK;
 }
 
-// What comes first in the first line that is no comment.
+// The separator that comes first in the first line that is not a comment.
 static const char *separator_of(const char *text) {
     while (*(text += strspn(text, " \t\r\n")) == '#')
         text += strcspn(text, "\n");
@@ -206,13 +206,13 @@ static trireme_status import_products(struct cluster *c, const struct op_table *
 struct collective {
     int ranks;
     VEC(struct link_point) points;
-    double ratio; // of bus bandwidth to algorithm bandwidth, of the largest
+    double ratio; // of bus bandwidth to algorithm bandwidth, for the largest size
     bool reduces, rooted;
-    enum op named; // what its first lines call it; OP_COUNT: they do not
+    enum op named; // by the output's first lines; OP_COUNT: they do not name it
 };
 
-// What nccl-tests measures and is used here, by the program's name, which a suffix may follow. A reduce is made as an
-// all_reduce, so that what one alone takes tells nothing.
+// The programs of nccl-tests whose figures are used, by name, which a suffix may follow. Those of a reduce are not: it
+// is made as an all_reduce.
 static const struct {
     const char *name;
     enum op op;
@@ -223,15 +223,16 @@ static const struct {
              {"sendrecv_perf", OP_SEND, false, false},
              {"broadcast_perf", OP_BROADCAST, false, true}};
 
-// all_reduce moves 2 (n - 1) / n of its bytes, all_gather and reduce_scatter (n - 1) / n, a message and what has a root
-// all.
+// The share of its bytes that an op moves: all_reduce 2 (n - 1) / n, all_gather and reduce_scatter (n - 1) / n,
+// messages and ops with a root all (nccl-tests, doc/PERFORMANCE.md).
 static double share_moved(enum op op, double n) {
     double part = (n - 1) / n;
     return op == OP_ALL_REDUCE ? 2 * part : op == OP_ALL_GATHER || op == OP_REDUCE_SCATTER ? part : 1;
 }
 
-// By its name, or else as what moves so much and is called so: all_gather for alltoall, too. sendrecv has an operation
-// and does not reduce.
+// Finds the op that moves the share that was measured: by its name, or, where the output does not name it, by whether
+// it reduces or has a root. alltoall then counts as all_gather. (sendrecv has a reduction in its lines and does not
+// reduce.)
 static bool find_op(const struct collective *c, enum op *out) {
     double least = 0.02;
     *out = OP_COUNT;
@@ -265,7 +266,7 @@ static trireme_status read_name(const char *file, const struct line *line, enum 
     return TRIREME_ERROR_USAGE;
 }
 
-// Whether bytes and microseconds make the GB/s that stand beside them, as far as figures of few digits tell.
+// Whether bytes and microseconds agree with the GB/s beside them, as far as figures of few digits tell.
 static bool fits_rate(double bytes, double time, double rate) {
     double own = 1e-3 * bytes / time;
     return own < 1 ? rate < 2 : rate > own / 2 && rate < own * 2;
@@ -292,7 +293,7 @@ static trireme_status read_collectives(struct lines *l, struct collective *out, 
         if (!(bytes > 0 && time > 0) || !fits_rate(bytes, time, algorithm))
             REFUSE("%s:%d: %s bytes in %s us are not %s GB/s", l->name, line.number, line.word[0], line.word[5],
                    line.word[6]);
-        // N/A: not looked at. Older versions have the largest error there, in scientific notation.
+        // "N/A": not checked. Older versions print the largest error there, in scientific notation.
         const char *wrong = line.words > 8 ? line.word[8] : "0";
         if (!wrong[strspn(wrong, "0123456789")] && wrong[strspn(wrong, "0")])
             REFUSE("%s:%d: %s elements came out wrong: what does not work is not used", l->name, line.number, wrong);
@@ -320,7 +321,8 @@ static double level_error(const struct cluster *c, const struct route *route, co
     return sum;
 }
 
-// Latency and bandwidth of the outermost level that joins the ranks, tried larger and smaller by finer steps.
+// Fits latency and bandwidth of the outermost level that joins the ranks: tries them larger and smaller, by finer
+// steps.
 static void fit_level(struct cluster *c, struct route *route, const struct collective *collective, enum op op) {
     int outer = c->levels - 1;
     while (outer > 0 && route->parts[outer] < 2)
@@ -349,7 +351,7 @@ static void fit_level(struct cluster *c, struct route *route, const struct colle
     }
 }
 
-// The points stand for themselves where one level alone joins the ranks.
+// Keeps the measured points where one level alone joins the ranks.
 static void add_points(struct cluster *c, const struct route *route, const struct collective *collective, enum op op) {
     int only = route_only_level(c, route);
     if (only == NONE)
@@ -386,7 +388,7 @@ static trireme_status use_collective(struct cluster *c, const struct collective 
         size_t points[CLUSTER_LEVELS_MAX];
         for (int i = 0; i < c->levels; i++) {
             points[i] = c->level[i].points.count;
-            c->level[i].points.count = 0; // what is fitted stands for the sizes that have none
+            c->level[i].points.count = 0; // the fit is for sizes without points
         }
         fit_level(c, &route, collective, op);
         for (int i = 0; i < c->levels; i++)
@@ -437,7 +439,7 @@ trireme_status fit_import(struct cluster *cluster, const struct op_table *table,
         REFUSE("%s: not a text", name);
     struct lines lines = {.name = name, .text = mem_alloc(length + 1)};
     memcpy(lines.text, text, length);
-    lines.at = lines.text + utf8_mark(text, length); // spreadsheets write one
+    lines.at = lines.text + utf8_mark(text, length); // spreadsheets write a mark
     bool nccl = strstr(lines.text, "busbw") != NULL;
     trireme_status status =
         nccl ? import_collectives(cluster, &lines, error) : import_products(cluster, table, &lines, error);

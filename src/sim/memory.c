@@ -49,7 +49,7 @@ void memory_of_program(struct sim_memory *out, const struct program *p, const st
         out->largest = profile.at_peak.item[0].buffer;
     memory_profile_release(&profile);
     free(received);
-    // The rest of what lives there is held for other microbatches.
+    // The rest of what lives at that moment is held for other microbatches.
     out->part[MEMORY_ACTIVATIONS] += out->peak.live - listed;
     out->part[MEMORY_UNUSED] = arenas;
     for (int i = 0; i < MEMORY_UNUSED; i++)

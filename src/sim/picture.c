@@ -11,7 +11,7 @@
 #define TOP 48.
 #define BOTTOM 40.
 
-// From the first chunk's colour to the last one's; a single chunk takes one between.
+// Colours of chunks, from the first to the last; a single chunk takes one between.
 struct shades {
     const char *name;
     int first, last; // 0xRRGGBB
@@ -42,7 +42,7 @@ static bool is_dark(int colour) {
     return .299 * (colour >> 16) + .587 * (colour >> 8 & 255) + .114 * (colour & 255) < 125;
 }
 
-// A hundredth of a pixel is enough; without zeros at the end.
+// Appends a length, to a hundredth of a pixel, without zeros at the end.
 static void add_length(struct text *out, const char *before, double length) {
     char digits[32];
     int n = snprintf(digits, sizeof digits, "%.2f", length);
@@ -69,7 +69,7 @@ static void add_escaped(struct text *out, const char *words) {
             break;
         default:
             if (code == 0xFFFE || code == 0xFFFF)
-                text_add(out, "?"); // of all UTF-8 what XML does not take
+                text_add(out, "?"); // UTF-8 that XML does not allow
             else
                 text_add_bytes(out, bytes && code < 0x20 ? " " : bytes ? s : "?", MAX(bytes, 1));
             s += MAX(bytes, 1) - 1;
@@ -80,8 +80,8 @@ static void add_escaped(struct text *out, const char *words) {
 struct canvas {
     const struct picture *picture;
     struct text *out;
-    double end, scale;        // of time; pixels of a unit of it
-    double pitch, row_height; // from row to row; of a box
+    double end, scale;        // of time; pixels of a unit of time
+    double pitch, row_height; // pixels from row to row; of a box
     double height;
     int digits; // of the longest microbatch's number
 };
@@ -96,13 +96,13 @@ static double at_time(const struct canvas *c, double time) {
 
 // ---- boxes
 
-// A blank line before the next box, thin where boxes are.
+// Leaves a blank line before the next box, which is thin where boxes are thin.
 static double box_width(const struct canvas *c, const struct picture_box *box) {
     double width = c->scale * (box->end - box->begin);
     return width - MIN(.7, .1 * width);
 }
 
-// One path for each colour of a row: thousands of boxes in few bytes each.
+// One path for each colour of a row, so that thousands of boxes take few bytes each.
 static void add_boxes(const struct canvas *c, int row) {
     const struct picture_row *r = &c->picture->row[row];
     for (int kind = 0; kind < PICTURE_KINDS; kind++)
@@ -127,12 +127,13 @@ static void add_boxes(const struct canvas *c, int row) {
         }
 }
 
-// Whether the longest of all numbers fits into a box, so that boxes of one size all have theirs or none has.
+// Whether the longest of all numbers fits into a box: so either all boxes of one size have their number or none has.
 static bool number_fits(const struct picture_box *box, const struct canvas *c, double size) {
     return box->microbatch >= 0 && .6 * size * c->digits + 1.5 <= box_width(c, box);
 }
 
-// The largest letters that fit into nearly all boxes, or at least into half of them; 0 where none that can be read do.
+// The size of the largest digits that fit into nearly all boxes, or else into half of them; 0 where none fit that can
+// be read.
 static double number_size(const struct canvas *c) {
     static const double SIZES[] = {10.5, 9.5, 8.5, 7.5, 6.5, 5.5}, SHARES[] = {.9, .5};
     for (size_t n = 0; n < ARRAY_LENGTH(SHARES); n++)
@@ -203,7 +204,7 @@ static void add_rows(const struct canvas *c) {
 
 // ---- around them
 
-// 1, 2 or 5 times a power of 10, for about `count` of them.
+// The distance of ticks, 1, 2 or 5 times a power of 10, for about `count` of them.
 static double tick_step(double end, int count) {
     double step = pow(10, floor(log10(end / count)));
     while (step * count < end)
@@ -244,7 +245,7 @@ static void add_swatch(const struct canvas *c, double x, const char *fill, const
     text_add(c->out, "\" y=\"38.8\">%s</text>\n", name);
 }
 
-// The kinds that there are, of the first chunk and, where there are several, all of them side by side.
+// The legend: the kinds of boxes that there are, each in the colours of all chunks side by side.
 static void add_legend(const struct canvas *c) {
     const struct picture *p = c->picture;
     bool is_there[PICTURE_KINDS] = {0};

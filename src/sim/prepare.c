@@ -40,7 +40,8 @@ static struct lane_item describe(struct prepared *p, struct prepared_program *pp
     return item;
 }
 
-// Collectives of data-parallel ranks on one stream, of one group: how many instructions there were up to the last.
+// Collectives of data-parallel ranks so far, on one stream and of one use: how many instructions of the stream there
+// were up to the last of them.
 struct traffic {
     int stream;
     int32_t use, count;
@@ -54,7 +55,8 @@ static bool is_data_parallel(const struct lane_item *item, int stream) {
            (stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICAS);
 }
 
-// What goes over the same links at once shares them: as if it took turns, in the order of the program.
+// Collectives that go over the same links at the same time share them. They are simulated as if they took turns, in the
+// order of the program.
 static void wait_for_links(struct prepared_program *pp, struct lane_item *item, int stream,
                            const struct traffics *before) {
     for (size_t i = 0; i < before->count && is_data_parallel(item, stream); i++) {

@@ -3,11 +3,11 @@
 
 #include <math.h>
 
-// A communicator of classes, as executors open them for ranks.
+// A communicator between classes, as executors open them between ranks.
 struct meeting {
     int members, arrived;
     int *member;          // classes
-    double time, seconds; // of those that have arrived: the latest, and the longest
+    double time, seconds; // over members that have arrived: the latest arrival, and the longest duration
 };
 
 // When each instruction of a stream ran.
@@ -15,8 +15,8 @@ struct ran {
     double begin, end;
 };
 
-// What an instruction of another stream than compute waited for last: the first `count` instructions of a stream of the
-// same class, over at `ready`. Until it began it waited for other ranks.
+// What an instruction of another stream than compute waited for last in its own class: the first `count` instructions
+// of `stream`, which were over at `ready`. From then until it began it waited for other ranks.
 struct cause {
     double ready;
     int32_t count;
@@ -24,19 +24,19 @@ struct cause {
 };
 
 struct line { // a stream of a class
-    int64_t done;
+    int64_t done;        // instructions
     double end;          // of its last instruction
-    size_t invocation;   // of the next one
-    int position;        // in its lane
+    size_t invocation;   // of the next instruction
+    int position;        // of the next instruction in its lane
     struct ran *span;    // of each done instruction
-    uint8_t *axis;       // of each, not of compute's
-    struct cause *cause; // of each, not of compute's, and of the one that begins next
-    double *computed;    // of compute's: what the rank has computed when it has done each
-    int64_t paid;        // of these, for which computing has paid
-    int64_t beside;      // the first of computing that may be beside the next one
+    uint8_t *axis;       // of each done instruction; not on compute
+    struct cause *cause; // of each done instruction and of the next one; not on compute
+    double *computed;    // on compute: the seconds that the rank has computed when it has done each instruction
+    int64_t paid;        // transfers, of those done, for which computing has paid (`pay`)
+    int64_t beside;      // the first instruction of compute that may run beside the next transfer
     unsigned waiters;    // streams of the same class that wait for this one
     bool posted, queued, ended;
-    double ready; // posted: since when
+    double ready; // when it was posted
 };
 
 struct actor { // a class of ranks
@@ -44,7 +44,7 @@ struct actor { // a class of ranks
     double *seconds;
     int **meeting;   // [uses][stream_channel]: NONE: not open
     int *peer;       // [uses]: the class at the other end of messages
-    double computed; // when it last met others within a layer
+    double computed; // what it had computed when it last met others within a layer
     struct sim_class *out;
     struct line line[STREAM_COUNT];
 };
@@ -68,7 +68,7 @@ static int peer_class(const struct topology *p, int who, const struct link_use *
     return topology_class(p, mesh_peer(&p->mesh, topology_rank(p, who), use->group, use->peer));
 }
 
-// The classes of a group, each once, ascending.
+// The classes that a class's group consists of, each once, ascending.
 static int classes_of_group(const struct topology *p, int who, const struct link_use *use, int *out) {
     int count = 0;
     if (use->peer) {
@@ -78,7 +78,7 @@ static int classes_of_group(const struct topology *p, int who, const struct link
             out[count++] = MAX(who, other);
         return count;
     }
-    // A class's coordinates are kinds.
+    // A class's coordinates along the axes are kinds.
     int base = who, stride = 1, size = 1, strides[AXIS_COUNT];
     for (int a = 0, rest = who; a < AXIS_COUNT; a++) {
         strides[a] = stride;
@@ -101,7 +101,7 @@ static int classes_of_group(const struct topology *p, int who, const struct link
     return count;
 }
 
-// Where the number of a class's meeting stands.
+// Where the number of a class's meeting is kept.
 static int *meeting_of(struct actor *a, int use, int channel) {
     if (!a->meeting[use]) {
         a->meeting[use] = mem_alloc(STREAM_COUNT * sizeof **a->meeting);
@@ -111,7 +111,7 @@ static int *meeting_of(struct actor *a, int use, int channel) {
     return &a->meeting[use][channel];
 }
 
-// The use that a member knows the class's meeting by: of a pair, the other end has the distance the other way round.
+// The use by which a member knows the class's meeting: in a pair, the other end has the opposite distance.
 static int use_of_member(const struct event_loop *l, int who, int use, int member) {
     const struct link_use *u = &l->prepared->uses.item[use];
     int theirs = use;
@@ -140,7 +140,7 @@ static int open_meeting(struct event_loop *l, int who, int use, int channel) {
 
 // ---- accounts
 
-// Of an instruction of another stream that is arithmetic.
+// The axis of an instruction of another stream than compute that is arithmetic.
 enum { NO_AXIS = AXIS_COUNT };
 
 static void account_other(struct sim_class *out, uint8_t axis, double seconds) {
@@ -152,8 +152,9 @@ static void account_other(struct sim_class *out, uint8_t axis, double seconds) {
     out->part[SIM_REST] += seconds;
 }
 
-// The compute stream has stood still from `begin` to `end`, for the first `count` instructions of `stream`: for the
-// last of these, for what that had waited for, and so on back. The rest of the time other ranks were waited for.
+// Accounts for the time from `begin` to `end`, in which compute stood still until the first `count` instructions of
+// `stream` were done: while the last of these ran, before that what it had waited for, and so on back. In the rest of
+// the time other ranks were waited for.
 static void account_gap(struct sim_class *out, const struct actor *a, double begin, double end, int stream,
                         int64_t count) {
     double waited = end - begin;
@@ -212,8 +213,8 @@ static void account_communication(struct event_loop *l, int who, int stream, uin
         out->exposed[axis] += seconds;
 }
 
-// How long a rank waits for others in the middle of a layer, since nobody computes alike at all times: by what comes
-// before the meeting, the first so many instructions, however far computing has been looked at.
+// How long a rank waits for others in the middle of a layer, since no two compute equally fast at all times. It depends
+// on the `before` instructions of compute before the meeting, however far compute has been simulated.
 static double wait_within_layer(struct actor *a, int64_t before) {
     const struct device *device = a->out->station.device;
     double computed = before > 0 ? a->line[STREAM_COMPUTE].computed[before - 1] : 0,
@@ -222,7 +223,7 @@ static double wait_within_layer(struct actor *a, int64_t before) {
     return device->meeting + device->jitter * since;
 }
 
-// False: others have not come yet.
+// Comes to a collective; false where other members have not come yet.
 static bool meet(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready,
                  const int64_t *awaited) {
     struct actor *a = &l->actor[who];
@@ -274,7 +275,7 @@ static void compute(struct sim_class *out, struct actor *a, const struct lane_it
     finish(a, STREAM_COMPUTE, 0, ready, ready + owed + seconds);
 }
 
-// How long computing was at work during the next transfer of a stream that it pays for.
+// How long compute was at work during the next transfer of a stream for which it pays.
 static double worked_beside(const struct line *compute, struct line *line) {
     const struct ran *transfer = &line->span[line->paid];
     double seconds = 0;
@@ -285,8 +286,8 @@ static double worked_beside(const struct line *compute, struct line *line) {
     return seconds;
 }
 
-// Computing loses a part of the time that it works beside a transfer. It pays when it waits for that, which is at the
-// same place of the program whatever order streams are looked at in.
+// Computing loses a part of the time in which it works beside a transfer. It pays when it waits for the transfer: that
+// is at the same place of the program, in whatever order streams are simulated.
 static double pay(struct actor *a, const int64_t *awaited) {
     const double part = a->out->station.device->communication;
     double sum = 0;
@@ -311,8 +312,8 @@ static bool share_links(const struct topology *t, int who, int32_t use, int32_t 
     return false;
 }
 
-// When all waits of the next instruction are over, and of each stream how many instructions are waited for; false: for
-// one of them nobody knows yet.
+// When all waits of the next instruction are over (*ready), and how many instructions of each stream it waits for;
+// false where some of these have not been simulated yet.
 static bool waits_over(struct event_loop *l, int who, int stream, const struct lane_item *item, double *ready,
                        int64_t awaited[STREAM_COUNT]) {
     struct actor *a = &l->actor[who];
@@ -371,7 +372,7 @@ static const struct lane_item *next_item(struct actor *a, int stream) {
     return NULL;
 }
 
-// Runs a stream as far as it comes.
+// Runs a stream as far as possible.
 static void run_line(struct event_loop *l, int who, int stream) {
     struct actor *a = &l->actor[who];
     struct line *line = &a->line[stream];
@@ -442,7 +443,7 @@ static void release_actor(struct event_loop *l, int who) {
     free(a->seconds);
 }
 
-// Names an instruction that does not come to its end: best one that nobody answers.
+// Names an instruction that does not come to its end, preferably one that waits for other ranks.
 static trireme_status check_ended(const struct event_loop *l, trireme_error *error) {
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < l->topology.classes * STREAM_COUNT; k++) {
@@ -461,7 +462,7 @@ static trireme_status check_ended(const struct event_loop *l, trireme_error *err
     return TRIREME_OK;
 }
 
-// What is left of a rank's step when it has computed all.
+// Accounts for the rest of a rank's step after its last computing.
 static void account_end(struct event_loop *l, int who) {
     struct sim_class *out = &l->out->of_class[who];
     struct actor *a = &l->actor[who];

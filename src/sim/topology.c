@@ -69,7 +69,7 @@ trireme_status topology_check(const struct cluster *c, const struct mesh *mesh, 
 
 // ---- links
 
-// The number of the part that a rank belongs to at a level; at level -1 it is a part of its own.
+// The number of the part that a rank belongs to at a level; at level -1 each rank is a part of its own.
 static int part_of(const struct topology *p, int rank, int level) {
     if (level < 0)
         return rank;
@@ -87,13 +87,14 @@ static int part_of(const struct topology *p, int rank, int level) {
     }
 }
 
-// For one use: parts of all ranks at all levels, and how much goes on at the adapters of each part. A level's parts are
-// counted from the first rank's on, so that there are no more than ranks wherever these are on the cluster.
+// For one use: the parts of all ranks at all levels, and how many groups or messages share the adapters of each part. A
+// level's parts are numbered from the first rank's on, so the numbers are below the number of ranks wherever the ranks
+// are on the cluster.
 struct links {
     const struct topology *topology;
     const struct link_use *use;
     int *part[CLUSTER_LEVELS_MAX + 1];  // [level + 1][rank]
-    int *ranks[CLUSTER_LEVELS_MAX + 1]; // of each part
+    int *ranks[CLUSTER_LEVELS_MAX + 1]; // how many each part has
     int *users[CLUSTER_LEVELS_MAX + 1]; // groups, or messages, that leave each part at the level above
 };
 
@@ -120,7 +121,7 @@ static int peer_of(const struct topology *p, int rank, const struct link_use *us
     return mesh_peer(&p->mesh, rank, use->group, use->peer);
 }
 
-// Behind the members of a group that are in the same part as the first of them.
+// The end of the run of members that are in the same part as member `first`.
 static int part_end(const int *part, const int *member, int count, int first) {
     int end = first + 1;
     while (end < count && part[member[end]] == part[member[first]])
@@ -128,7 +129,7 @@ static int part_end(const int *part, const int *member, int count, int first) {
     return end;
 }
 
-// Whether a part's members have others of their group beside them at the level above.
+// Whether the part of the level above holds other members of the group than those of this part.
 static bool leaves(const int *above, const int *member, int count, int first, int end) {
     const int own = above[member[first]];
     return (first > 0 && above[member[first - 1]] == own) || (end < count && above[member[end]] == own);
@@ -145,7 +146,8 @@ static void count_users(struct links *l, const int *member, int count) {
     }
 }
 
-// How many times a level's bandwidth so many ranks of a group have that are in one part, with so many users of it.
+// The bandwidth that a group's `own` ranks in one part have together, in units of the level's bandwidth, when the part
+// has so many users.
 static double links_of_ranks(const struct links *l, int level, int part, int own, int users) {
     const double adapters = l->topology->cluster->level[level].adapters;
     if (adapters == 0)
@@ -154,8 +156,8 @@ static double links_of_ranks(const struct links *l, int level, int part, int own
     return MIN(MIN(adapters, own * each), shared);
 }
 
-// What goes between parts goes through that which has least for it, where they have unlike numbers of the group's
-// ranks: a whole node beside a single rank.
+// Where parts have unlike numbers of the group's ranks, such as a whole node and a single rank, the part with the least
+// bandwidth decides.
 static void fill_route(const struct links *l, const int *member, int count, struct route *route) {
     const struct cluster *c = l->topology->cluster;
     int below = 1;
@@ -211,14 +213,15 @@ static void find_messages(struct links *l, struct route *route) {
         fill_message(l, r, peer_of(p, r, l->use), &route[r]);
 }
 
-// Those who count: the first of each group; of pairs the ranks whose peer is there without going around the end.
+// Whether a rank counts the users of its group: the first rank of each group does; of pairs, each rank whose peer is
+// reached without wrapping around.
 static bool counts(const struct topology *p, int rank, const struct link_use *use) {
     int index = mesh_index(&p->mesh, rank, use->group), end = index + use->peer;
     return use->peer ? end >= 0 && end < mesh_group_size(&p->mesh, use->group) : index == 0;
 }
 
-// Ranks that share a group share the work of finding its route. A pair's is that of the rank whose peer the other is,
-// which may be the peer of a third one.
+// A group's route is found once for all of its ranks. A pair's route belongs to the rank whose peer the other one is:
+// that rank may itself be the peer of a third.
 static void find_collectives(struct links *l, struct route *route) {
     const struct topology *p = l->topology;
     int *member = mem_alloc((size_t)MAX(2, mesh_group_size(&p->mesh, l->use->group)) * sizeof *member);
@@ -241,7 +244,7 @@ static void find_collectives(struct links *l, struct route *route) {
     free(member);
 }
 
-// Of all groups of one use.
+// The routes of all groups of one use, [ranks].
 static struct route *find_routes(const struct topology *p, const struct link_use *use) {
     struct links l;
     links_create(&l, p, use);
@@ -266,10 +269,10 @@ static bool same_route(const struct route *a, const struct route *b, int levels)
     return true;
 }
 
-// Numbers for what ranks see: equal where nothing tells them apart.
+// A number for each rank: equal where station and routes do not tell ranks apart.
 static int *describe_ranks(const struct topology *p) {
     int *number = mem_alloc((size_t)p->ranks * sizeof *number);
-    struct station *station = mem_alloc((size_t)p->ranks * sizeof *station); // takes long where stragglers are many
+    struct station *station = mem_alloc((size_t)p->ranks * sizeof *station); // slow to find with many stragglers
     VEC(int) seen = {0};                                                     // the first rank of each description
     for (int r = 0; r < p->ranks; r++) {
         const struct station *s = &station[r];
@@ -293,7 +296,7 @@ static int *describe_ranks(const struct topology *p) {
     return number;
 }
 
-// Whether the ranks with coordinate a see what those with coordinate b see, the other coordinates being the same.
+// Whether ranks with coordinate a have the same numbers as those with coordinate b and otherwise the same coordinates.
 static bool same_coordinates(const struct topology *p, const int *number, enum axis axis, int stride, int a, int b) {
     int degree = p->mesh.degree[axis];
     for (int outer = 0; outer < p->ranks; outer += stride * degree)
@@ -317,7 +320,7 @@ static void find_kinds(struct topology *p, const int *number, enum axis axis, in
     }
 }
 
-// Along an axis that messages go along, neighbours of unlike coordinates are unlike, too.
+// Whether messages go along the axis: then coordinates with unlike neighbours are unlike, too.
 static bool carries_messages(const struct topology *p, enum axis axis) {
     for (size_t u = 0; u < p->uses; u++)
         if (p->use[u].peer && p->use[u].group & AXES(axis))
@@ -343,7 +346,7 @@ void topology_classify(struct topology *p, bool every_rank) {
     free(number);
 }
 
-// A class counts kinds as a rank counts coordinates.
+// A class is numbered by its kinds as a rank is by its coordinates.
 int topology_rank(const struct topology *p, int who) {
     int rank = 0, stride = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
