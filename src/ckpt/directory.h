@@ -50,9 +50,9 @@ struct directory_skipped {
 };
 
 struct directory_search {
-    char *path;     // of what was found; NULL: nothing
-    int hold;       // its directory_hold; the caller may take it, leaving -1
-    int64_t number; // N of step-N
+    char *path;                            // of what was found; NULL: nothing
+    int hold;                              // its directory_hold; the caller may take it, leaving -1
+    int64_t number;                        // N of step-N
     VEC(struct directory_skipped) skipped; // newer than what was found, newest first: tell the user
 };
 

@@ -40,8 +40,8 @@ struct plan_choice {
     bool mixed;
     const char *full_layers, *selective_layers, *layout;
     // 0: as the configuration has it.
-    int unit_layers; // layers of a unit, or HALF_LAYERS
-    int prefetch;    // units gathered ahead
+    int unit_layers;     // layers of a unit, or HALF_LAYERS
+    int prefetch;        // units gathered ahead
     int64_t logits_rows; // training.logits_rows
 };
 
@@ -94,9 +94,9 @@ struct plan_result {
     int evaluated;                   // choices that were compiled and simulated
     int ways;                        // compiled and simulated too: ways to better plans, which are not in the space
     bool fits;                       // at least one does
-    bool complete;              // nothing can be better than the best, provided estimates are within PLAN_SLACK
-    struct plan_answer closest; // where nothing fits: the plan that lacks least memory
-    VEC(char *) lists;          // the lists that choices point to
+    bool complete;                   // nothing can be better than the best, provided estimates are within PLAN_SLACK
+    struct plan_answer closest;      // where nothing fits: the plan that lacks least memory
+    VEC(char *) lists;               // the lists that choices point to
 };
 
 enum { PLAN_ANSWERS = 10 };

@@ -23,7 +23,7 @@ struct cause {
     int8_t stream;
 };
 
-struct line { // a stream of a class
+struct line {            // a stream of a class
     int64_t done;        // instructions
     double end;          // of its last instruction
     size_t invocation;   // of the next instruction

@@ -45,7 +45,7 @@ struct topology {
     struct route **route; // [uses][ranks]: what the use goes over in the rank's group
     // Set by topology_classify. Ranks of one class are alike. A rank's class follows from its coordinates alone: the
     // coordinates along each axis are put into kinds, and a class is a choice of one kind along each axis.
-    int kinds[AXIS_COUNT]; // how many
+    int kinds[AXIS_COUNT];  // how many
     int *kind[AXIS_COUNT];  // of each coordinate
     int *first[AXIS_COUNT]; // the first coordinate of each kind
     int classes;
