@@ -1,4 +1,4 @@
-// Where nothing fits: which one key, or how many more devices, would change that. Each is tried as a search of its own.
+// For when nothing fits: finds which one key, or how many more devices, would change that. Each trial is a search.
 #include "base/clock.h"
 #include "plan/plan.h"
 #include "sim/shipped.h"
@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-// Of the search's own time: each try is a search, and later none is begun.
+// In units of the search's time: no trial, each of which is a search, is begun later.
 static const double ADVICE_TIME = 4. / 3;
 
 enum { SEQ_LEN_LEAST = 1, SEQ_LEN_PARTS = 8, DEVICE_TRIES = 4 };
@@ -14,11 +14,11 @@ enum { SEQ_LEN_LEAST = 1, SEQ_LEN_PARTS = 8, DEVICE_TRIES = 4 };
 struct advice {
     struct text *out;
     const struct plan_request *request;
-    int64_t until; // 0: there is time
-    bool cut;      // time was up before all was tried
+    int64_t until; // clock_now's time after which no trial is begun; 0: no limit
+    bool cut;      // time was up before everything was tried
 };
 
-// Whether anything fits, and what of it takes least time.
+// Whether anything fits; *found becomes the plan of it that takes least time.
 static bool fits(struct advice *a, const struct plan_request *r, struct plan_choice *found) {
     struct plan_request quick = *r;
     struct plan_result result;
@@ -38,13 +38,13 @@ static bool fits(struct advice *a, const struct plan_request *r, struct plan_cho
     a->cut |= !any && !result.complete;
     if (any && found) {
         *found = result.answers.item[0].choice;
-        found->full_layers = found->selective_layers = found->layout = found->schedule = NULL; // end before it does
+        found->full_layers = found->selective_layers = found->layout = found->schedule = NULL; // they end before it
     }
     plan_result_release(&result);
     return any;
 }
 
-// With one key of the configuration at another value.
+// Whether anything fits with one key of the configuration at another value.
 static bool fits_with(struct advice *a, const char *key, const char *value) {
     struct plan_request changed = *a->request;
     struct model_config model = *a->request->model;
@@ -72,8 +72,8 @@ struct values {
     VEC(int64_t);
 };
 
-// The index of the last value that fits, found by bisection, as if all before one that fits did; -1: the first does
-// not. `first_fits`: it is known to.
+// The index of the last value that fits; -1: even the first does not. Found by bisection, assuming that all values
+// before one that fits also fit. `first_fits`: the first is known to.
 static int smallest_change(struct advice *a, const char *key, const struct values *values, bool first_fits) {
     if (values->count == 0 || (!first_fits && !fits_with_number(a, key, values->item[0])))
         return -1;
@@ -92,7 +92,7 @@ static void advise_number(struct advice *a, const char *key, int64_t number) {
     text_add(a->out, "fits with %s=%" PRId64 "\n", key, number);
 }
 
-// Takes the values.
+// Releases the values.
 static void advise_smallest(struct advice *a, const char *key, struct values *values, bool first_fits) {
     int best = smallest_change(a, key, values, first_fits);
     if (best >= 0)
@@ -128,8 +128,8 @@ static void try_recompute(struct advice *a) {
         }
 }
 
-// More first layers of each stage, where one number stands for all stages: as many as a stage has, of as many stages as
-// it takes for that to fit, and then fewer.
+// For one number of full_layers that stands for all stages: tries more. First a number as large as a stage has layers,
+// with as many stages as it takes for that to fit; then smaller ones.
 static void try_full_layers(struct advice *a) {
     const char *key = "activation_checkpoint.full_layers";
     const struct config *config = a->request->config;
@@ -166,7 +166,7 @@ static void try_zero_stage(struct advice *a) {
 
 struct degree {
     const char *key;
-    int64_t given; // below 1: searched
+    int64_t given; // below 1: it is searched
     int chosen;
 };
 
@@ -184,7 +184,7 @@ static void list_degrees(struct degree out[DEGREES], const struct config *config
         out[i].given = config_is_set(config, all[i].key) ? out[i].given : -1;
 }
 
-// Searched, as far as `free` says; true where something fits.
+// Whether anything fits when the degrees that free[] names are searched; *degrees get those that were chosen.
 static bool fits_without(struct advice *a, const bool free[DEGREES], struct degree degrees[DEGREES]) {
     struct plan_request changed = *a->request;
     struct config config;
@@ -202,7 +202,7 @@ static bool fits_without(struct advice *a, const bool free[DEGREES], struct degr
     return found;
 }
 
-// From the degree that was found to fit towards the one that is given.
+// Advises a degree as near to the given one as fits, from the one that was found to fit.
 static void advise_degree(struct advice *a, const struct degree *degree) {
     struct values nearer = {0};
     int64_t step = degree->chosen > degree->given ? -1 : 1;
@@ -212,7 +212,7 @@ static void advise_degree(struct advice *a, const struct degree *degree) {
     advise_smallest(a, degree->key, &nearer, true);
 }
 
-// One degree of the mesh alone; else all that are set, which together may be as many as there are ranks.
+// Frees one degree of the mesh at a time; if none helps, all that are set, whose product may be the number of ranks.
 static void try_mesh(struct advice *a) {
     struct degree degrees[DEGREES];
     const struct plan_choice none = {0};
@@ -240,7 +240,7 @@ static void try_mesh(struct advice *a) {
 
 // ---- what is to be trained, and on what
 
-// Halves, and then parts of what lies between the half that fits and the one before.
+// Tries halves of the length, and then lengths between the first half that fits and the one before it.
 static void try_lengths(struct advice *a) {
     const char *key = "training.seq_len";
     int64_t given = a->request->config->training.seq_len, halves[64];
@@ -269,7 +269,8 @@ static bool fits_on(struct advice *a, int64_t ranks) {
     return fits(a, &more, NULL);
 }
 
-// Twice as many as often as needed, and then what lies between those and the last that were too few, node by node.
+// Doubles the devices as often as needed, and then tries numbers between that and the last that was too few, node by
+// node.
 static void try_devices(struct advice *a) {
     const struct plan_request *r = a->request;
     const int64_t all = r->cluster->total_devices, node = r->cluster->groups.item[0].devices;

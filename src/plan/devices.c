@@ -1,14 +1,14 @@
-// The devices that ranks are on, where they are not all alike.
+// The kinds of ranks, where the devices that they are on are not all alike.
 #include "plan/estimate.h"
 #include "plan/evaluate.h"
 #include "sim/topology.h"
 
 #include <math.h>
 
-// Slowness that differs by less makes no kind: estimates are not as good, and each kind is measured.
+// Ranks whose slowness differs by less are of one kind: estimates are not that exact, and each kind has to be measured.
 static const double ALIKE = 1.01;
 
-// Ranks that are more than devices share these.
+// The kind of a rank, which is added if it is new. Where there are more ranks than devices, they share devices.
 static int kind_of(struct estimator *e, int rank) {
     const struct cluster *c = e->request->cluster;
     const int shared = topology_share(c, e->request->ranks), device = cluster_type(c, rank / shared);

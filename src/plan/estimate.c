@@ -21,7 +21,7 @@ static struct plan_choice single(const struct probe *p) {
 
 // ---- layers
 
-// Seconds of the passes, by the events of one rank.
+// Adds the seconds of the passes, by the events of one rank.
 static void add_events(struct probe_part *out, const struct simulation *s) {
     const struct sim_class *who = &s->of_class[0];
     const struct program *p = who->program;
@@ -46,8 +46,8 @@ static void add_events(struct probe_part *out, const struct simulation *s) {
     out->backward = MAX(0, end[1] - begin[1]);
 }
 
-// The programs of `config` for so many sequences and layers shared out evenly. The caller releases both, on failure
-// too.
+// Compiles the programs of `config` for a global batch of `sequences`, with layers divided evenly over the stages. The
+// caller releases programs and plan, also on failure.
 static trireme_status compile_batch(struct stage_programs *programs, struct parallel *plan, struct config *config,
                                     const struct plan_request *r, int64_t sequences, trireme_error *error) {
     char batch[32];
@@ -61,7 +61,7 @@ static trireme_status compile_batch(struct stage_programs *programs, struct para
     return stage_programs_compile(programs, config, r->model, plan, r->ops, 1, 1, 0, false, error);
 }
 
-// A step of a model of so few layers on the tensor ranks alone.
+// Measures a step of a model of `layers` layers on the tensor ranks alone.
 static trireme_status measure(struct probe_part *out, const struct estimator *e, const struct probe *p, int layers,
                               trireme_error *error) {
     const struct plan_request *r = e->request;
@@ -107,7 +107,7 @@ static trireme_status measure(struct probe_part *out, const struct estimator *e,
 
 // ---- what microbatches hold
 
-// The first layer of each virtual stage.
+// As held_bytes, for a schedule.
 static double most_held(const struct schedule *s, int rank, const int *first_layer, const struct probe_slot *slot,
                         bool rests) {
     double now = 0, most = 0;
@@ -119,7 +119,7 @@ static double most_held(const struct schedule *s, int rank, const int *first_lay
         double layers = first_layer[v + 1] - first_layer[v], bytes[2];
         for (int k = 0; k < 2; k++)
             bytes[k] = layers * slot->held[k].layer + (rests ? slot->held[k].rest : 0);
-        // While backward runs, what it had from the forward gives way to what it leaves.
+        // While a backward runs, it holds the larger of what the pass before left for it and what it leaves itself.
         double before = pass.kind == PASS_FORWARD ? 0 : bytes[pass.kind == PASS_BACKWARD_WEIGHT];
         double after = pass.kind == PASS_FORWARD ? bytes[0] : pass.kind == PASS_BACKWARD_INPUT ? bytes[1] : 0;
         now += after - before;
@@ -133,7 +133,7 @@ double held_bytes(const struct shape *s, const struct plan_choice *c, const int 
     return most_held(&s->order[c->vocabulary].schedule, rank, first_layer, slot, rests);
 }
 
-// Bytes that are sent after the forward.
+// Bytes of the message that a program sends after its forward.
 static double message_bytes(const struct program *p) {
     FOR_INSTRUCTIONS(i, p)
         if (i->op == OP_SEND)
@@ -141,7 +141,7 @@ static double message_bytes(const struct program *p) {
     return 0;
 }
 
-// The first of two stages of so many layers each; no time passes.
+// Measures the memory of the first of two stages of `layers` layers each; nothing is simulated.
 static trireme_status measure_slot(struct probe_slot *out, const struct plan_request *r, const struct probe *p,
                                    int layers, bool apart, trireme_error *error) {
     struct model_config model = *r->model;
@@ -231,17 +231,17 @@ const struct probe *find_measured(struct estimator *e, const struct plan_choice 
 struct filling {
     struct estimator *estimator;
     pthread_mutex_t lock;
-    int refused; // the last that was, whoever came to it, plus one
+    int refused; // the number of the last refused job, in whatever order they end, plus one
 };
 
 static void fill_one(void *argument, int i) {
     struct filling *f = argument;
     pthread_mutex_lock(&f->lock);
-    struct estimator mine = *f->estimator; // has its own refusals
+    struct estimator mine = *f->estimator; // a copy, so that refusals are its own
     pthread_mutex_unlock(&f->lock);
     int shapes = (int)mine.shapes.count;
     mine.why.message[0] = 0;
-    // The last shapes have most stages.
+    // Longest jobs first: the last shapes have most stages.
     if (i < shapes)
         fill_shape(&mine, &mine.shapes.item[shapes - 1 - i]);
     else
@@ -277,7 +277,7 @@ struct load load_of_stage(const struct estimator *e, const struct shape *s, cons
     for (int k = 0; k < chunks; k++) {
         int v = s->order[0].schedule.virtual_stage[rank * chunks + k];
         load.layers += first_layer[v + 1] - first_layer[v];
-        // Embedding and head are about the same each, or one and the same.
+        // Embedding and head count as a half each; tied, they are one and the same.
         if (!spread && (v == 0 || v == last))
             load.ends += tied ? 1 - load.ends : .5;
         load.head += !spread && v == last;
@@ -356,7 +356,7 @@ static trireme_status choice_topology(struct topology *out, const struct plan_re
     return topology_create(out, r->cluster, &mesh, uses, count, error);
 }
 
-// Where messages of a choice's mesh go, noted for all choices with as many tensor ranks and stages.
+// What messages between the stages of a choice go over, kept for all choices with as many tensor ranks and stages.
 static const struct stage_links *find_links(struct estimator *e, const struct plan_choice *c) {
     for (size_t i = 0; i < e->links.count; i++)
         if (e->links.item[i].tensor == c->tensor && e->links.item[i].stages == c->stages)
@@ -375,8 +375,9 @@ static const struct stage_links *find_links(struct estimator *e, const struct pl
     return &e->links.item[e->links.count - 1];
 }
 
-// Of a message from one stage to the next: a microbatch passes all of them, and of microbatches that follow one another
-// the slowest lets through one at a time.
+// Seconds of a message from one stage to the next, over all pairs of stages. The mean counts for a microbatch, which
+// passes all pairs; the most for microbatches that follow one another, which the slowest pair lets through one at a
+// time.
 struct message_seconds {
     double mean, most;
 };
@@ -392,7 +393,8 @@ static struct message_seconds message_seconds(struct estimator *e, const struct 
     return out;
 }
 
-// Where the user says how many layers are computed again, a layer is so much of one in each mode. False: impossible.
+// The probe of a choice's layers. Where the user says how many layers are recomputed in which mode, a layer is an
+// average of the modes, by these shares. False: impossible.
 static bool find_layers(struct estimator *e, const struct plan_choice *c, int virtual_stages, int kind,
                         struct probe *out) {
     double share[LAYOUT_MODES];
@@ -422,19 +424,19 @@ static bool ends_differ(const struct schedule *s) {
     return s->place[0].rank != s->place[s->stages * s->chunks - 1].rank;
 }
 
-// Of all stages as they follow one another.
+// Adds up all stages of a pipeline.
 static bool add_stages(struct pipe_estimate *out, struct estimator *e, const struct plan_choice *c,
                        const struct probe *of_kind, struct shape *s) {
     const struct probe_slot *slot = slot_of(of_kind, s);
     int *first = s->possible ? first_layers(e, c, s) : NULL;
-    double forward = 0, backward = 0; // of a rank's layers, in the mean
+    double forward = 0, backward = 0; // of a rank's layers, means over ranks
     if (!first)
         return false;
     for (int rank = 0; rank < c->stages; rank++) {
         struct load load = load_of_stage(e, s, c, first, rank);
         double held =
             held_bytes(s, c, first, rank, slot, true) + load.messages * slot->message + kept_logits(e, c, load.losses);
-        // Beside the head and the loss layers are at rest.
+        // While head and loss run, no layer does: the larger of the two counts.
         held += MAX(slot->scratch, load.head * of_kind->rest.activations);
         add_stage(out, e, of_kind, &load, slot->possible ? held : INFINITY, c->stages, rank);
         const struct probe_part *layer = &of_kind[slowest_kind(e, of_kind, c->stages, rank)].layer;
@@ -442,7 +444,7 @@ static bool add_stages(struct pipe_estimate *out, struct estimator *e, const str
         backward += load.layers * layer->backward / c->stages;
     }
     free(first);
-    // Apart, weights' passes hide no communication of the inputs'.
+    // Weights' passes that are apart hide no communication of gradients.
     int chunks = s->order[0].schedule.chunks;
     out->last_backward = out->backward / chunks * (s->splits ? .5 : 1);
     struct message_seconds message = message_seconds(e, c, slot->message);
@@ -505,7 +507,8 @@ bool data_links_create(struct data_links *out, const struct plan_request *r, con
     return true;
 }
 
-// Of a layer: nearly all is in one of its units, but each is communicated by itself.
+// Seconds of a collective on a layer: nearly all bytes are in one of its units, but each unit is communicated by
+// itself.
 static double collective(const struct data_links *l, const struct route *route, enum op op, double units,
                          double bytes) {
     if (route->ranks < 2 || bytes <= 0)
@@ -513,8 +516,8 @@ static double collective(const struct data_links *l, const struct route *route, 
     return cost_communicate(l->cluster, route, op, bytes) + (units - 1) * cost_communicate(l->cluster, route, op, 0);
 }
 
-// What transfers add to the work beside which they are made, where `least` of them cannot hide: what is longer than
-// that, and what computing loses to the rest.
+// What transfers add to the work beside which they run, where `least` of them cannot hide: what does not fit beside the
+// work, and what computing loses to the rest.
 static double add_beside(const struct data_links *l, double transfers, double least, double work) {
     double exposed = MAX(least, transfers - work);
     return exposed + l->loss * MAX(0, transfers - exposed);
@@ -550,11 +553,11 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
            gather = collective(l, &l->shards, OP_ALL_GATHER, p->layer_units, parameter),
            reduce = collective(l, &l->replicas, OP_ALL_REDUCE, p->layer_units, gradient / shards);
     int m = p->microbatches;
-    // What is gathered hides behind forward but for the first unit: for each microbatch, or the first one's alone.
+    // Gathers hide behind forward, except the first unit's: in each microbatch, or in the first one alone.
     out.seconds += gather + (z == 3 ? m : 1) * add_beside(l, units * gather, 0, p->forward);
     if (z == 1)
         out.seconds += add_beside(l, units * (scatter + reduce), scatter + reduce, p->last_backward);
-    // What is reduced for each microbatch hides behind its backward but for the last unit.
+    // Reductions for each microbatch hide behind its backward, except the last unit's.
     else
         out.seconds += m * add_beside(l, units * (scatter + (z == 3 ? gather : 0)), scatter, p->backward) + reduce;
     return out;

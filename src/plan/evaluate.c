@@ -1,13 +1,14 @@
+// A choice as a configuration, as programs, as their simulation, and in words.
 #include "plan/evaluate.h"
 
-// What the choice says of keys, one after the other until one of them is refused.
+// Sets the keys that a choice decides, one after the other until one is refused.
 struct setter {
     struct config *config;
     trireme_error *error;
     trireme_status status;
 };
 
-// What the user said is told as the user's.
+// Messages about a key that the user has set name the user's value as its origin.
 static void set_key(struct setter *s, const char *key, const char *value) {
     if (s->status == TRIREME_OK)
         s->status = config_set(s->config, key, value,
@@ -101,7 +102,7 @@ static void take_time(struct plan_answer *out, const struct plan_request *r, con
     }
 }
 
-// Of the device that leaves a rank least.
+// The room of a rank on the device that leaves it least.
 static int64_t least_room(const struct cluster *c, int ranks_per_device) {
     int64_t least = INT64_MAX;
     int number = 0;
@@ -150,14 +151,14 @@ void choice_release(struct choice_programs *p) {
     config_release(&p->config);
 }
 
-// Whether it may matter that the tightest stage's program takes less.
+// Whether it may matter if the tightest stage's program took less.
 static bool less_matters(const struct plan_answer *a, enum plan_memory memory) {
     return memory == PLAN_LEAST_MEMORY || (memory == PLAN_WITHIN_ROOM && a->memory > a->room &&
                                            a->memory - a->of_tightest.part[MEMORY_UNUSED] <= a->room);
 }
 
-// Of hurried programs only those are made smaller that the answer tells of: the tightest, until it stays that. False
-// where one has to be compiled anew for it.
+// Of hurried programs only the tightest is made smaller, since the answer tells of no other, until the same one stays
+// the tightest. False where that is not possible without compiling anew.
 static bool shrink_tightest(struct plan_answer *out, const struct plan_request *r, struct choice_programs *programs,
                             const struct simulation *simulation, enum plan_memory memory) {
     for (;;) {
@@ -170,7 +171,7 @@ static bool shrink_tightest(struct plan_answer *out, const struct plan_request *
     }
 }
 
-// *enough: the answer is as it would be without hurry.
+// *enough becomes whether the answer is as it would be without hurry.
 static trireme_status evaluate(struct plan_answer *out, const struct plan_request *r, const struct plan_choice *choice,
                                enum plan_memory memory, bool hurried, bool *enough, trireme_error *error) {
     struct choice_programs programs;
@@ -275,7 +276,7 @@ char *plan_answer_print(const struct config *config, const struct plan_result *r
     return t.text;
 }
 
-// How much a choice computes again, in steps: a part of some layers, of all; all of some layers, of all.
+// How much a choice recomputes, as a rank: 1 some layers in part, 2 all in part, 3 some layers in full, 4 all in full.
 static int recomputed(const struct plan_choice *c) {
     return c->recompute == CONFIG_RECOMPUTE_FULL        ? 4
            : c->full_layers                             ? 3
@@ -285,7 +286,7 @@ static int recomputed(const struct plan_choice *c) {
 
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse) {
     const int least = recomputed(&better->choice), again = recomputed(&worse->choice);
-    // Where both choose layers, one may have more of them.
+    // Where both recompute some layers, one may recompute more of them.
     const bool more = again > least || (again == least && plan_choice_mixes(&worse->choice));
     const char *what = more ? "recompute" : "computing";
     double most = worse->computing - better->computing;

@@ -1,29 +1,29 @@
-// A plan in the words of Megatron-LM and TorchTitan, with comments on what they do otherwise or lack.
+// A plan in the words of Megatron-LM and TorchTitan, with comments on what they do differently or lack.
 #include "base/amount.h"
 #include "plan/evaluate.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-// Names and meanings as in Megatron-LM's megatron/training/arguments.py and the configurations that it makes flags of
-// (of August 2026), and in TorchTitan's torchtitan/config/job_config.py, the last whose files were TOML (until February
-// 2026). Later ones are Python, with fields most of which have these names.
+// Names and meanings are those of Megatron-LM's megatron/training/arguments.py and the configurations from which it
+// makes flags (August 2026), and of TorchTitan's torchtitan/config/job_config.py as it was while its files were TOML
+// (until February 2026). Its later configurations are Python, where most fields have the same names.
 
-// Of a replica and step.
+// The microbatches of a data-parallel rank in a step.
 static int64_t microbatches_of(const struct plan_request *r, const struct plan_choice *c) {
     return r->config->training.global_batch_size / (c->replicas * c->shards) / c->micro_batch_size;
 }
 
-// A pipeline, or all layers as one stage, as the other system has it.
+// A pipeline as the other system would run it; or all layers as one stage.
 struct pipeline {
-    const char *schedule; // that takes place there
+    const char *schedule; // the one that the other system runs
     int stages, chunks;
-    int *layers, *again; // of each virtual stage, and how many of those are computed again; owned
-    bool even;           // all have as many layers
-    bool merged;         // a rank's chunks are one
+    int *layers, *again; // [virtual stages]: layers, and how many of them are recomputed; owned
+    bool even;           // all virtual stages have the same number of layers
+    bool merged;         // the chunks of a rank became one
 };
 
-// Of a rank's chunks one, with as many layers as others have, the first ranks one more.
+// Merges the chunks of a rank into one; layers are divided evenly, the first ranks having one more.
 static void pipeline_of_one_chunk(struct pipeline *p, const struct schedule *s, int all_layers) {
     int *layers = mem_alloc((size_t)s->stages * sizeof *layers), *again = mem_alloc((size_t)s->stages * sizeof *again);
     for (int i = 0; i < s->stages; i++) {
@@ -45,8 +45,9 @@ static bool goes_round(const struct schedule *s) {
     return round;
 }
 
-// Where the other system has no such schedule, it does 1F1B: of the same chunks, interleaved, where they go through all
-// ranks and over again, else of one chunk: how many layers such chunks have is for their own order.
+// `there`: the other system has the schedule. Otherwise it runs 1F1B: interleaved with the same chunks where these go
+// through all ranks over and over, else with one chunk, since a layout for chunks placed there and back is for that
+// placement alone.
 static struct pipeline pipeline_create(const struct plan_request *r, const struct plan_choice *c, bool there) {
     struct parallel plan;
     CHECK(choice_resolve(&plan, r, c));
@@ -83,7 +84,7 @@ static void schedule_is_not_there(struct text *cannot, const struct pipeline *p,
                            : "");
 }
 
-// Layers that are computed again beside the mode of the rest: what was chosen, else what the user has set; "" for none.
+// Lists of layers that are recomputed in other modes than the rest: as chosen, else as the user has set; "": none.
 struct again {
     const char *full, *selective;
 };
@@ -99,19 +100,21 @@ static struct again again_of(const struct plan_request *r, const struct plan_cho
                           .selective = layers_or_none(c->selective_layers, given->selective_layers)};
 }
 
-// Whether layers differ, beside a mode of the rest.
+// Whether layers differ in mode, where the rest is in mode `rest`.
 static bool is_mixed(const struct again *again, enum config_recompute rest) {
     return (*again->full && rest != CONFIG_RECOMPUTE_FULL) || (*again->selective && rest == CONFIG_RECOMPUTE_NONE);
 }
 
-// The least mode for all that computes no layer less than the plan does, and so takes no more memory.
+// The one mode for all layers that recomputes least but no layer less than the plan does, so that it takes no more
+// memory.
 static enum config_recompute mode_for_all(const struct again *again, enum config_recompute rest) {
     return *again->full                                         ? CONFIG_RECOMPUTE_FULL
            : *again->selective && rest == CONFIG_RECOMPUTE_NONE ? CONFIG_RECOMPUTE_SELECTIVE
                                                                 : rest;
 }
 
-// The step after which the learning rate stays, and the last before its decay begins; as learning_rate has them.
+// The step after which the learning rate stays constant, and the last step before its decay begins, as in
+// learning_rate.
 static int64_t decay_end(const struct config *c) {
     return c->lr_scheduler.decay_steps > 0 ? c->lr_scheduler.decay_steps : c->training.steps;
 }
@@ -131,7 +134,7 @@ static void mixed_is_not_there(struct text *cannot, const struct again *again, e
              config_recompute_word(rest), here);
 }
 
-// Layers that differ, where all are in one mode.
+// Notes that layers differ in the plan, and that all are in one mode there.
 static void mixed_is_all(struct text *cannot, const struct again *again, enum config_recompute rest,
                          enum config_recompute all) {
     if (is_mixed(again, rest))
@@ -140,8 +143,8 @@ static void mixed_is_all(struct text *cannot, const struct again *again, enum co
                                                         : "all layers are selective, not some");
 }
 
-// Both split heads over tensor ranks as they are; Trireme pads what does not divide. Where several ranks have one head
-// of keys and values, Trireme and Megatron-LM (`copies`) give each of them the whole head.
+// Both systems can split heads over tensor ranks only evenly; Trireme pads where they do not divide. Where several
+// ranks share one head of keys and values, Trireme and Megatron-LM (`copies`) give each of them the whole head.
 static void heads_are_not_there(struct text *cannot, const struct model_config *m, int tensor, bool copies) {
     const struct {
         int64_t count;
@@ -155,7 +158,7 @@ static void heads_are_not_there(struct text *cannot, const struct model_config *
                      split[i].count, split[i].what, tensor);
 }
 
-// Both split each sequence; Trireme the rows of a microbatch, wherever that is.
+// Both systems split each sequence; Trireme splits the rows of a microbatch, wherever sequences begin.
 static void sequence_is_not_there(struct text *cannot, int64_t seq_len, int divisor) {
     if (seq_len % divisor)
         text_add(cannot, "# not there: sequences of %" PRId64 " tokens; %d has to divide them\n", seq_len, divisor);
@@ -163,7 +166,7 @@ static void sequence_is_not_there(struct text *cannot, int64_t seq_len, int divi
 
 // ---- Megatron-LM
 
-// All linear layers have biases, or queries, keys and values alone, or none.
+// In Megatron-LM all linear layers have biases, or only queries, keys and values, or none.
 static void megatron_biases(struct text *out, struct text *cannot, const struct model_config *m) {
     bool gpt2 = m->family == FAMILY_GPT2, qkv = gpt2 ? m->bias : m->attention_bias;
     bool rest[] = {gpt2 ? m->bias : m->attention_output_bias, gpt2 ? m->bias : m->mlp_bias};
@@ -178,7 +181,7 @@ static void megatron_biases(struct text *out, struct text *cannot, const struct 
                      i ? "the feed-forward" : "attention's output");
 }
 
-// Fused with biases, as by default, GELU is its approximation by tanh; else it is exact.
+// In Megatron-LM GELU is approximated by tanh where it is fused with biases, as by default; else it is exact.
 static void megatron_activation(struct text *out, struct text *cannot, const struct model_config *m) {
     if (m->bias && m->activation == ACTIVATION_GELU)
         text_add(out, "--no-bias-gelu-fusion \\\n");
@@ -240,7 +243,8 @@ static void units_to_be_set(struct text *cannot, const struct plan_request *r, c
         text_add(cannot, "# to be set: %s gathered and reduced together\n", layers ? "several layers" : "half a layer");
 }
 
-// Its interleaved order takes microbatches in groups, of which the last has as many as there are stages, too.
+// Megatron-LM's interleaved order takes microbatches in groups, of which the last, too, has at least as many
+// microbatches as there are stages.
 static void megatron_groups(struct text *out, struct text *cannot, const struct plan_choice *c, int64_t microbatches) {
     int64_t group = c->stages;
     while (group < microbatches && microbatches % group && microbatches % group < c->stages)
@@ -292,7 +296,7 @@ static void megatron_recompute(struct text *out, struct text *cannot, const stru
                                const struct plan_choice *c, const struct pipeline *p) {
     const struct again again = again_of(r, c);
     enum config_recompute all = mode_for_all(&again, c->recompute);
-    // Its blocks are the first layers of each virtual stage, as many of each, and nothing of the rest.
+    // Its `block` method recomputes the first layers of each virtual stage, equally many in each, and nothing else.
     if (*again.full && c->recompute == CONFIG_RECOMPUTE_NONE) {
         const int stages = p->stages * p->chunks;
         int most = 0;
@@ -372,7 +376,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     if (r->model->intermediate_size % c->tensor)
         text_add(&cannot, "# not there: a hidden layer of %" PRId64 " over %d tensor parallel ranks\n",
                  r->model->intermediate_size, c->tensor);
-    // Without it they are refused there, but for Megatron-FSDP, which does better without.
+    // Megatron-LM refuses tensor parallel ranks without it, except with Megatron-FSDP, which does better without.
     if (c->tensor > 1 && c->zero_stage < 2)
         text_add(&cannot, "# to be set: CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment, which tensor parallel ranks "
                           "need on GPUs before Blackwell\n");
@@ -395,7 +399,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     megatron_optimizer(&flags, &cannot, config, c->zero_stage);
     text_add(&cannot, "# to be set: --data-path, --tokenizer-type and its files, for a vocabulary of %" PRId64 "\n",
              r->model->vocab_size);
-    // The last line goes on nowhere.
+    // The last line does not end with a backslash.
     text_add(out, "# Megatron-LM, on %s\n%s%.*s\n", counted(r->ranks, "rank").text, cannot.length ? cannot.text : "",
              (int)flags.length - 3, flags.text);
     text_release(&cannot);
@@ -404,7 +408,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
 
 // ---- TorchTitan
 
-// What torch.distributed.pipelining asks of the number of microbatches.
+// What torch.distributed.pipelining requires of the number of microbatches.
 static void titan_microbatches(struct text *cannot, const struct pipeline *p, int64_t microbatches) {
     const int64_t rounds = MAX(1, microbatches / p->stages);
     if (strcmp(p->schedule, "interleaved") == 0 && microbatches % rounds)
@@ -417,7 +421,7 @@ static void titan_microbatches(struct text *cannot, const struct pipeline *p, in
 
 static void titan_pipeline(struct text *out, struct text *cannot, const struct plan_request *r,
                            const struct plan_choice *c, int64_t sequences) {
-    const struct schedule_kind *kind = schedule_kind(c->schedule); // NULL: a file's
+    const struct schedule_kind *kind = schedule_kind(c->schedule); // NULL: from a file
     const bool there = kind && *kind->torch;
     struct pipeline p = pipeline_create(r, c, there);
     const int count = p.stages * p.chunks;
@@ -460,10 +464,10 @@ static void titan_recompute(struct text *out, struct text *cannot, const struct 
     }
 }
 
-// A norm that no gradient has: with 0 all of them would be 0.
+// A norm that no gradient reaches: with 0, all gradients would become 0.
 static const double NO_CLIPPING = 1e9;
 
-// TOML tells whole numbers from others.
+// In TOML, integers and real numbers are different types.
 static void titan_real(struct text *out, const char *key, double value) {
     text_add(out, "%s = %.10g%s\n", key, value, value == floor(value) && value < 1e10 ? ".0" : "");
 }

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 
-// At most so many times OTHERS plans are simulated for the list's sake.
+// For the sake of the list, at most ROUNDS times OTHERS plans are simulated.
 enum { OTHERS = 16, ROUNDS = 4 };
 
 static int compare_families(const struct plan_choice *a, const struct plan_choice *b) {
@@ -27,7 +27,7 @@ struct lines {
     int count;
 };
 
-// Equal ones as they were found.
+// Equal ones in the order in which they were found.
 static int by_seconds(const void *x, const void *y) {
     const struct plan_answer *a = *(struct plan_answer *const *)x, *b = *(struct plan_answer *const *)y;
     return COMPARE(a->seconds, b->seconds) ?: COMPARE(a, b);
@@ -37,7 +37,7 @@ static int64_t free_bytes(const struct plan_answer *a) {
     return a->room - a->memory;
 }
 
-// The last line of a plan's family that is not slower; NONE.
+// The last line of a plan's family that is not slower than the plan; or NONE.
 static int line_of(const struct lines *lines, const struct plan_answer *a) {
     for (int i = lines->count - 1; i >= 0; i--)
         if (lines->line[i]->seconds <= a->seconds && compare_families(&lines->line[i]->choice, &a->choice) == 0)
@@ -45,7 +45,8 @@ static int line_of(const struct lines *lines, const struct plan_answer *a) {
     return NONE;
 }
 
-// Before it is known how little memory a line takes, nothing is listed for taking less.
+// Whether a plan becomes a line. Nothing is listed for taking less memory than a line before that line's least memory
+// is known.
 static bool is_line(const struct lines *lines, const struct plan_answer *a, bool trades) {
     int last = line_of(lines, a);
     return last == NONE || (trades && lines->line[last]->least_memory &&
@@ -67,7 +68,7 @@ static struct lines choose_lines(struct search *s, bool trades) {
 
 // ---- other families
 
-// Families side by side.
+// Puts plans of a family next to one another.
 static int by_family(const void *x, const void *y) {
     const struct candidate *a = *(struct candidate *const *)x, *b = *(struct candidate *const *)y;
     return compare_families(&a->choice, &b->choice) ?: COMPARE(a, b);
@@ -80,7 +81,8 @@ static bool is_found(const struct search *s, const struct plan_choice *c) {
     return false;
 }
 
-// Of each family of which nothing was found the most promising; the OTHERS that are so most of all, in order.
+// Takes the most promising candidate of each family of which nothing was found, and of these the OTHERS most promising,
+// in order.
 static int choose_others(struct search *s, struct candidate **sorted, size_t count, struct candidate **others) {
     double seconds[OTHERS + 1];
     struct candidate *kept[OTHERS + 1];
@@ -110,7 +112,7 @@ static int choose_others(struct search *s, struct candidate **sorted, size_t cou
     return many;
 }
 
-// Whether none of those that were not found can be among the lines.
+// Whether no family of which nothing was found can be among the lines.
 static bool are_enough(struct search *s, const struct candidate *next) {
     struct lines lines = choose_lines(s, false);
     return lines.count == PLAN_ANSWERS &&
@@ -138,7 +140,7 @@ static bool was_tried(const struct search *s, const struct plan_answer *a) {
     return false;
 }
 
-// Lines of tensor parallel ranks with what the space leaves out, and the best were tried with.
+// Tries tensor parallel lines in the ways that the space leaves out, as the search did for the best.
 static void search_ways(struct search *s) {
     const struct config *config = s->request->config;
     const bool overlaps = !config_is_set(config, "parallelism.tensor_parallel_overlap"),
@@ -166,7 +168,7 @@ static void search_ways(struct search *s) {
 
 // ---- the list
 
-// Until the memory of all lines is what `train` takes, which may add some that trade.
+// Chooses lines until the memory of all of them is planned as `train` does; that may add some that trade.
 static struct lines measure_lines(struct search *s) {
     for (;;) {
         struct lines lines = choose_lines(s, true);
@@ -181,7 +183,7 @@ static struct lines measure_lines(struct search *s) {
     }
 }
 
-// Counts for each line those that it stands for and that are nearly as fast.
+// Counts for each line the plans that it stands for and that are nearly as fast.
 static void count_variants(const struct search *s, const struct lines *lines) {
     for (int i = 0; i < lines->count; i++) {
         struct lines before = *lines;
@@ -203,7 +205,7 @@ static void count_variants(const struct search *s, const struct lines *lines) {
 }
 
 void listing_fill(struct search *s, const struct candidates *all) {
-    bool complete = s->out->complete; // of the best, to which this does nothing
+    bool complete = s->out->complete; // says something about the best, which this does not change
     search_others(s, all);
     search_ways(s);
     s->out->complete = complete;

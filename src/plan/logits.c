@@ -1,5 +1,5 @@
-// How many rows of logits choices make at once: fewer take less memory, but each piece is added to the gradient of the
-// head, which is read and written as often as there are pieces.
+// How many rows of logits choices make at once. Fewer rows take less memory, but the gradient of the head is read and
+// written once for every piece.
 #include "compile/options.h"
 #include "plan/estimate.h"
 
@@ -13,7 +13,7 @@ static int64_t rows_of(const struct estimator *e, const struct plan_choice *c) {
     return c->micro_batch_size * e->request->config->training.seq_len;
 }
 
-// As emit_logits_chunk does it where the configuration leaves it open, of ranks that share the vocabulary.
+// As emit_logits_chunk chooses where the configuration leaves it open, with `ranks` ranks sharing the vocabulary.
 static int pieces_by_default(const struct estimator *e, const struct plan_choice *c, int ranks, bool pipeline) {
     const struct model_config *m = e->request->model;
     const double size = dtype_size(options_dtype(e->request->config)), rows = (double)rows_of(e, c), share = 1. / ranks,
@@ -34,7 +34,7 @@ double kept_logits(const struct estimator *e, const struct plan_choice *c, doubl
     const struct model_config *m = e->request->model;
     const double size = dtype_size(options_dtype(e->request->config)), rows = (double)rows_of(e, c) * size,
                  columns = (double)m->vocab_size / (c->tensor * c->stages);
-    // What comes for the next microbatch has room, too.
+    // The head's inputs for the next microbatch have room, too.
     return losses > 0 ? rows * (losses * columns + (losses + 1) * (double)m->hidden_size) : 0;
 }
 
@@ -42,7 +42,7 @@ int64_t logits_rows(const struct estimator *e, const struct plan_choice *c, int 
     return divide_up(rows_of(e, c), pieces);
 }
 
-// What takes time goes by pieces, what takes memory by rows.
+// Interpolates between two probes: time by the number of pieces, memory by the number of rows.
 static struct probe between(const struct probe *few, int few_pieces, const struct probe *all, int pieces) {
     struct probe p = *all;
     const double by_pieces = (pieces - 1.) / (few_pieces - 1.), by_rows = (1 - 1. / pieces) / (1 - 1. / few_pieces);
@@ -56,7 +56,7 @@ static struct probe between(const struct probe *few, int few_pieces, const struc
 }
 
 struct probe find_probe(struct estimator *e, const struct plan_choice *c, int kind) {
-    enum { LEAST = 4 }; // pieces, for the difference to be told
+    enum { LEAST = 4 }; // pieces, so that the difference can be measured
     struct plan_choice of = *c;
     of.logits_rows = 0;
     if (!e->chooses_logits || pieces_by_default(e, c, c->tensor, true) == 1)

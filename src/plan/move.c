@@ -1,23 +1,23 @@
-// Moves layers from stage to stage, one at a time. What balances the work does not balance stages that wait for unlike
-// links, or whose embedding or head leaves data parallel ranks more to send; and where stages cannot have equally many
-// layers, it matters which have one more.
+// Moves layers from stage to stage, one at a time. A layout that balances the work does not balance stages that wait
+// for unlike links, or whose embedding or head leaves data parallel ranks more to send; and where layers cannot be
+// divided evenly, it matters which stages have one more.
 #include "base/text.h"
 #include "plan/search.h"
 
 #include <math.h>
 
-// Of many stages a layer moves to a neighbour alone.
+// With more stages than this, a layer only moves to a neighbouring stage.
 enum { FEW_STAGES = 8 };
-// What is so many times as slow as the best may still be the best with its layers moved.
+// A plan that is this many times as slow as the best may still become the best with its layers moved.
 static const double FAR = 1.5;
-// Of a step: so much of waiting for data parallel ranks depends on how many parameters each stage has.
+// The part of a step: if waiting for data parallel ranks takes more, it matters how many parameters each stage has.
 static const double WAITING = .1;
-// Nanoseconds for all that are not among the best, by what each is expected to take.
+// Nanoseconds for all plans that are not among the best, by what each is expected to take.
 static const double QUICK = 1e9;
-// Nanoseconds that each takes at least.
+// Nanoseconds that each trial takes at least.
 static const double QUICKEST = 1e6;
 
-// Layers of virtual stages that were best for a plan.
+// The layers of virtual stages that were best for a plan.
 struct moved {
     int ranks, stages;
     int *layers;
@@ -47,7 +47,7 @@ static struct job job_of(struct search *s, const struct plan_choice *c, const in
     return job;
 }
 
-// The number of the job that betters the answer most, which it becomes; NONE.
+// The number of the job that betters the answer most, or NONE; *best becomes that job's answer.
 static int best_of(struct search *s, struct job *job, int jobs, struct plan_answer *best) {
     int found = NONE;
     evaluate_all(s->request, job, jobs, s->until);
@@ -61,7 +61,7 @@ static int best_of(struct search *s, struct job *job, int jobs, struct plan_answ
     return found;
 }
 
-// As long as that makes it better, each time where it does so most.
+// Moves one layer at a time, each time the move that helps most, as long as one does.
 static void climb(struct search *s, struct plan_answer *best, int stages, int *layers) {
     struct job *job = mem_alloc((size_t)count_moves(stages) * sizeof *job);
     int(*move)[2] = mem_alloc((size_t)count_moves(stages) * sizeof *move);
@@ -84,7 +84,7 @@ static void climb(struct search *s, struct plan_answer *best, int stages, int *l
     free(move);
 }
 
-// Begins with layers that were best for others.
+// Begins with layers that were best for other plans, if they are better for this one.
 static void begin(struct layouts *l, struct plan_answer *best, int stages, int *layers) {
     struct job *job = mem_alloc((l->moved.count + 1) * sizeof *job);
     const int **of = mem_alloc((l->moved.count + 1) * sizeof *of);
@@ -104,7 +104,7 @@ static void begin(struct layouts *l, struct plan_answer *best, int stages, int *
     free(of);
 }
 
-// Keeps the layers, which it owns, unless they are known.
+// Takes ownership of the layers, and keeps them unless they are known.
 static void note(struct layouts *l, int ranks, int stages, int *layers) {
     bool known = false;
     for (size_t i = 0; i < l->moved.count; i++) {
@@ -125,7 +125,7 @@ static bool are_uneven(const int *layers, int stages) {
     return uneven;
 }
 
-// Plans that differ in what hardly matters to where layers are best.
+// Whether layers were moved in a plan that differs only in what hardly matters to where layers are best.
 static bool is_climbed(const struct layouts *l, const struct plan_choice *a) {
     bool alike = false;
     for (size_t i = 0; i < l->climbed.count; i++) {
@@ -143,14 +143,14 @@ static bool waits_for_data(const struct plan_answer *of) {
     return waiting > WAITING * of->seconds;
 }
 
-// Whether there is something to move, and time for it.
+// Moves the layers of a plan, if there is something to move, and time for it; whether it did.
 static bool move_layers(struct layouts *l, const struct plan_answer *of, double time) {
     struct search *s = l->search;
     const struct plan_choice *c = &of->choice;
     int stages, *layers = NULL;
     if (c->stages == 1 || plan_choice_mixes(c))
         return false;
-    // What a rank has in one chunk and not in another is at work at another time.
+    // With several chunks, even an even layout may get better: layers of different chunks run at different times.
     const bool apart = isfinite(time) && c->chunks > 1, differ = stages_differ(s->estimator, c, &stages, &layers),
                moves =
                    layers && (differ || apart || waits_for_data(of) || (!c->balanced && are_uneven(layers, stages)));
@@ -174,8 +174,8 @@ static int by_seconds(const void *x, const void *y) {
     return COMPARE(a->seconds, b->seconds);
 }
 
-// The three best, and the best of three kinds, however long that takes; and of all that were found the best of each
-// kind that is quickly tried.
+// Moves layers in the three best plans, and in the best of three kinds, however long that takes; then, in all that were
+// found, in the best of each kind for which that is quick.
 void search_layouts(struct search *s) {
     enum { BEST = 3 };
     struct layouts l = {.search = s};

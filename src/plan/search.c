@@ -8,19 +8,20 @@
 #include <math.h>
 #include <unistd.h>
 
-// What fits by estimate even if it takes so many times as much need not be tried out first.
+// What would fit even if it took this many times its estimate need not be tried out first.
 static const double SURELY = 1.5;
-// And what does not, by estimate, even if it takes half as much is not tried where the question is whether it fits.
+// What would not fit even if it took only 1 / HOPELESS of its estimate is not tried where the question is whether it
+// fits.
 static const double HOPELESS = 2;
-// Of the time: for what the space has; the rest is for ways to better the best.
+// The part of the time for choices in the space; the rest is for ways to better the best.
 static const double OF_SPACE = .9;
-// Nanoseconds by which what is begun may outlast the time.
+// Nanoseconds after the end of the time by which a job may be expected to end.
 static const int64_t GRACE = 5000000000;
 
 enum { BATCH = 16, ALIKE = 4, FEW_PROMISING = 64 };
-// What takes so many nanoseconds to be compiled is not compiled twice. That is, of each pass of all ranks in a step, at
-// least the first, else for each layer the second where a rank has many, half of it where it has so few (two Zen 4
-// cores, 32 to 2,000 layers); and so many times as long where layers are mixed to fit.
+// What takes LONG_TIME nanoseconds to compile is not compiled twice. Compiling takes, for each pass of all ranks in a
+// step, PASS_TIME at least; else LAYER_TIME for each layer where a rank has many, and half of that where it has
+// FEW_LAYERS (two Zen 4 cores, 32 to 2,000 layers). It takes MIXED_TIMES as long where layers are mixed to fit.
 enum { LONG_TIME = 1800000000, PASS_TIME = 110000, LAYER_TIME = 30000, FEW_LAYERS = 50, MIXED_TIMES = 2 };
 
 // ---- evaluating several at once
@@ -28,7 +29,7 @@ enum { LONG_TIME = 1800000000, PASS_TIME = 110000, LAYER_TIME = 30000, FEW_LAYER
 struct batch {
     const struct plan_request *request;
     struct job *job;
-    int64_t until; // none is begun later, or is expected to end GRACE later; 0: there is time
+    int64_t until; // no job is begun later, or if it is expected to end GRACE later; 0: no limit
 };
 
 static void evaluate_one(void *argument, int i) {
@@ -72,7 +73,7 @@ static void keep(struct plan_result *out, const struct plan_answer *answer) {
         if (is_same_plan(&out->answers.item[i], answer))
             return;
     VEC_PUSH(&out->answers, *answer);
-    // Equal ones stay in the order in which they came: insertion.
+    // Insertion sort, which leaves equal ones in the order in which they came.
     for (size_t i = out->answers.count - 1; i > 0 && out->answers.item[i].seconds < out->answers.item[i - 1].seconds;
          i--) {
         struct plan_answer swapped = out->answers.item[i];
@@ -90,7 +91,8 @@ void take(struct plan_result *out, const struct plan_answer *answer) {
         out->closest = *answer;
 }
 
-// What is mixed is so for the memory that its estimate leaves; the rest is done by its job.
+// For a mixed choice without lists: begins to mix its layers for the memory that its estimate leaves; its job does the
+// rest.
 static void prepare(struct search *s, struct job *job) {
     const struct plan_choice *c = &job->choice;
     struct pipe_estimate pipe;
@@ -98,7 +100,7 @@ static void prepare(struct search *s, struct job *job) {
         !mix_create(&job->mix, s->estimator, c))
         return;
     if (s->balancing ? !isfinite(mix_balance(&job->mix, c, &pipe)) : !mix_choose(&job->mix, c, &pipe, false))
-        mix_release(&job->mix); // all in one mode, after all
+        mix_release(&job->mix); // all layers in one mode after all
 }
 
 void own_lists(struct plan_result *out, const struct plan_choice *c) {
@@ -173,7 +175,8 @@ void run_batch(struct search *s, struct candidate **batch, int jobs) {
     free(job);
 }
 
-// The most promising that may fit, not more than a few of a kin at once: so much is learnt of each first.
+// Takes the most promising candidates that may fit, but only a few of each kin at once, so that what is learnt from
+// these counts for the next.
 static int choose(struct search *s, const struct candidates *all, struct candidate **batch) {
     int count = 0;
     while (count < BATCH) {
@@ -204,7 +207,7 @@ static int choose(struct search *s, const struct candidates *all, struct candida
     return count;
 }
 
-// None of the rest can be among the best.
+// Whether none of the rest can be among the best; `next` is the most promising of them.
 static bool enough(struct search *s, const struct candidate *next) {
     size_t count = s->out->answers.count;
     return count == PLAN_ANSWERS &&
@@ -234,7 +237,7 @@ static bool none_may_fit(const struct search *s, const struct candidates *all) {
     return true;
 }
 
-// Where what seems smallest does not fit, something else may, most likely of the smallest too. Whether one did.
+// Where the candidate that seems smallest does not fit, another may, most likely another small one. Whether one did.
 static bool search_few(struct search *s, const struct candidates *all) {
     struct candidates few = *all;
     few.count = MIN(few.count, FEW_PROMISING);
@@ -253,8 +256,8 @@ static int by_seconds(const void *x, const void *y) {
     return COMPARE(a->estimate.seconds, b->estimate.seconds);
 }
 
-// Other schedules and layouts on the meshes of the best, as far as they were not simulated: what was learnt of a
-// schedule on other meshes may have ruled out what is better on this one.
+// Tries other schedules and layouts on the meshes of the best, as far as they were not simulated: what was learnt about
+// a schedule on other meshes may have ruled out what is better on this one.
 static void search_siblings(struct search *s, const struct candidates *all) {
     enum { BEST = 2 };
     struct candidate **siblings = mem_alloc(all->count * sizeof *siblings);
@@ -276,7 +279,7 @@ static void search_siblings(struct search *s, const struct candidates *all) {
 
 // ---- ways to better the best
 
-// What the space leaves out: rows that tensor ranks do not split.
+// The space leaves out rows that tensor ranks do not split: tries them.
 static void search_whole_rows(struct search *s) {
     struct candidate other[PLAN_ANSWERS], *batch[PLAN_ANSWERS];
     int count = 0;
@@ -293,7 +296,8 @@ static void search_whole_rows(struct search *s) {
         run_batch(s, batch, count);
 }
 
-// Nor what tensor ranks exchange beside products, which takes memory: where that is faster it takes the plan's place.
+// It also leaves out overlap of tensor ranks' exchanges with products, which takes memory: tries it, and where that is
+// faster it replaces the plan.
 static void search_overlap(struct search *s) {
     struct job job[PLAN_ANSWERS];
     struct plan_answer best[PLAN_ANSWERS];
@@ -325,7 +329,7 @@ struct way {
     bool all_logits;
 };
 
-// Whether it is open to a plan, all logits to the two best alone.
+// Whether a way can be tried on a plan; all logits at once only on the two best.
 static bool is_open(const struct search *s, const struct way *way, const struct plan_answer *a, bool best) {
     const struct config *config = s->request->config;
     if (way->all_logits)
@@ -335,8 +339,8 @@ static bool is_open(const struct search *s, const struct way *way, const struct 
     return !set && a->choice.replicas * a->choice.shards > 1 && (!way->prefetch || a->choice.zero_stage == 3);
 }
 
-// Ways to better the two best, and of other plans those that would be the best if their data parallel ranks did not
-// wait for one another: units are about no more than that.
+// Tries ways to better the two best, and those other plans that would be the best if their data parallel ranks did not
+// wait for one another: other units can save no more than that.
 static void search_units(struct search *s) {
     static const struct way WAYS[] = {
         {.unit_layers = HALF_LAYERS}, {.unit_layers = 2}, {.unit_layers = 4}, {.prefetch = 1}, {.prefetch = 2},
@@ -371,7 +375,7 @@ static void search_units(struct search *s) {
     free(from);
 }
 
-// Answers whose programs were put into the room that there is, as `train` has them.
+// For answers whose memory was planned only to fit.
 void measure_memory(struct search *s, struct plan_answer *const *answer, int count) {
     struct job *job = mem_alloc((size_t)count * sizeof *job);
     for (int i = 0; i < count; i++) {
@@ -391,12 +395,12 @@ static int64_t lacks(const struct plan_answer *a) {
     return a->memory - a->room;
 }
 
-// Wherever its programs' memory lies.
+// The bytes that a plan lacks even with the best plan of its programs' memory.
 static int64_t lacks_at_least(const struct plan_answer *a) {
     return lacks(a) - a->of_tightest.part[MEMORY_UNUSED];
 }
 
-// What lacks least as `train` has it, which was not looked for where that could not fit.
+// Finds the plan that lacks least with memory as `train` plans it, which was not done where it could not have fitted.
 static void find_closest(struct search *s) {
     for (;;) {
         struct plan_answer *closest = NULL, *next = NULL;
@@ -415,14 +419,14 @@ static void find_closest(struct search *s) {
     }
 }
 
-// Where all that surely fits takes longer than there is time, what is compiled soonest, however long that takes; of
-// what is so soon, the best by estimate.
+// For when everything that surely fits takes longer to compile than there is time: evaluates what is compiled soonest,
+// however long that takes; of equally quick ones, the best by estimate.
 static void search_quickest(struct search *s, struct candidates *all) {
     struct candidate *quickest = &all->item[0];
     int64_t until = s->until;
     for (size_t i = 0; i < all->count && all->item[i].estimate.bytes * SURELY <= s->estimator->room; i++) {
         struct candidate *c = &all->item[i];
-        // What does not take long is as quick as anything.
+        // All that do not take long count as equally quick.
         double time = fmax(time_of(s, &c->choice), LONG_TIME), least = fmax(time_of(s, &quickest->choice), LONG_TIME);
         if (time < least || (time == least && c->estimate.seconds < quickest->estimate.seconds))
             quickest = c;

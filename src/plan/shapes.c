@@ -1,4 +1,4 @@
-// Schedules for few microbatches: what estimates of the same schedule for many take from them.
+// Schedules for few microbatches, from which estimates of the same schedule for many are made.
 #include "plan/estimate.h"
 
 #include <math.h>
@@ -19,17 +19,17 @@ double count_messages(const struct schedule *s, bool split, int rank) {
     return messages;
 }
 
-// Of a fit that only estimates need.
+// The passes that fitting a schedule may try which only estimates need.
 enum { FEW_PASSES = 20000 };
 
-// As long as the steady state repeats, its bubble is that of fewer microbatches; where they go in groups of as many as
-// there are stages, what the last group lacks counts.
+// How many microbatches have the same bubble: as long as the steady state repeats, more add none; but where
+// microbatches go in groups of as many as there are stages, it depends on how many the last group lacks.
 static int fewer(const struct schedule_kind *kind, int microbatches, int stages) {
     return MIN(microbatches, 2 * stages + (kind->properties & SCHEDULE_GROUPS ? microbatches % stages : 0));
 }
 
-// From the beginning of the first to the end of the last pass; and of a microbatch where the steady state repeats, by
-// the backwards of as many as there are stages.
+// Seconds from the beginning of the first to the end of the last pass; and of each microbatch in the steady state, by
+// the backwards of the last microbatches, as many as there are stages.
 static struct shape_seconds time_schedule(const struct schedule *s, const struct schedule_times *times) {
     struct schedule_cost cost;
     struct shape_seconds out = {0};
@@ -52,7 +52,7 @@ static struct shape_seconds time_schedule(const struct schedule *s, const struct
     return out;
 }
 
-// Of one rank's part of a vocabulary, about.
+// Times in units of a chunk's forward; those of a rank's part of the vocabulary are approximate.
 static struct schedule_times times_of(const struct shape *s, bool vocabulary) {
     struct schedule_times times = {.forward = 1, .backward_input = s->full ? 2 : 1, .backward_weight = 1};
     if (vocabulary) {
@@ -62,7 +62,7 @@ static struct schedule_times times_of(const struct shape *s, bool vocabulary) {
     return times;
 }
 
-// To sixths of an octave, so that what is asked for is mostly known; what is hardly anything is none.
+// Rounds to sixths of an octave, so that most values were computed before; very small ones become 0.
 static double rounded(double forwards) {
     enum { STEPS = 6 };
     static const double LEAST = 1. / 256;
@@ -142,7 +142,7 @@ void release_shape(struct shape *s) {
 }
 
 struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
-    // A file has its microbatches.
+    // A file's schedule has its own number of microbatches.
     const struct schedule_kind *kind = schedule_kind(c->schedule);
     int few = kind ? fewer(kind, microbatches, c->stages) : microbatches;
     bool full = c->recompute == CONFIG_RECOMPUTE_FULL;

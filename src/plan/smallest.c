@@ -1,4 +1,4 @@
-// Where nothing that is promising fits, or all that is asked is whether anything does: what needs least memory.
+// For when nothing promising fits, or when the only question is whether anything does: what needs least memory.
 #include "base/clock.h"
 #include "plan/mix.h"
 #include "plan/search.h"
@@ -8,7 +8,7 @@
 
 enum { FULLEST = 8, AT_ONCE = 2, PIPELINES_BALANCED = 32 };
 
-// With units of half a layer, of which less is gathered and reduced at a time.
+// Tries units of half a layer, with which less is gathered and reduced at a time.
 static void search_half_units(struct search *s, const struct candidates *all) {
     const struct config *config = s->request->config;
     struct candidate other[FULLEST], *batch[FULLEST];
@@ -29,7 +29,7 @@ static void search_half_units(struct search *s, const struct candidates *all) {
         run_batch(s, batch, count);
 }
 
-// How full the fullest stage is with the layers over stages that make it least so; INFINITY where there are none.
+// How full the fullest stage is with the layout that makes it least full; INFINITY where there is none.
 static double fullest_balanced(struct search *s, const struct plan_choice *c) {
     struct pipe_estimate pipe;
     struct mix mix;
@@ -40,7 +40,8 @@ static double fullest_balanced(struct search *s, const struct plan_choice *c) {
     return full;
 }
 
-// Layers where there is room for them: of the smallest pipelines those that then are least full.
+// Tries layouts that put layers where there is room for them: on those of the smallest pipelines that are then least
+// full.
 static void search_balanced(struct search *s, const struct candidates *all) {
     const struct config *config = s->request->config;
     struct candidate other[AT_ONCE + 1], *batch[AT_ONCE];
@@ -51,7 +52,7 @@ static void search_balanced(struct search *s, const struct candidates *all) {
         return;
     for (size_t i = 0; i < all->count && tried < PIPELINES_BALANCED; i++) {
         struct candidate one = all->item[i];
-        one.estimate.bytes = 0; // of other layers
+        one.estimate.bytes = 0; // the estimate is for another layout
         if (one.choice.stages == 1 || one.choice.balanced || one.choice.mixed || takes_long(s, &one.choice))
             continue;
         tried++;
@@ -77,7 +78,7 @@ static void search_balanced(struct search *s, const struct candidates *all) {
     s->balancing = false;
 }
 
-// Those that need least, first of all that do not take long to be simulated.
+// The candidates that need least memory, first those that do not take long to simulate.
 static int list_smallest(const struct search *s, struct candidates *all, struct candidate *smallest[FULLEST]) {
     int count = 0;
     for (int many = 0; many < 2; many++)

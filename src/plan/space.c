@@ -6,13 +6,13 @@
 
 #include <math.h>
 
-// Larger microbatches make no product faster, nor what reads and writes the residual stream where that has so many
-// elements; wider tensor groups communicate more than they compute, but for those of few ranks.
+// Microbatches with more tokens make no product faster, and with more elements of the residual stream nothing that
+// reads and writes it. Tensor groups on more nodes communicate more than they compute, except groups of few ranks.
 enum { CHUNKS_MAX = 20, WAVES_MAX = 2, MICRO_BATCH_TOKENS = 1 << 16, MICRO_BATCH_ELEMENTS = 1 << 26 };
 enum { TENSOR_NODES = 2, TENSOR_FEW = 8 };
 enum { LOGITS_WAYS = 20 };
 
-// Of the keys: what the user has set stays.
+// The value of a key if the user has set it; 0 where it is free.
 static int64_t fixed(const struct config *c, const char *key, int64_t value) {
     return config_is_set(c, key) && value > 0 ? value : 0;
 }
@@ -25,15 +25,15 @@ struct space {
     struct candidates *out;
     struct estimator *estimator;
     const struct config *config;
-    bool small; // those alone that need least memory
+    bool small; // only choices that need least memory
     int64_t layers;
     int64_t replicas, shards, tensor, stages, micro_batch_size; // 0: free
-    int meshes, sizes;  // seen: ways to divide ranks and batch, and those with a microbatch
-    int64_t less, more; // the nearest batches that ways which this one rules out would divide; 0: none
-    trireme_error why;  // of the first that was refused: the plainest
+    int meshes, sizes;  // ways to divide ranks and batch that were seen, and those of them with a microbatch size
+    int64_t less, more; // the nearest batches that ways ruled out by this batch would divide; 0: none
+    trireme_error why;  // of the first refusal, which is the plainest
 };
 
-// Ways to share one choice's data parallel ranks.
+// A way to share a choice's data parallel ranks between shards and replicas.
 struct sharing {
     int shards;
     bool possible;
@@ -43,7 +43,7 @@ struct sharings {
     VEC(struct sharing);
 };
 
-// With so many rows of logits at once.
+// A choice with some number of rows of logits at once.
 struct way {
     struct plan_choice choice;
     struct pipe_estimate pipe;
@@ -66,8 +66,8 @@ static struct way way_of(const struct space *s, const struct plan_choice *choice
     return way;
 }
 
-// From the configuration's rows of logits to all; more alone where they make it faster, to which each piece less adds
-// the same.
+// Lists ways from the configuration's rows of logits up to all rows. More rows are listed only where they make the
+// choice faster, by the same for each piece less.
 static int list_ways(struct space *s, const struct plan_choice *of, struct way way[LOGITS_WAYS]) {
     static const int PIECES[] = {768, 512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1};
     static const double FASTER = .001;
@@ -106,8 +106,8 @@ static bool estimate_way(struct candidate *out, struct space *s, struct way *way
     return true;
 }
 
-// From the most rows of logits that may fit to the most that surely do. What is mixed is made to fit: those with fewer
-// rows as long as they are faster than others that fit by estimate.
+// Adds the ways from the most rows of logits that may fit down to the most that surely do. Mixed choices are made to
+// fit: those with fewer rows are added as long as they are faster than others that fit by estimate.
 static void add_ways(struct space *s, struct way *way, int ways, const struct sharing *sharing, int zero) {
     const double room = s->estimator->room;
     double fastest = INFINITY;
@@ -137,7 +137,7 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
             if ((zero == 0) != (sharing->shards == 1) ||
                 (zero_set && zero != c->parallelism.zero_stage && sharing->shards > 1))
                 continue;
-            bool replicates = s->shards == 1 || s->replicas == data; // as the user says
+            bool replicates = s->shards == 1 || s->replicas == data; // because the user says so
             if (zero_set && c->parallelism.zero_stage > 0 && sharing->shards == 1 && data > 1 && !replicates)
                 continue;
             add_ways(s, way, ways, sharing, zero);
@@ -147,7 +147,7 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
         mix_release(&way[i].mix);
 }
 
-// The virtual stages of a layout that is given in numbers; 0: none is.
+// How many virtual stages a layout that is given in numbers has; 0: none is given.
 static int given_stages(const struct config *config) {
     const char *text = config->parallelism.pipeline_parallel_layout;
     return *text >= '0' && *text <= '9' ? numbers_count(text) : 0;
@@ -163,7 +163,7 @@ static void add_layouts(struct space *s, struct plan_choice *c, const struct sha
     for (int way = 0; way < 3; way++) {
         c->balanced = way == 1;
         c->vocabulary = way == 2;
-        // What is spread needs no balance; what is mixed has its own.
+        // With a spread vocabulary nothing needs balancing; a mixed choice gets its own layout.
         if ((c->stages == 1 && way > 0) || ((layout || c->mixed) && way == 1) ||
             (vocabulary && c->vocabulary != config->parallelism.vocabulary_parallel))
             continue;
@@ -171,7 +171,7 @@ static void add_layouts(struct space *s, struct plan_choice *c, const struct sha
     }
 }
 
-// Of each name the numbers of chunks that it may have, as far as there are layers.
+// Adds a schedule with each number of chunks that it may have, as far as there are layers.
 static void add_chunks(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     int64_t given =
         fixed(s->config, "parallelism.pipeline_parallel_chunks", s->config->parallelism.pipeline_parallel_chunks);
@@ -183,7 +183,7 @@ static void add_chunks(struct space *s, struct plan_choice *c, const struct shar
     }
     int most = kind->step == 0 ? kind->chunks : kind->properties & SCHEDULE_WAVES ? 2 * WAVES_MAX : CHUNKS_MAX;
     for (int chunks = kind->chunks; chunks <= most && (int64_t)chunks * c->stages <= s->layers; chunks += kind->step) {
-        // Of many that there may be: few, and what makes stages alike.
+        // Where many are possible, take few, and those that make stages alike.
         bool few = kind->step != 1 || chunks <= 3 || s->layers % ((int64_t)chunks * c->stages) == 0;
         c->chunks = chunks;
         if (allows(given, chunks) && (few || given != 0))
@@ -193,8 +193,8 @@ static void add_chunks(struct space *s, struct plan_choice *c, const struct shar
     }
 }
 
-// Whether so many layers of each stage are named as computed again: the more chunks there are, the more they are in
-// all.
+// Whether the configuration says how many layers of each stage are recomputed: with more chunks these are more layers
+// in all.
 static bool names_layers(const struct config *c) {
     return *c->activation_checkpoint.full_layers || *c->activation_checkpoint.selective_layers;
 }
@@ -224,21 +224,21 @@ static void add_schedules(struct space *s, struct plan_choice *c, const struct s
     }
 }
 
-// The mode that needs least memory among those that layers may be in beside the ones that the configuration names.
+// The mode that needs least memory among those that the layers may be in for which the configuration names none.
 static int deepest_mode(const struct config *c) {
     return *c->activation_checkpoint.selective_layers ? CONFIG_RECOMPUTE_NONE
            : *c->activation_checkpoint.full_layers    ? CONFIG_RECOMPUTE_SELECTIVE
                                                       : CONFIG_RECOMPUTE_FULL;
 }
 
-// Whether there is something to choose for each stage: how its layers are computed again, or how many it has.
+// Whether there is something to choose stage by stage: how its layers are recomputed, or how many it has.
 static bool mixes(const struct config *c) {
     return !(config_is_set(c, "activation_checkpoint.mode") &&
              config_is_set(c, "parallelism.pipeline_parallel_layout")) &&
            !names_layers(c);
 }
 
-// How layers are computed again, and schedules.
+// Adds modes of recomputation, each with all schedules.
 static void add_modes(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     const struct config *config = s->config;
     for (int mode = CONFIG_RECOMPUTE_NONE; mode <= CONFIG_RECOMPUTE_FULL; mode++) {
@@ -256,7 +256,7 @@ static void add_modes(struct space *s, struct plan_choice *c, const struct shari
     c->mixed = false;
 }
 
-// Whether no more sequences need be tried, as twice as many would be too many.
+// Whether larger microbatches need not be tried: twice as many sequences would be too many.
 static bool is_enough(const struct space *s, int64_t size) {
     const int64_t tokens = 2 * size * s->config->training.seq_len;
     return size > 0 && (s->small || (tokens > MICRO_BATCH_TOKENS &&
@@ -272,7 +272,7 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
         last = s->micro_batch_size ? 0 : size;
         s->sizes++;
         c->micro_batch_size = size;
-        // Where rows may be split that is hardly ever worse: the search tries the other way on the best.
+        // Where rows can be split, splitting them is hardly ever worse: the search tries the other way on the best.
         bool splits = size * config->training.seq_len % c->tensor == 0;
         bool set = config_is_set(config, "parallelism.sequence_parallel");
         c->overlap = c->tensor > 1 && config->parallelism.tensor_parallel_overlap;
@@ -281,7 +281,8 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
     }
 }
 
-// All ranks of a replica's tensor and pipeline groups are given; the data parallel ones may be shared.
+// Adds a mesh of which the tensor and pipeline groups are given; data parallel ranks are divided into shards and
+// replicas in every way.
 static void add_mesh(struct space *s, struct plan_choice *c) {
     struct sharings sharings = {0};
     int data = c->replicas;
@@ -302,18 +303,18 @@ static void add_mesh(struct space *s, struct plan_choice *c) {
     VEC_RELEASE(&sharings);
 }
 
-// Ranks of a tensor parallel group, at most.
+// The most ranks of a tensor parallel group.
 static int64_t widest_tensor(const struct cluster *cluster) {
     int64_t most = 1;
     for (size_t i = 0; i < cluster->groups.count; i++) {
         const struct node_group *g = &cluster->groups.item[i];
         int cores = cluster->devices.item[g->device].cores;
-        most = MAX(most, (int64_t)g->devices * MAX(1, cores)); // where cores are, each may have a rank
+        most = MAX(most, (int64_t)g->devices * MAX(1, cores)); // each core of a CPU may have a rank
     }
     return MAX(most * TENSOR_NODES, (int64_t)TENSOR_FEW);
 }
 
-// Whether so many data parallel ranks may be shared.
+// Whether `data` data parallel ranks can be divided into shards and replicas as the user says.
 static bool shares(const struct space *s, int data) {
     for (int shards = 1; shards <= data; shards++)
         if (data % shards == 0 && allows(s->shards, shards) && allows(s->replicas, data / shards))
@@ -321,7 +322,7 @@ static bool shares(const struct space *s, int data) {
     return false;
 }
 
-// A way whose data parallel ranks, with the microbatch that is set, do not divide the batch.
+// Notes a way whose data parallel ranks, with the microbatch size that is set, do not divide the batch.
 static void note_batch(struct space *s, int tensor, int data) {
     const int64_t batch = s->config->training.global_batch_size, unit = data * MAX(s->micro_batch_size, 1);
     struct model_split split;
@@ -368,17 +369,17 @@ static struct space list(struct candidates *out, struct estimator *estimator) {
     return s;
 }
 
-// The first degree that is none or, with those before, does not divide the ranks.
+// Refuses the first degree that is invalid, or that multiplied by those before does not divide the ranks.
 static trireme_status check_degrees(const struct config *c, int ranks, trireme_error *error) {
     const struct config_parallelism *p = &c->parallelism;
     const struct {
         const char *key;
-        int64_t degree, least; // beside -1
+        int64_t degree, least; // the least that is valid, besides -1
     } GIVEN[] = {{"parallelism.tensor_parallel_degree", p->tensor_parallel_degree, 1},
                  {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree, 1},
                  {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree, 1},
                  {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree, 0}};
-    int64_t all = 1; // divides the ranks: no product overflows
+    int64_t all = 1; // always divides the ranks, so no product overflows
     for (size_t i = 0; i < ARRAY_LENGTH(GIVEN); i++) {
         if (GIVEN[i].degree == 0 && GIVEN[i].least > 0)
             return config_refuse(c, GIVEN[i].key, error, "expected 1 or more; left out it is searched");
@@ -390,7 +391,7 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
     return TRIREME_OK;
 }
 
-// Whether the cluster takes so many ranks, whatever their mesh.
+// Checks that the cluster has room for the ranks, whatever their mesh.
 static trireme_status check_room(const struct plan_request *r, trireme_error *error) {
     struct mesh any = mesh_single();
     int each;
@@ -398,7 +399,7 @@ static trireme_status check_room(const struct plan_request *r, trireme_error *er
     return topology_check(r->cluster, &any, &each, error);
 }
 
-// What estimates stand on takes longest: first all of it is noted, and then measured by all threads.
+// The probes and shapes that estimates need take longest: so they are all noted first, and then filled by all threads.
 trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error) {
     const struct plan_request *r = estimator->request;
     TRY(check_degrees(r->config, r->ranks, error));
@@ -426,7 +427,7 @@ static char *other_batches(const struct space *s) {
     return words;
 }
 
-// Where no way to divide the ranks divides the batch, or the `first` that does was refused, and others do not.
+// For when no way to divide the ranks divides the batch, or when the one that does was refused (`first`).
 static trireme_status refuse_batch(const struct space *s, const trireme_error *first, trireme_error *error) {
     const struct config *c = s->config;
     const struct counted ranks = counted(s->estimator->request->ranks, "rank");
@@ -452,7 +453,7 @@ static trireme_status refuse_batch(const struct space *s, const trireme_error *f
 trireme_status space_refuse(struct estimator *estimator, const trireme_error *why, trireme_error *error) {
     const struct plan_request *r = estimator->request;
     const struct config *c = r->config;
-    const trireme_error first = *why; // of the estimator, which listing writes to
+    const trireme_error first = *why; // a copy: `why` may be the estimator's, which listing overwrites
     struct candidates none = {0};
     const struct space s = list(&none, estimator);
     VEC_RELEASE(&none);

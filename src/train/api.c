@@ -6,7 +6,7 @@ const char *trireme_version(void) {
     return TRIREME_VERSION;
 }
 
-// What is called below may read it, and a caller's may hold anything.
+// Clears the error: functions that are called next may read it, and a caller's may hold anything.
 static trireme_error *begin(trireme_error *error, trireme_error *own) {
     error = error ? error : own;
     *error = (trireme_error){0};
@@ -54,13 +54,13 @@ trireme_status trireme_train(const trireme_settings *settings,
     return status;
 }
 
-// Who is called with the text of trireme_generate.
+// The callback of trireme_generate, and what it needs.
 struct reader {
     const struct continuation *continuation;
     bool (*text)(void *user, const char *bytes, size_t count);
     void *user;
     atomic_bool stop;
-    bool begun; // the prompt, which is not passed on, has come
+    bool begun; // the prompt, which is not passed on, has arrived
 };
 
 static trireme_status pass_on_text(void *user, const int32_t *tokens, size_t count, trireme_error *error) {

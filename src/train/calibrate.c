@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-// Shapes that training has: two families, several widths, lengths and batches. The small one first.
+// Shapes as they occur in training: two families, several widths, lengths and batches. The smallest model comes first.
 static const char *const MODELS[CALIBRATE_SHAPES][12] = {
     {"model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=256", "model.num_attention_heads=4",
      "model.intermediate_size=704", "model.vocab_size=256", "training.seq_len=256", "training.micro_batch_size=8",
@@ -27,7 +27,7 @@ static const char *const MODELS[CALIBRATE_SHAPES][12] = {
      "model.num_key_value_heads=4", "model.intermediate_size=2816", "model.vocab_size=32000", "training.seq_len=1024",
      "training.micro_batch_size=1"},
 };
-// What a model's settings say of a key, a number.
+// The number that a model's settings give for a key.
 static int64_t number_of(const char *const *settings, const char *key) {
     size_t length = strlen(key);
     for (; *settings; settings++)
@@ -36,20 +36,20 @@ static int64_t number_of(const char *const *settings, const char *key) {
     return 0;
 }
 
-// Which are also split over so many ranks.
+// Whether a model is also measured split over so many ranks.
 static bool is_split(int model, int ranks) {
     return model % 2 == 0 && ranks > 1 && ranks <= number_of(MODELS[model], "model.num_attention_heads");
 }
 
-// What a rank spent in a collective within a layer: on its bytes, and waiting for others, since they never come at
-// once.
+// A collective within a layer on one rank. `seconds` are for its bytes and for waiting, since ranks never arrive at the
+// same time; `apart` are the seconds that the rank has computed since the collective before.
 struct meeting {
     enum op op;
-    double bytes, seconds, apart; // the last: seconds that it has computed since the one before
+    double bytes, seconds, apart;
 };
 
-// A model, on so many ranks: replicas of it, or one that is split over them. Measured in rounds, between which all
-// others are: so a time when the machine is slow is a part of all, and left out of all.
+// A model on some number of ranks: replicas of it, or one that is split over them. Trials are measured in rounds, each
+// round going through all of them: so a time when the machine is slow falls on all, and is left out of all.
 struct trial {
     const char *const *settings;
     enum dtype dtype;
@@ -60,26 +60,26 @@ struct trial {
     struct model_config model;
     struct parallel plan;
     const struct op_table *table;
-    int steps, done, all;         // of this round, of those before, of all rounds
-    bool left_out;                // there is no memory for it
+    int steps, done, all;         // steps of this round, of the rounds before, of all rounds
+    bool left_out;                // there is not enough memory for it
     double *step, *seconds;       // [all], [all][events]
-    struct fit_samples samples;   // when all is done
+    struct fit_samples samples;   // once all steps are done
     VEC(struct meeting) meetings; // of rank 0, where the model is split
     double between;               // seconds from one instruction to the next
-    int64_t beside;               // bytes that the process has beside the arenas of its ranks
+    int64_t beside;               // bytes that the process takes besides the arenas of its ranks
 };
 struct trials {
     VEC(struct trial);
 };
 
-// From what something took several times: other programs of the machine only make it longer.
+// The typical one of several times of the same thing, a low one: other programs of the machine only make it longer.
 static double typical(double *seconds, int count) {
     sort_doubles(seconds, (size_t)count);
     return seconds[count / 3];
 }
 
-// Which steps count: the middle third, as measured steps are told by their median. Means over the same steps add up to
-// those steps, which the typical times of instructions, each of another step, would not.
+// Chooses the steps that count: the middle third, as measured steps are judged by their median. The means of all
+// instructions over the same steps add up to the mean step; typical times, each from another step, would not.
 static int choose_steps(const double *steps, int count, bool *chosen) {
     double *sorted = mem_alloc((size_t)count * sizeof *sorted);
     memcpy(sorted, steps, (size_t)count * sizeof *sorted);
@@ -92,7 +92,7 @@ static int choose_steps(const double *steps, int count, bool *chosen) {
     return kept;
 }
 
-// The time between instructions is that of a step less what its own instructions took.
+// Makes samples of a trial's steps. The time between instructions is the step's less that of its instructions.
 static void take_samples(struct trial *t, const struct engine *e, size_t events, const struct trace *trace) {
     const struct program *p = &e->train.program;
     bool *chosen = mem_alloc((size_t)t->all * sizeof *chosen);
@@ -144,10 +144,10 @@ static trireme_status measure(struct trial *t, struct engine *e, struct communic
         for (size_t i = 0; i < events && status == TRIREME_OK; i++)
             seconds[(size_t)s * events + i] = 1e-9 * (double)(trace->events.item[i].end - trace->events.item[i].begin);
     }
-    // All ranks stand still, and have touched what they have.
+    // All ranks stand still here, and have touched all of their memory.
     if (status == TRIREME_OK)
         status = ranks_meet(all, error);
-    if (e->member.rank == 0 && t->done == 0) // later rounds find what the C library has kept
+    if (e->member.rank == 0 && t->done == 0) // in later rounds the C library still holds memory
         t->beside = (int64_t)memory_resident() - mesh_ranks(&e->parallel.mesh) * (int64_t)engine_bytes(e);
     if (status == TRIREME_OK)
         status = ranks_meet(all, error);
@@ -180,7 +180,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     return status;
 }
 
-// A round of so many steps.
+// Runs a round of `steps` steps of a trial.
 static trireme_status run_trial(struct trial *t, int steps, trireme_error *error) {
     const char *settings[18];
     char more[4][80];
@@ -274,7 +274,7 @@ static trireme_status run_links(void *user, const struct member *member, trireme
     memset(out, 0, (size_t)SIZES[LINK_SIZES - 1]);
     trireme_status status = TRIREME_OK;
     for (size_t i = 0; i < ARRAY_LENGTH(OPS) && status == TRIREME_OK; i++)
-        // Messages are the same for any number of ranks.
+        // Messages take the same time for any number of ranks: two are enough.
         if (OPS[i] != OP_SEND || t->ranks == 2)
             status = time_calls(all, t, OPS[i], in, out, error);
     free(in);
@@ -283,7 +283,8 @@ static trireme_status run_links(void *user, const struct member *member, trireme
     return status;
 }
 
-// What stands for sizes and numbers of ranks without points: a message's time, straight between smallest and largest.
+// Fits what is used for sizes and numbers of ranks without points: a line through a message's smallest and largest
+// times.
 static void fit_level(struct link_level *level) {
     double small = 0, large = 0;
     for (size_t i = 0; i < level->points.count; i++)
@@ -307,8 +308,8 @@ struct work {
     const struct calibrate_options *options;
     struct cluster *cluster;
     int cores, models, steps, links, done, of;
-    int64_t resident; // before anything was measured
-    bool left_out;    // some trial
+    int64_t resident; // bytes, before anything was measured
+    bool left_out;    // some trial was left out
     struct trials trials;
 };
 
@@ -317,7 +318,7 @@ static void say(struct work *w, const char *what) {
         w->options->say(what, w->done++, w->of);
 }
 
-// The best of all that were measured between the trials.
+// Measures the peaks; called between trials, it keeps the best of all.
 static void measure_peaks(struct work *w) {
     struct device *whole = &w->cluster->devices.item[0];
     const double f32 = peak_flops(DTYPE_F32, w->cores, INFINITY), bf16 = peak_flops(DTYPE_BF16, w->cores, INFINITY);
@@ -345,7 +346,7 @@ static int rounds_of(const struct work *w) {
     return MIN(ROUNDS, w->steps);
 }
 
-// Steps that are measured of a model before this round.
+// How many steps of a model are measured before this round.
 static int steps_before(const struct work *w, int round) {
     return w->steps * round / rounds_of(w);
 }
@@ -369,7 +370,7 @@ static trireme_status run_rounds(struct work *w, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// From its trials, when the peaks are known.
+// Fits a device from its trials, once the peaks are known.
 static void fit_trials(struct work *w, int device, int ranks) {
     struct device *d = &w->cluster->devices.item[device];
     struct fit_samples samples = {0};
@@ -401,7 +402,7 @@ static struct device describe(const struct work *w, const char *name, int ranks,
                            .communication = 1};
 }
 
-// What ranks spent in the collectives of their steps beyond what those take by themselves, which has been measured.
+// Fits how long ranks waited in the collectives of their steps: beyond what these take by themselves, as was measured.
 static void find_waits(const struct work *w, struct device *d, int device, int ranks) {
     const struct route route = {.ranks = ranks, .parts = {ranks}, .bandwidth = {w->cluster->level[0].bandwidth}};
     VEC(struct fit_wait) waits = {0};
@@ -461,7 +462,7 @@ static trireme_status measure_all(struct work *w, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// How much longer the same steps took in the slowest round than in the fastest.
+// How much longer the same steps took in the slowest round than in the fastest, as a share.
 static double unsteadiness(const struct work *w, const struct trial *t) {
     double least = INFINITY, most = 0;
     for (int round = 0; round < rounds_of(w); round++) {
@@ -475,7 +476,7 @@ static double unsteadiness(const struct work *w, const struct trial *t) {
     return most / least - 1;
 }
 
-// What the file says of how it came about: no prediction is better than the machine is steady. The caller frees.
+// What the file says about its measurement: no prediction is better than the machine was steady. The caller frees.
 static char *describe_measurement(const struct work *w) {
     struct text about = {0};
     VEC(double) each = {0};

@@ -11,8 +11,8 @@
 
 enum { MAX_GROUPS = 3 };
 
-// A model can be used without the training state, which is larger than all else of a checkpoint: of it only the run's
-// configuration is read, in its header.
+// A model can be used without the training state, which is larger than the rest of a checkpoint: only its header is
+// read, for the run's configuration.
 static const struct manifest_check MODEL_SIZES = {.spare = STATE_NAME},
                                    MODEL_CONTENT = {.content = true, .spare = STATE_NAME};
 
@@ -43,8 +43,8 @@ static trireme_status write_files(struct whole *whole, const struct tokenizer_fi
     return tokenizer_files_write(tokenizer, directory_path(directory), error);
 }
 
-// A directory whose files rank 0 writes with the help of all others. What is complete is kept even where another rank
-// has failed by then.
+// Writes a checkpoint's directory on rank 0, with the help of all other ranks. Once its files are complete it is kept,
+// even if another rank has failed by then.
 static trireme_status write_directory(struct whole *whole, const struct tokenizer_files *tokenizer, const char *path,
                                       const struct state_progress *progress, trireme_error *error) {
     struct directory *directory = NULL;
@@ -172,7 +172,7 @@ static bool is_directory(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// The directory of a run that holds its checkpoints.
+// Whether this is the directory of a run's checkpoints.
 static bool holds_checkpoints(const char *path) {
     struct directory_search search = {0};
     bool any = directory_newest(path, MODEL_SIZES, NULL, &search, NULL) == TRIREME_OK && search.path;
@@ -204,7 +204,7 @@ static trireme_status find_newest(const char *run, struct manifest_check check, 
         status = directory_newest(parent, check, NULL, &search, error);
     free(parent);
     TRY(status);
-    // An older model in place of the one that was asked for would be a silent answer to another question.
+    // To take an older model than was asked for would silently answer another question.
     if (search.skipped.count && search.path)
         status = error_set(error, TRIREME_ERROR_CORRUPT, "%s; the newest complete checkpoint is %s",
                            search.skipped.item[0].reason, search.path);
@@ -256,7 +256,7 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
     const char *given = config->model.init_from;
     char *found = NULL;
     int held = -1;
-    // A run's own directory is not held: who starts there would find it in use.
+    // A run's own directory is not held: a run that starts there would find it in use.
     if (*given && is_model(given))
         held = directory_hold(given);
     else if (*given)
@@ -276,9 +276,9 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
     return status;
 }
 
-// The checkpoint that a run goes on from, NULL where there is none; of weights and states only the sizes are looked at,
-// which all of a run's are alike in. Where all are damaged, any that has a model: run_start says what is wrong with
-// them.
+// The checkpoint from which a run goes on, NULL where there is none. Of weights and states only the sizes are checked;
+// they are equal in all checkpoints of a run. Where all checkpoints are damaged, one that has a model: run_start says
+// what is wrong with them.
 static trireme_status find_own(const char *run, char **own, trireme_error *error) {
     char *parent = mem_printf(CHECKPOINTS_PATH, run);
     struct directory_search search = {0};
@@ -299,7 +299,7 @@ static trireme_status find_own(const char *run, char **own, trireme_error *error
     return TRIREME_OK;
 }
 
-// The tokens that begin and end a text, of the model in the directory `path`.
+// Takes over the tokens that begin and end a text from the model in the directory `path`.
 static void take_ends(struct model_config *model, const char *path) {
     struct model_config stored;
     trireme_error ignored;
@@ -307,7 +307,7 @@ static void take_ends(struct model_config *model, const char *path) {
         model_config_take_ends(model, &stored);
 }
 
-// Of a run that begins. A model's name and sizes say nothing of what ends the texts that its weights know.
+// The model of a run that begins. A model's name and sizes do not say which token ends the texts that its weights know.
 static trireme_status new_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
                                 int *hold, trireme_error *error) {
     TRY(checkpoint_model(out, config, vocab_size, start, hold, error));

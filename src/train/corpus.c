@@ -11,7 +11,7 @@ static trireme_status find_tokenizer(const struct token_set *set, struct tokeniz
     return found ? token_manifest_tokenizer(&manifest, out, error) : TRIREME_OK;
 }
 
-// Token files that name their tokenizer, beside others that a tokenizer of ours has made.
+// Refuses token files that name another tokenizer, beside token files that a tokenizer of ours has made.
 static trireme_status check_named(const struct token_set *named, const struct token_set *prepared,
                                   const struct tokenizer *tokenizer, trireme_error *error) {
     const char *name = token_set_tokenizer(named);
@@ -56,7 +56,7 @@ int64_t corpus_vocab_size(const struct corpus *c) {
     return c->tokenizer ? tokenizer_vocab_size(c->tokenizer) : 0;
 }
 
-// Of a model with a tokenizer that Trireme knows: no other file names that one.
+// Whether a model has a tokenizer that Trireme knows. Token files that name their tokenizer never name that one.
 static bool has_known_tokenizer(const char *directory) {
     struct tokenizer *known = NULL;
     bool has = *directory && tokenizer_load(directory, &known, NULL) == TRIREME_OK;
@@ -90,13 +90,14 @@ trireme_status corpus_check_model(const struct corpus *c, const struct config *c
     return TRIREME_OK;
 }
 
-// Of so many as are asked for, 0: all.
+// How many batches to validate on: `asked`, 0 for all, or as many as there are.
 static int64_t validation_batches(const struct corpus *c, int64_t asked) {
     int64_t all = sampler_validation_batches(&c->validation);
     return asked ? MIN(asked, all) : all;
 }
 
-// Reads what a run will validate on, which is little beside one validation, and would end a run that is under way.
+// Reads the tokens that a run will validate on, and so finds now what would end the run later. It takes little time
+// compared with a validation.
 static trireme_status check_validation(const struct corpus *c, const struct config *config, trireme_error *error) {
     int64_t rows = config->training.global_batch_size, batches = validation_batches(c, config->validation.steps);
     size_t bytes = (size_t)config->training.seq_len * sizeof(int32_t);

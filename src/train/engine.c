@@ -55,8 +55,8 @@ static bool same_parts(const struct parallel *plan, int a, int b) {
            parallel_vocabulary_index(plan, a) == parallel_vocabulary_index(plan, b);
 }
 
-// The engine of a rank of the lender's stage: all but what is the member's own remains the lender's, which must outlive
-// it.
+// Makes the engine of a rank of the lender's stage. What is not the member's own remains the lender's, which must
+// outlive the engine.
 static void borrow(struct engine *e, const struct engine *lender, const struct member *member) {
     *e = *lender;
     e->lender = lender;
@@ -85,8 +85,8 @@ static int largest_state_buffer(const struct program *p) {
     return largest;
 }
 
-// "state 1.2 GB, the largest embed 300.0 MB; step 3.4 GB, the largest at its peak logits.rows0 128.0 MB, ..." of
-// the training step, else the evaluation.
+// Appends "state 1.2 GB, the largest embed 300.0 MB; step 3.4 GB, the largest at its peak logits.rows0 128.0 MB, ...",
+// about the training step, or the evaluation where there is none.
 static void describe_memory(const struct engine *e, struct text *out) {
     const struct program *p = &main_program(e)->program;
     text_add(out, "state %s", amount(p->state_bytes).text);
@@ -105,8 +105,8 @@ static void describe_memory(const struct engine *e, struct text *out) {
     memory_profile_release(&profile);
 }
 
-// What may help: of the state only another model or type, which takes more than half as much; of the step what makes it
-// shorter.
+// What may help. If the state alone does not fit, only a smaller model does, or bf16, whose state takes more than half
+// as much; otherwise a smaller step.
 static const char *memory_advice(const struct engine *e, size_t state, size_t available) {
     if (!e->trains)
         return state > available ? "take a smaller model" : "lower training.micro_batch_size or training.seq_len";
@@ -128,7 +128,7 @@ size_t engine_bytes(const struct engine *e) {
     return state_bytes(e) + step_bytes(e);
 }
 
-// What `ranks` of this machine need together; `e` is one of them that needs most.
+// Checks that the machine has `needed` bytes, which `ranks` ranks need together; `e` is one of those that need most.
 static trireme_status check_memory(const struct engine *e, size_t needed, int ranks, trireme_error *error) {
     size_t available = memory_available();
     if (needed <= available)
@@ -159,20 +159,22 @@ static trireme_status check_all_memory(const struct stages *stages, const struct
         if (engine_bytes(e) > engine_bytes(most))
             most = e;
     }
-    // Of processes on several nodes, those of a node; which stages these have is the launcher's affair.
+    // With processes on several nodes, those of one node, as if all needed as much as the largest: which stages a node
+    // has depends on the launcher.
     if (place && place->nodes > 1)
         return check_memory(most, engine_bytes(most) * (size_t)place->node_ranks, place->node_ranks, error);
     return check_memory(most, needed, stages->ranks, error);
 }
 
-// One rank proves the programs of all, before any of them can run.
+// Proves the programs of all ranks, on one rank, before any of them can run.
 static trireme_status verify_stages(const struct stages *stages, const struct engine *e, trireme_error *error) {
     if (e->trains)
         TRY(stages_verify(stages, true, error));
     return e->evaluates ? stages_verify(stages, false, error) : TRIREME_OK;
 }
 
-// Of ranks that are processes.
+// For ranks that are processes: rank 0 checks memory and proofs for all, and the others compare their programs with
+// its.
 static trireme_status compare_processes(const struct engine *e, const struct config *config, enum engine_use use,
                                         trireme_error *error) {
     struct stages stages;
@@ -203,7 +205,7 @@ static void place_arenas(struct engine *e, char *at) {
     e->step = at + aligned(state_bytes(e));
 }
 
-// No page of it is touched yet.
+// Takes the memory of the only rank of this process, without touching a page.
 static trireme_status take_memory(struct engine *e, trireme_error *error) {
     TRY(check_memory(e, engine_bytes(e), 1, error));
     TRY(region_create(&e->memory, arena_room(e), false, "the memory of the run", error));
@@ -223,8 +225,8 @@ static void release_memory(void *memory) {
     free(memory);
 }
 
-// Ranks that are threads have theirs side by side: of as many regions as ranks, each would end in a huge page of which
-// it needs little.
+// Takes the memory of ranks that are threads, side by side in one region: with a region for each rank, each would end
+// in a huge page of which it needs little.
 static trireme_status share_memory(struct engine *e, const struct stages *stages, struct communicator *all,
                                    trireme_error *error) {
     char *base = NULL;
@@ -241,7 +243,7 @@ static trireme_status share_memory(struct engine *e, const struct stages *stages
     return TRIREME_OK;
 }
 
-// The threads of the ranks of this process take its cores in order.
+// Pins threads: the threads of this process's ranks take its cores in order.
 static void pin(struct engine *e) {
     const struct world_place *place = world_place(e->member.world);
     const int ranks = place ? place->core_ranks : mesh_ranks(&e->parallel.mesh);
@@ -264,7 +266,7 @@ static trireme_status refuse_many(const struct engine *e, trireme_error *error) 
     return TRIREME_ERROR_USAGE;
 }
 
-// Of ranks that are threads.
+// For ranks that are threads.
 static trireme_status share_programs(struct engine *e, const struct config *config, const struct model_config *model,
                                      const struct parallel *plan, enum engine_use use, const struct member *member,
                                      trireme_error *error) {
@@ -280,7 +282,7 @@ static trireme_status share_programs(struct engine *e, const struct config *conf
     return status;
 }
 
-// Of a process's only rank.
+// For the only rank of a process.
 static trireme_status make_programs(struct engine *e, const struct config *config, const struct model_config *model,
                                     const struct parallel *plan, enum engine_use use, const struct member *member,
                                     trireme_error *error) {
@@ -364,7 +366,7 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
 
 // ---- values
 
-enum { INITIAL_CHUNK = 512 };    // of a stack that keeps for good what it once had
+enum { INITIAL_CHUNK = 512 };    // values; small, since a stack keeps the pages that it once had
 enum { ZEROED_CHUNK = 1 << 24 }; // bytes
 
 static void store(void *out, enum dtype dtype, int64_t at, const double *values, int64_t count) {
@@ -406,7 +408,7 @@ struct engine_part engine_part(const struct engine *e, enum engine_values what, 
         return (struct engine_part){0};
     const struct buffer *flat = &c->program.buffers.item[unit[p->unit]];
     int64_t held = buffer_count(flat), first = held < c->model.count[p->unit] ? held * shard_index(e) : 0;
-    // Where each rank has reduced or updated its part of a whole buffer, the rest is not to be looked at.
+    // Where each rank has reduced or updated only its part of a whole buffer, the rest is not valid.
     if (flat->own || (what == ENGINE_GRADIENTS && c->optimizer.zero_stage == 1)) {
         held /= mesh_group_size(&e->parallel.mesh, c->layout.shards);
         first = held * shard_index(e);
@@ -421,7 +423,7 @@ struct engine_part engine_part(const struct engine *e, enum engine_values what, 
                                 end - offset};
 }
 
-// Values [at, at + count) of a rank's parameter, of its own elements.
+// The initial values [at, at + count) of a rank's local parameter.
 static void initial_values(const struct engine *e, const struct parameter *p, uint64_t seed, int64_t at, int64_t count,
                            double *out) {
     const struct parameter *whole = &e->table.parameters.item[p->whole];
@@ -488,7 +490,7 @@ void engine_constants(struct engine *e) {
     }
 }
 
-// Takes as long as the system takes to find its pages.
+// Zeroes the state arena, which takes as long as the system needs to provide its pages.
 static bool zero_state(struct engine *e, const atomic_bool *stop) {
     int64_t bytes = main_program(e)->program.state_bytes;
     for (int64_t at = 0; at < bytes; at += ZEROED_CHUNK) {

@@ -11,26 +11,26 @@ struct job {
     const struct evaluation_watch *watch;
     const char *path;
     char *directory; // of the model
-    int hold;        // of it
-    bool verified;   // its content is
+    int hold;        // directory_hold of it
+    bool verified;   // its content is verified when it is found
     struct model_config model;
     struct corpus corpus;
     struct parallel plan;
     struct evaluation result;
 };
 
-// One rank's part.
+// The part of one rank.
 struct evaluator {
     struct job *job;
     struct engine engine;
-    struct communicator *control; // all ranks by number; NULL where there is one
+    struct communicator *control; // all ranks by number; NULL with one rank
     bool leads;
 };
 
 // ---- before any rank starts
 
-// Unless something else was asked for, as the run that the weights are of validates: with sequences as long, and as
-// many in a batch.
+// Sets sequence length and batch size, unless the user has, to those with which the run that made the weights
+// validates.
 static void choose_lengths(struct config *config, const struct model_config *model, const char *directory) {
     struct config_training *t = &config->training;
     struct config run;
@@ -39,7 +39,7 @@ static void choose_lengths(struct config *config, const struct model_config *mod
         t->seq_len = MIN(model->max_position_embeddings, trained ? run.training.seq_len : t->seq_len);
     if (trained && !config_is_set(config, "training.global_batch_size")) {
         char batch[24];
-        trireme_error never; // a run's is one
+        trireme_error never; // a run's batch size is valid
         snprintf(batch, sizeof batch, "%lld", (long long)run.training.global_batch_size);
         CHECK(config_set(config, "training.global_batch_size", batch, "the run", &never) == TRIREME_OK);
     }
@@ -47,9 +47,9 @@ static void choose_lengths(struct config *config, const struct model_config *mod
         config_release(&run);
 }
 
-// Though not as many at once.
+// Resolves the plan, with small microbatches.
 static trireme_status make_plan(struct job *job, trireme_error *error) {
-    enum { AT_ONCE = 8 }; // sequences of a rank, at most, unless it is said
+    enum { AT_ONCE = 8 }; // the most sequences of a rank at once, unless the user says how many
     struct config_training *t = &job->config.training;
     TRY(parallel_resolve(&job->plan, &job->config, &job->model, error));
     if (t->micro_batch_size > 0 || job->plan.micro_batch_size <= AT_ONCE)
@@ -93,7 +93,7 @@ static trireme_status identify(void *user, struct text *out, trireme_error *erro
     return TRIREME_OK;
 }
 
-// ---- of every rank
+// ---- on every rank
 
 static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
     const struct evaluator *e = user;
@@ -115,7 +115,7 @@ static trireme_status load(struct evaluator *e, trireme_error *error) {
     return checkpoint_load_model(&e->engine, e->control, job->directory, true, error);
 }
 
-// What ranks have counted each for itself: of those that share their sequences one counts.
+// Adds up what ranks have counted; of ranks that share sequences one counts.
 static trireme_status add_up(const struct evaluator *e, struct evaluation *sum, trireme_error *error) {
     const struct engine *engine = &e->engine;
     const int rank = engine->member.rank;
@@ -169,7 +169,7 @@ static trireme_status run_job(struct job *job, trireme_error *error) {
     struct launcher launcher = launcher_find();
     const struct processes_work work = {job, prepare, identify, run_rank};
     const bool many = launcher_processes(&launcher) > 1;
-    job->verified = !many; // else the others would wait too long for one that reads all of it
+    job->verified = !many; // many ranks check it later (checkpoint_verify_once), where they wait long enough
     return processes_or_threads_run(&launcher, many, &job->config, &work, &job->plan.mesh, NULL, error);
 }
 

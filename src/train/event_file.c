@@ -1,5 +1,5 @@
-// Records are a length, its checksum, a message and its checksum (tensorflow/core/lib/io/record_writer.h); messages are
-// protocol buffers (tensorboard/compat/proto/event.proto and summary.proto): fields of a number and a kind each.
+// A record is a length, its checksum, a message and its checksum (tensorflow/core/lib/io/record_writer.h). Messages are
+// protocol buffers (tensorboard/compat/proto/event.proto and summary.proto): fields, each with a number and a kind.
 #include "train/event_file.h"
 
 #include "base/clock.h"
@@ -59,7 +59,7 @@ static void add_scalar(struct text *summary, const char *tag, double value) {
 
 // ---- records
 
-// CRC-32C, turned and moved so that a checksum of what holds checksums is another.
+// CRC-32C, rotated and with a constant added, so that data which contain checksums can be checksummed.
 static uint32_t masked_checksum(const char *bytes, size_t length) {
     enum { POLYNOMIAL = 0x82f63b78 };
     uint32_t c = ~0u;
@@ -95,7 +95,7 @@ static trireme_status write_event(struct event_file *events, struct text *messag
 #define FILE_NAME "events.out.tfevents."
 enum { SECONDS_DIGITS = 10 };
 
-// The second that the last of a directory's files has in its name; -1: there are none.
+// The second in the name of the last of a directory's files; -1: there are none.
 static int64_t last_second(const char *directory) {
     int64_t last = -1;
     DIR *dir = opendir(directory);
@@ -109,8 +109,8 @@ static int64_t last_second(const char *directory) {
     return last;
 }
 
-// TensorBoard takes a directory's files in the order of their names: this one comes last, whatever the clock says, and
-// in whatever order processes of one second are numbered.
+// TensorBoard reads a directory's files in the order of their names: the new one must sort last, whatever the clock
+// says, and whatever numbers processes have that start in the same second.
 static trireme_status create(struct event_file *events, const char *directory, trireme_error *error) {
     char host[64] = "";
     gethostname(host, sizeof host - 1);

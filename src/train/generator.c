@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { PREFILL_ROWS = 64 }; // tokens of a prompt that go through at once
+enum { PREFILL_ROWS = 64 }; // tokens of a prompt that are fed at once
 
 struct token_weight {
     double weight;
@@ -23,13 +23,13 @@ struct generator {
     struct model_config model;
     struct parameter_table table;
     enum dtype dtype;
-    struct compiled prefill, decode; // cached; without a cache only `prefill`, as long as the context
+    struct compiled prefill, decode; // with a cache; without one only `prefill`, for the whole context at once
     struct streams *streams;
     struct executor *prefill_executor, *decode_executor;
     struct region state, step;
-    int32_t choices; // the first so many tokens
-    int64_t context;
-    int32_t *fed; // [context]
+    int32_t choices; // tokens below this may be chosen
+    int64_t context; // tokens that may be fed
+    int32_t *fed;    // [context]
     int64_t count;
     double *logits;
     struct token_weight *weights; // [logits], while a token is chosen
@@ -155,8 +155,8 @@ void generator_free(struct generator *g) {
     free(g);
 }
 
-// Runs tokens [first, first + count) of g->fed through a program with at least so many rows; the last one's logits
-// count.
+// Runs tokens [first, first + count) of g->fed through a program that has at least `count` rows, and takes the last
+// token's logits.
 static trireme_status run(struct generator *g, const struct compiled *c, struct executor *executor, int64_t first,
                           int64_t count, trireme_error *error) {
     int64_t rows = c->program.buffers.item[c->tokens].dim[0];
@@ -221,7 +221,7 @@ static int compare_weights(const void *a, const void *b) {
     return COMPARE(y->weight, x->weight) ?: COMPARE(x->token, y->token);
 }
 
-// One choice among the logits: `uniform` in [0, 1). Temperature 0 takes the largest.
+// Chooses a token by the logits and `uniform`, in [0, 1). Temperature 0 takes the largest.
 static int32_t choose_token(struct generator *g, double uniform) {
     const struct config_generate *how = &g->config->generate;
     const double *logits = g->logits;
@@ -240,7 +240,7 @@ static int32_t choose_token(struct generator *g, double uniform) {
     double total = 0;
     for (int64_t i = 0; i < kept; i++)
         total += weights[i].weight;
-    // Nucleus (Holtzman et al. 2020): the fewest of the likeliest that together reach top_p.
+    // Nucleus sampling (Holtzman et al. 2020): keeps the fewest of the likeliest tokens that together reach top_p.
     double nucleus = 0;
     for (int64_t i = 0; i < kept; i++) {
         nucleus += weights[i].weight;

@@ -13,7 +13,7 @@ enum { HOST_BYTES = 64, LINE_BYTES = 128, REFUSAL_SECONDS = 30 };
 // Seconds that rank 0 has to tell what is wrong before the ranks know of each other, and then rank 1; the launcher ends
 // the others.
 enum { START_PATIENCE = 5 };
-// Milliseconds that rank 0 has at most to tell what others would tell, too.
+// The most milliseconds that other ranks give rank 0 to report an error that they have found, too.
 enum { PATIENCE = 1000 };
 #define HAS_FAILED " has failed: "
 
@@ -34,12 +34,12 @@ static bool find(struct launcher *out, const char *name, const char *ranks, cons
 }
 
 struct launcher launcher_find(void) {
-    // The innermost first: the others may run inside a job of Slurm.
+    // The innermost launcher first: mpirun and torchrun may run inside a job of Slurm.
     struct launcher l;
     if (find(&l, "mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", true) ||
         find(&l, getenv("SLURM_STEP_ID") ? "srun" : "mpirun", "PMI_SIZE", "PMI_RANK", false)) // MPICH's
         return l;
-    // Where a job's script has set these two to what Slurm says, torchrun has not.
+    // A Slurm job's script may set these two to what Slurm says: then they are not torchrun's.
     if (getenv("RANK") && find(&l, "torchrun", "WORLD_SIZE", "RANK", true) && l.ranks > number_of("SLURM_NTASKS", 1))
         return l;
     if (find(&l, "srun", "SLURM_NTASKS", "SLURM_PROCID", false))
@@ -75,7 +75,8 @@ static trireme_status refuse_launcher(const struct launcher *launcher, int seen,
          launcher->ranks);
 }
 
-// Whom MPI cannot start under. Of Slurm without PMIx Open MPI would end the process, with a page of advice.
+// Refuses launchers under which MPI cannot start. Under Slurm without PMIx, Open MPI would end the process, with a page
+// of advice.
 static trireme_status check_before(const struct launcher *launcher, trireme_error *error) {
     const char *version = world_mpi_version();
     if (is(launcher, "torchrun"))
@@ -123,8 +124,7 @@ static trireme_status agree(struct communicator *control, const struct world_pla
     return gathered;
 }
 
-// Of two texts' first lines that differ, that of `text`, without the comment that may end it, but with the section that
-// it is in.
+// The first line of `text` that differs from `other`, without a comment at its end, but with the section that it is in.
 static void odd_line(const char *text, const char *other, char line[LINE_BYTES]) {
     size_t n = strcspn(text, "\n"), m = strcspn(other, "\n"), section_length = 0;
     const char *section = text;
@@ -148,7 +148,7 @@ static void odd_line(const char *text, const char *other, char line[LINE_BYTES])
              (int)(n > blanks ? n - blanks : 0), text + blanks);
 }
 
-// "; ranks 2, 4 to 7 differ from rank 0", where more than one does.
+// Appends "; ranks 2, 4 to 7 differ from rank 0", if more than one does.
 static void add_differing(struct text *out, const int32_t *differs, int ranks) {
     int count = 0;
     for (int r = 1; r < ranks; r++)
@@ -159,7 +159,7 @@ static void add_differing(struct text *out, const int32_t *differs, int ranks) {
     for (int r = 1, last; r < ranks; r = last + 1) {
         for (last = r; differs[r] && last + 1 < ranks && differs[last + 1];)
             last++;
-        last -= last == r + 1; // two are no row
+        last -= last == r + 1; // two are listed one by one
         if (differs[r])
             text_add(out, last > r ? "%s%d to %d" : "%s%d", separator, r, last);
         separator = differs[r] ? ", " : separator;
@@ -182,7 +182,7 @@ static trireme_status compare(const char *theirs, const char *own, const int32_t
     return TRIREME_ERROR_USAGE;
 }
 
-// `own` against rank 0's.
+// Compares `own` with rank 0's text.
 static trireme_status check_same(struct communicator *control, const struct world_place *place, const char *own,
                                  trireme_error *error) {
     int64_t bytes = (int64_t)strlen(own) + 1;
@@ -243,7 +243,7 @@ static trireme_status check_threads(const struct config *config, const struct la
     return status;
 }
 
-// The only process that a launcher has started, if any has.
+// Checks threads for the only process that a launcher has started, if there is a launcher.
 static trireme_status check_one(const struct launcher *launcher, const struct config *config, trireme_error *error) {
     if (!launcher->name)
         return TRIREME_OK;
@@ -264,7 +264,7 @@ static trireme_status check_one(const struct launcher *launcher, const struct co
 static trireme_status set_threads(struct config *config, const struct launcher *launcher,
                                   const struct world_place *place, struct communicator *control, trireme_error *error) {
     TRY(agree(control, place, check_threads(config, launcher, place, error), error));
-    // All run the same program, so all have as many threads as the least of them.
+    // All ranks run the same programs, so all have as many threads as the rank with the fewest cores.
     int64_t threads = config->training.threads;
     const int own = MIN(place->cores / place->core_ranks, cores_of_quota("") / place->node_ranks);
     int32_t fewest = -(int32_t)(threads ? threads : MAX(1, own));
@@ -273,7 +273,7 @@ static trireme_status set_threads(struct config *config, const struct launcher *
     return TRIREME_OK;
 }
 
-// Fast kernels of another instruction set round otherwise: what several ranks have alike would come to differ.
+// Fast kernels of another instruction set round differently: values that ranks hold alike would drift apart.
 static trireme_status check_instructions(const struct config *config, const struct world_place *place,
                                          struct communicator *control, trireme_error *error) {
     const bool exact = config->training.kernels == CONFIG_KERNELS_REFERENCE;
@@ -315,7 +315,8 @@ static trireme_status prepare(const struct launcher *launcher, struct config *co
 
 // ---- running
 
-// A rank that failed by itself says why, and the others end for its sake; where many fail alike, rank 0 speaks.
+// Decides which rank reports a failure: the one that failed by itself, after which the others end without a message;
+// rank 0 where many fail alike.
 static void tell_failure(struct world *world, const struct world_place *place, trireme_error *error) {
     if (error->status == TRIREME_ERROR_LOST) {
         if (strstr(error->message, HAS_FAILED))
@@ -337,16 +338,16 @@ static void tell_failure(struct world *world, const struct world_place *place, t
     free(first);
 }
 
-// Where the launcher lets the others live, rank 0 tells in the end that MPI does not start.
+// Where the launcher lets the other processes live, rank 0 in the end reports that MPI does not start.
 void processes_let_first_tell(const struct launcher *launcher, trireme_error *error) {
     bool may_be_alone = launcher->ends_all || error->status == TRIREME_ERROR_LOST;
     const struct timespec patience = {.tv_sec = START_PATIENCE * MIN(launcher->rank, 2)};
-    // A signal: another process has told something, and the launcher ends this one.
+    // Sleep is interrupted by a signal when another process has reported something and the launcher ends this one.
     if (launcher->rank > 0 && (!may_be_alone || nanosleep(&patience, NULL) != 0))
         error->message[0] = 0;
 }
 
-// A world with a communicator of all ranks.
+// Makes a world, and a communicator of all ranks.
 static trireme_status begin(const struct launcher *launcher, double deadline, struct world **world,
                             struct communicator **control, trireme_error *error) {
     trireme_status status = check_before(launcher, error);
@@ -401,12 +402,13 @@ trireme_status processes_run(const struct launcher *launcher, double deadline, s
     }
     if (world_free(world) || status != TRIREME_OK || launcher->rank == 0)
         return status;
-    // Another rank has failed since this one was done: it tells why, and the launcher ends it once this one has ended.
+    // Another rank has failed since this one was done. It reports why, and the launcher ends it once this one has
+    // ended.
     error->message[0] = 0;
     return error->status = TRIREME_ERROR_LOST;
 }
 
-// Seconds that ranks wait for others at least until all have done their first step: threads and memory come with it.
+// Seconds that ranks wait for others at least until all have done their first step, with which threads and memory come.
 static const double START_LEAST = 20;
 
 trireme_status processes_or_threads_run(const struct launcher *launcher, bool many, struct config *config,

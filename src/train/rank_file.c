@@ -22,7 +22,7 @@ static bool form_is_known(const struct rank_file_header *h) {
            h->streams == STREAM_COUNT && h->axes == AXIS_COUNT && h->op_bytes == RANK_FILE_OP_BYTES;
 }
 
-// Of a known form: whether its numbers add up to the file's length.
+// Whether the numbers of a header of known form add up to the file's length.
 static bool lengths_agree(const struct rank_file_header *h, size_t length) {
     return h->ranks >= 1 && h->ranks <= RANK_FILE_MAX_BYTES / h->record_bytes && h->ops <= 65536 &&
            h->header_bytes == header_bytes(h) && length == h->header_bytes + (size_t)h->ranks * h->record_bytes;
@@ -58,7 +58,7 @@ static trireme_status fill_file(int file, const char *path, uint64_t identity, c
     if (file_write(file, &header, sizeof header) < sizeof header ||
         file_write(file, names, sizeof names) < sizeof names)
         FAIL(TRIREME_ERROR_IO, "%s: cannot write: %s", path, strerror(errno));
-    // Pages that the disk has no room for would end the process when they are written to.
+    // Without room on the disk for its pages, writing to the mapping would end the process: so take the room now.
     off_t records = (off_t)header.record_bytes * header.ranks;
     int failed = posix_fallocate(file, 0, (off_t)header.header_bytes + records);
     if (failed)
@@ -73,7 +73,7 @@ static uint64_t new_identity(void) {
 trireme_status rank_file_create(int *lock, uint64_t *identity, const char *directory, const struct mesh *mesh,
                                 const struct op_table *ops, trireme_error *error) {
     char *path = path_of(directory);
-    unlink(path); // who looks at the one before goes on doing so
+    unlink(path); // readers of the file before keep it
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     trireme_status status = TRIREME_OK;
     if (file < 0)
@@ -100,7 +100,7 @@ bool rank_file_is_alive(const char *directory) {
     return alive;
 }
 
-// The rank's record alone: what a process maps counts as its own once for each of its ranks that maps it.
+// Maps the rank's record alone: what a process maps counts as its memory once for each of its ranks that maps it.
 static trireme_status map(struct rank_file *out, int file, const char *path, uint64_t identity, int rank,
                           struct rank_record **record, trireme_error *error) {
     struct rank_file_header h;
@@ -108,7 +108,7 @@ static trireme_status map(struct rank_file *out, int file, const char *path, uin
     ssize_t got = pread(file, &h, sizeof h, 0);
     if (length < 0 || got < 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot read: %s", path, strerror(errno));
-    if (length == 0) // as one may look that another machine has just made
+    if (length == 0) // a file that another machine has just made may look so
         FAIL(TRIREME_ERROR_IO, "%s: is empty", path);
     if (!begins_as_one(&h, (size_t)got) || !form_is_known(&h) || !lengths_agree(&h, (size_t)length) ||
         h.identity != identity || rank >= (int)h.ranks)
@@ -123,8 +123,8 @@ static trireme_status map(struct rank_file *out, int file, const char *path, uin
     return TRIREME_OK;
 }
 
-// Whether it is certain that nobody has made a directory, or those that it lies in. A file system that others write to,
-// too, may take what it saw a minute ago for the truth; to make something it must ask.
+// Whether it is certain that the directory does not exist. A network file system may answer from what it saw a minute
+// ago; to make something it must ask its server.
 static bool is_absent_directory(const char *directory) {
     if (mkdir(directory, 0777) == 0) {
         rmdir(directory);
@@ -144,7 +144,7 @@ static bool is_absent_directory(const char *directory) {
     return absent;
 }
 
-// The same of the file in it.
+// The same for the file in the directory.
 static bool is_absent(const char *directory, const char *path) {
     if (is_absent_directory(directory))
         return true;
@@ -156,7 +156,7 @@ static bool is_absent(const char *directory, const char *path) {
     return true;
 }
 
-// The two clocks drift apart where the machine sleeps, or its clock is set.
+// Renewed with each change, since the two clocks drift apart when the machine sleeps or its clock is set.
 static void keep_epoch(struct rank_record *record) {
     record->epoch = clock_real() - clock_now();
 }
@@ -223,7 +223,7 @@ static bool names_end(const struct rank_view *view) {
     return true;
 }
 
-// As of clock_real; 0: never.
+// A record's time by clock_real; 0: never.
 static int64_t time_of(const struct rank_record *record, int64_t since) {
     int64_t real;
     return since <= 0 || __builtin_add_overflow(since, record->epoch, &real) ? 0 : real;
@@ -307,14 +307,15 @@ static const char *op_of(const struct rank_view *view, const struct counter *c) 
     return c->op >= 0 && c->op < view->ops ? view->op[c->op] : "?";
 }
 
-// Programs of stages differ: what meets is told by what it is, not by where it stands.
+// Whether two ranks are in the same meeting. Programs of stages differ, so it is known by what it is, not by where it
+// stands in the program.
 static bool meet(const struct counter *a, const struct counter *b) {
     return b->state == COUNTER_MEETING && a->op == b->op && a->group == b->group && a->phase == b->phase &&
            a->layer == b->layer && a->microbatch == b->microbatch;
 }
 
-// Ranks that a meeting rank may be waiting for: the peer; else members of its group that are not in the same meeting of
-// the same step. In a reduction to one rank, and what one gives to all, `peer` is that one, and all meet.
+// Finds the ranks for which a meeting rank may be waiting: its peer, or the members of its group that are not in the
+// same meeting of the same step. (In a reduction to one rank and in a broadcast, `peer` is the root, and all meet.)
 static void missing(const struct rank_view *view, int rank, const struct counter *c, int stream,
                     void (*add)(void *user, int rank), void *user) {
     axis_set group = c->group & AXES_ALL;
@@ -340,7 +341,7 @@ static void add_json(void *user, int rank) {
     json_add_integer(user, NULL, rank);
 }
 
-// The file's own words, whoever wrote it: a terminal may be told them.
+// Appends words from the file, made safe for a terminal, whoever wrote them.
 static void add_words(struct text *out, const char *words, size_t most) {
     text_add_shown(out, words, strnlen(words, most), true);
 }

@@ -5,7 +5,7 @@
 
 enum {
     GRACE_SECONDS = 5,
-    THREADS_MOST = 1024, // each meets all others when it starts: with so many in a quarter of a minute on two cores
+    THREADS_MOST = 1024, // at the start each meets all others: with this many in a quarter of a minute on two cores
 };
 
 struct rank_thread {
@@ -23,7 +23,7 @@ struct team {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int started, ended;
-    trireme_error first; // to fail
+    trireme_error first; // of the rank that failed first
     struct rank_thread *thread;
 };
 
@@ -36,7 +36,7 @@ static void fail(struct team *team, const trireme_error *error) {
     world_break(team->world, error->message);
 }
 
-// Runs when the thread ends, whoever ended it.
+// Runs when the thread ends, for whatever reason.
 static void end(void *argument) {
     struct rank_thread *t = argument;
     struct team *team = t->team;
@@ -96,7 +96,7 @@ static void start(struct team *team, int ranks) {
     }
 }
 
-// False: a thread has not ended so long after the first failure.
+// Waits for all threads; false where some have not ended GRACE_SECONDS after the first failure, unless it is `patient`.
 static bool await(struct team *team, bool patient) {
     struct timespec until;
     bool failed = false, in_time = true;
@@ -138,7 +138,7 @@ static trireme_status run_team(int ranks, double deadline,
     pthread_mutex_lock(&team->mutex);
     trireme_error first = team->first;
     for (int i = 0; i < team->started; i++) {
-        clean &= team->thread[i].returned; // else it has left all open that it had opened
+        clean &= team->thread[i].returned; // else it has released nothing of what it had
         if (team->thread[i].ended)
             pthread_join(team->thread[i].thread, NULL);
         else

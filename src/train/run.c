@@ -13,26 +13,26 @@
 #include <math.h>
 #include <unistd.h>
 
-// What all ranks share, read only but for what follows from measurements.
+// What the ranks of this process share: read only, except what follows from measurements.
 struct job {
     struct config config;
     struct train_callbacks callbacks;
     struct corpus corpus;
-    struct text data; // which tokens are trained on
+    struct text data; // the tokens that are trained on, in words
     struct model_config model;
-    char *start;           // the model directory of model.init_from, NULL where the run goes on
-    atomic_int start_hold; // of it, until it is read; -1: none
+    char *start;           // the directory of the weights to start from, or ""; NULL where the run has a checkpoint
+    atomic_int start_hold; // its directory_hold, until it is read; -1: none
     struct parallel plan;
     int ranks;
-    struct tuning tuning; // of the ranks of this process
-    // Of this process's rank, or of rank 0 where it has all of them: what the run came to, and what it ends with.
+    struct tuning tuning;
+    // What the run came to, and the error with which it ends: of this process's rank, or of rank 0 where it has all.
     struct train_result result;
     trireme_error verdict;
 };
 
 // ---- steps
 
-// Of the step just done, before what its files could not be written for.
+// Puts before the error that files could not be written what becomes of the step just done.
 static trireme_status say_what_is_lost(const struct run *r, const char *what, trireme_error *error) {
     const long long step = (long long)r->progress.step, saved = (long long)r->saved_step;
     if (saved < 0)
@@ -53,7 +53,8 @@ static trireme_status save(struct run *r, trireme_error *error) {
     if (status != TRIREME_OK)
         return error_prefix(error, status, "step %lld is not saved", (long long)r->progress.step);
     status = checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
-    // A save takes long: once the directory is gone, neither its error nor its path is of use, nor is pruning ours.
+    // A save takes long. If the directory is gone afterwards, its error and its path are of no use, and nothing there
+    // is ours to prune.
     if (r->leads && (status == TRIREME_OK || status == TRIREME_ERROR_IO))
         TRY(run_directory_check(&r->directory, error));
     if (status == TRIREME_ERROR_IO && r->leads)
@@ -82,7 +83,7 @@ static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_e
     return TRIREME_OK;
 }
 
-// A loss that is not finite is given as infinite: NaN says that it was not measured, as where the run is to stop.
+// A loss that is not finite becomes infinite: NaN means that it was not measured, for one because the run is to stop.
 static trireme_status validate(struct run *r, double *loss, trireme_error *error) {
     struct corpus_loss result;
     rank_record_set(r->record, RANK_VALIDATING);
@@ -100,8 +101,8 @@ static bool validation_is_due(const struct run *r) {
     return r->corpus->has_validation && (step == r->config->training.steps || (every > 0 && step % every == 0));
 }
 
-// While steps are skipped in a row nothing changes that could be saved, and a run that ends for them should go on from
-// before them: what was due meanwhile is saved behind the first step that is not skipped.
+// While steps are skipped in a row nothing changes that could be saved, and a run that ends because of them should go
+// on from before them. What was due meanwhile is saved after the first step that is not skipped.
 static bool save_is_due(const struct run *r) {
     int64_t every = r->config->checkpoint.interval;
     return every > 0 && !r->progress.skipped_in_a_row && r->progress.step / every > MAX(r->saved_step, 0) / every;
@@ -113,7 +114,7 @@ static trireme_status failed_record(const struct run *r, trireme_error *error) {
     return say_what_is_lost(r, "recorded", error);
 }
 
-// A run that was stopped while it validated has a record that lacks this.
+// Measures the validation loss of a run that was stopped while it validated: its record lacks it.
 static trireme_status catch_up(struct run *r, double *loss, trireme_error *error) {
     int32_t lacks = r->leads && r->directory.unvalidated;
     if (r->control)
@@ -142,7 +143,7 @@ static double unsigned_nan(double x) {
     return isnan(x) ? NAN : x;
 }
 
-// What was saved before the steps skipped in a row with which the run ends.
+// Which checkpoint is from before the skipped steps with which the run ends.
 static void tell_sound(const struct run *r, char out[static 128]) {
     if (r->sound_step < 0)
         snprintf(out, 128, "nothing was saved before them");
@@ -174,14 +175,14 @@ static trireme_status check_finite(struct run *r, const struct engine_result *re
          unsigned_nan(result->grad_norm), sound);
 }
 
-// All ranks have found the same: none breaks the world before all have said what the step was.
+// For an error that all ranks have found: none breaks the world before all have recorded the step.
 static void end_together(const struct run *r) {
-    trireme_error broken; // by another rank: what this one ends with is known
+    trireme_error broken; // ignored: it is already known what this rank ends with
     ranks_meet(r->control, &broken);
 }
 
-// A machine that was busy while its peak was timed did less than it can: a step at `rate`, which is more, has it timed
-// again, and is itself the peak where it still is more.
+// If the machine was busy while its peak was timed, the peak is too low. A step that runs at a higher `rate` has it
+// timed again, and its rate becomes the peak if it still is higher.
 static trireme_status time_peak_again(struct run *r, double rate, trireme_error *error) {
     double now;
     TRY(ranks_meet(r->control, error)); // nobody computes while rank 0 measures
@@ -191,9 +192,9 @@ static trireme_status time_peak_again(struct run *r, double rate, trireme_error 
     return TRIREME_OK;
 }
 
-// What a step, done at `rate` FLOP/s, says of the machine.
+// Sets what a step, done at `rate` FLOP/s, says about memory and peak.
 static trireme_status take_stock(struct run *r, double rate, struct train_step *step, trireme_error *error) {
-    bool each = world_place(r->engine.member.world); // has memory of its own
+    bool each = world_place(r->engine.member.world); // each rank is a process with memory of its own
     double sums[2] = {each || r->leads ? (double)memory_peak() : 0, r->leads && r->peak > 0 && rate > r->peak};
     if (r->control)
         TRY(comm_all_reduce(r->control, sums, sums, 2, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
@@ -253,8 +254,8 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     return save_is_due(r) ? save(r, error) : TRIREME_OK;
 }
 
-// What all ranks do next, the largest that any wants: each knows the steps, any may have been asked to stop, or have no
-// batch for the next step, which `batch` then tells on that rank.
+// What all ranks do next: the largest that any rank wants. All know the number of steps; any may have been asked to
+// stop, or may have no batch for the next step, and then has the reason in `batch`.
 enum next { NEXT_STEP, NEXT_STOP, NEXT_FAIL };
 
 static trireme_status choose_next(struct run *r, enum next *next, trireme_error *batch, trireme_error *error) {
@@ -271,7 +272,7 @@ static trireme_status choose_next(struct run *r, enum next *next, trireme_error 
     return TRIREME_OK;
 }
 
-// With what this rank found. Others wait for one that has: it breaks the world.
+// Fails with the reason that this rank found. A rank without one waits for one that has: that rank breaks the world.
 static trireme_status fail(const struct run *r, const trireme_error *batch, trireme_error *error) {
     if (batch->status == TRIREME_OK)
         return ranks_meet(r->control, error);
@@ -279,8 +280,8 @@ static trireme_status fail(const struct run *r, const trireme_error *batch, trir
     return error->status;
 }
 
-// What a run ends with in which no rank failed. One whose last steps changed nothing, or whose model predicts nothing,
-// has not done what it was asked for.
+// The error with which a run ends in which no rank failed. A run whose last steps changed nothing, or whose model
+// predicts nothing, has not done what it was asked to do.
 static trireme_status judge(const struct run *r, const struct train_result *result, trireme_error *error) {
     if (r->progress.step == 0)
         FAIL(TRIREME_ERROR_INTERRUPTED,
@@ -318,7 +319,7 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
         if (r->control && next == NEXT_STEP)
             world_deadline(r->engine.member.world, (double)r->config->comm.train_timeout_seconds);
     }
-    // Nothing has been done yet of a run that ends before its first step.
+    // A run that ends before its first step has nothing to save.
     if (r->progress.step > 0)
         TRY(save(r, error));
     if (next == NEXT_FAIL)
@@ -340,8 +341,8 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
 
 // ---- ranks
 
-// Fails only with what keeps the other ranks from ending: the first failure of a rank breaks the world, and rank 0 may
-// still be at work when the others are done.
+// Fails only with errors that keep the other ranks from ending; others go to job->verdict. The first failure of a rank
+// breaks the world, and rank 0 may still be at work when the others are done.
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
     struct job *job = user;
     struct run r = {.config = &job->config,
@@ -425,7 +426,7 @@ static void job_free(struct job *job) {
     free(job);
 }
 
-// The result names its checkpoint in full.
+// Checks that paths of checkpoints fit into struct train_result.
 static trireme_status check_directory(const struct config *config, trireme_error *error) {
     const char *directory = config->run.directory;
     if (!*directory)
@@ -440,7 +441,7 @@ static trireme_status check_directory(const struct config *config, trireme_error
     return TRIREME_OK;
 }
 
-// What is wrong with data, model or mesh is found before any rank starts.
+// Prepares what ranks share: so errors in data, model or mesh are found before any rank starts.
 static trireme_status prepare(void *user, trireme_error *error) {
     struct job *job = user;
     struct config *config = &job->config;

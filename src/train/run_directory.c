@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_TRIES = 100 }; // to make a directory that others make and remove
+enum { MOST_TRIES = 100 }; // to make a directory that other processes make and remove, too
 
 static char *join(const struct run_directory *run, const char *name) {
     return mem_printf("%s/%s", run->path, name);
@@ -24,10 +24,9 @@ static bool holds(const char *path, const char *name) {
     return there;
 }
 
-// A run has config.yaml and lock or, as copies may lack that, metrics.jsonl; a lock, perhaps with ranks.bin, when a
-// start was cut short.
-// What else lies in a directory does no harm, unless it has a name that the run is to use. Who names a checkpoint, or
-// the directory of a run's, meant that run.
+// Checks that a run may use the directory. A run's has config.yaml, and a lock or, in copies that lack it,
+// metrics.jsonl; after a start that was cut short, a lock, perhaps with ranks.bin. Other files do no harm unless they
+// have a name that the run will use. A user who names a checkpoint, or the directory of checkpoints, meant its run.
 static trireme_status check_ours(const char *path, trireme_error *error) {
     static const char *const OWN[] = {"checkpoint", "config.yaml", "kernels.json", "metrics.jsonl",
                                       "ranks.bin",  "tb",          "trace"};
@@ -49,8 +48,9 @@ static trireme_status check_ours(const char *path, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// Held while a lock is put into a directory, or removed with it, so that no lock gets into one that is about to go. -1
-// with errno: EWOULDBLOCK where another holds it, ENOENT where it has just gone.
+// Locks the directory itself. Held while the run's lock is put into the directory, or removed together with it, so that
+// no lock gets into a directory that is about to go. Returns a descriptor, or -1 with errno: EWOULDBLOCK where another
+// process holds it, ENOENT where the directory has just gone.
 static int hold_directory(const char *path, bool wait) {
     struct stat held, found;
     int hold = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -76,8 +76,8 @@ static trireme_status lock_held(struct run_directory *run, trireme_error *error)
     struct stat st;
     bool locked = file_lock(run->lock);
     if (!locked)
-        run->fresh = false; // whoever holds it will tidy up
-    // A lock without a name is one that its run has just removed.
+        run->fresh = false; // the process that holds it will tidy up
+    // A lock that has lost its name was just removed by its run.
     if (locked ? fstat(run->lock, &st) == 0 && st.st_nlink == 0 : errno == EAGAIN)
         FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
     if (!locked)
@@ -89,7 +89,7 @@ static trireme_status take_lock(struct run_directory *run, trireme_error *error)
     int hold = hold_directory(run->path, false);
     if (hold < 0 && (errno == EWOULDBLOCK || errno == ENOENT))
         FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
-    if (hold < 0 && errno != EACCES) // one that may not be listed may yet be written
+    if (hold < 0 && errno != EACCES) // a directory that may not be listed may still be written to
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be opened: %s", run->path, strerror(errno));
     trireme_status status = lock_held(run, error);
     if (hold >= 0)
@@ -97,7 +97,7 @@ static trireme_status take_lock(struct run_directory *run, trireme_error *error)
     return status;
 }
 
-// Where a directory lies that is not yet, or no longer, a run's.
+// The path, beside the run's, of a directory that is not yet, or no longer, the run's.
 static char *path_beside(const struct run_directory *run) {
     size_t length = strlen(run->path);
     while (length > 1 && run->path[length - 1] == '/')
@@ -105,7 +105,7 @@ static char *path_beside(const struct run_directory *run) {
     return mem_printf("%.*s.tmp-%ld", (int)length, run->path, (long)gettid());
 }
 
-// False: something else is in it.
+// Removes a directory with its lock; false where something else is in it.
 static bool remove_with_lock(const char *path) {
     char *lock = mem_printf("%s/lock", path);
     unlink(lock);
@@ -113,8 +113,8 @@ static bool remove_with_lock(const char *path) {
     return rmdir(path) == 0;
 }
 
-// The directory appears with the lock in it, held: of many processes that want it at once one has made it, and the
-// others find it in use. False: it could not, as where another was faster.
+// Makes the directory with the lock already in it and held: of several processes that want it at once, one makes it and
+// the others find it in use. False where it could not, for one because another was faster.
 static bool make_locked(struct run_directory *run) {
     char *beside = path_beside(run);
     struct run_directory made = {.path = beside, .lock = -1};
@@ -135,7 +135,7 @@ static bool make_locked(struct run_directory *run) {
 
 static trireme_status take(struct run_directory *run, trireme_error *error) {
     struct stat st;
-    int tries = 0; // whoever was faster may be gone already
+    int tries = 0; // the process that was faster may be gone already
     for (; tries < MOST_TRIES && stat(run->path, &st) != 0; tries++)
         if (make_locked(run))
             return TRIREME_OK;
@@ -186,7 +186,7 @@ void run_directory_close(struct run_directory *run) {
         int hold = hold_directory(run->path, true);
         if (!holds(run->path, "config.yaml"))
             unlink(ranks);
-        // Nobody finds it without its lock.
+        // Renamed first, so that nobody finds it without its lock.
         if (!run->made || rename(run->path, beside) != 0)
             unlink(lock);
         else if (!remove_with_lock(beside))
@@ -207,14 +207,14 @@ void run_directory_close(struct run_directory *run) {
 // ---- metrics.jsonl
 
 struct sifted {
-    off_t bytes, end;       // of the lines that stay, and where the last of them ends: equal where all others follow
-    int64_t strange, first; // how many of them are no step's, and the first one's number
-    bool cut;               // the last line, no step's, has no end: a crash came in between
-    bool reached;           // the last step has a line: not where the machine stopped before all was on the disk
+    off_t bytes, end;       // of the lines that stay, and where the last of them ends: equal if all others come after
+    int64_t strange, first; // how many of them are not a step's, and the number of the first of those
+    bool cut;               // the last line is not a step's and has no end: a crash cut it short
+    bool reached;           // the last step has a line; it may not if the machine stopped before all was on the disk
     bool unvalidated;       // the last step's line has no val_loss
 };
 
-// The step that a line is of, -1 where it is none's. Caller releases *object.
+// The step that a line is about, -1 where it is about none. Caller releases *object.
 static int64_t step_of(const char *line, size_t length, json_t **object) {
     int64_t step = -1;
     trireme_error ignored;
@@ -228,7 +228,7 @@ static bool is_unvalidated(const json_t *line) {
     return json_object_get(line, "loss") && !json_object_get(line, "val_loss");
 }
 
-// As run_directory_add puts it.
+// Appends the line with val_loss, where run_directory_add puts it.
 static void add_validated(struct text *out, json_t *line, double val_loss) {
     const char *key;
     json_t *value;
@@ -241,8 +241,8 @@ static void add_validated(struct text *out, json_t *line, double val_loss) {
     json_end_object(out);
 }
 
-// Lines of later steps than `step` go, those that somebody else wrote stay. What stays is added to `out`, unless that
-// is NULL; with val_loss, unless that is NaN, in the lines of `step` that have none.
+// Examines all lines. Those of steps after `step` are to go; those that somebody else wrote stay. Lines that stay are
+// appended to `out` unless that is NULL, where lines of `step` without val_loss get it unless it is NaN.
 static trireme_status sift_metrics(const struct run_directory *run, int64_t step, double val_loss, struct sifted *found,
                                    struct text *out, trireme_error *error) {
     char *line = NULL;
@@ -288,7 +288,7 @@ static trireme_status open_metrics(struct run_directory *run, trireme_error *err
     if (!run->metrics)
         FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot open: %s", run->path, strerror(errno));
     struct stat st;
-    if (fstat(fileno(run->metrics), &st) == 0 && !S_ISREG(st.st_mode)) // of which reading need not end
+    if (fstat(fileno(run->metrics), &st) == 0 && !S_ISREG(st.st_mode)) // reading it might never end
         FAIL(TRIREME_ERROR_USAGE, "%s/metrics.jsonl: is not a regular file", run->path);
     return TRIREME_OK;
 }
@@ -326,7 +326,7 @@ static trireme_status rewind_metrics(struct run_directory *run, int64_t step, tr
     TRY(sift_metrics(run, step, NAN, &found, NULL, error));
     remark_on(run, &found, step);
     run->unvalidated = found.unvalidated;
-    if (found.bytes != found.end) // what goes lies between
+    if (found.bytes != found.end) // lines that go are between lines that stay
         return replace_metrics(run, step, NAN, error);
     if (ftruncate(fileno(run->metrics), found.end) != 0)
         FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot cut: %s", run->path, strerror(errno));
@@ -343,7 +343,7 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     trireme_status status = file_write_atomic(path, yaml.text, yaml.length, error);
     text_release(&yaml);
     free(path);
-    run->fresh &= !holds(run->path, "config.yaml"); // which is there where only its directory was not synced
+    run->fresh &= !holds(run->path, "config.yaml"); // it is there even if only syncing the directory failed
     TRY(status);
     TRY(open_metrics(run, error));
     TRY(rewind_metrics(run, step, error));

@@ -47,7 +47,7 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
 
 void same_run_differences(const struct config *now, const struct state_progress *progress, struct text *out) {
     struct config saved;
-    trireme_error checked; // by same_run_check
+    trireme_error checked; // same_run_check has read it already
     if (load(&saved, progress, &checked) != TRIREME_OK)
         return;
     static const char SECTIONS[] = "optimizer lr_scheduler training data validation activation_checkpoint checkpoint "

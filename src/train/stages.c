@@ -42,7 +42,7 @@ static void release_lender(void *lender) {
     free(lender);
 }
 
-// NULL where another rank does it.
+// Compiles the programs of a stage on its first rank; *out is NULL on others.
 static trireme_status compile_lender(struct engine **out, const struct mesh *mesh, const struct config *config,
                                      const struct model_config *model, const struct parallel *plan, enum engine_use use,
                                      const struct member *member, trireme_error *error) {
@@ -120,15 +120,15 @@ trireme_status stages_verify(const struct stages *s, bool train, trireme_error *
 
 enum { PROGRAM_TRAIN, PROGRAM_EVALUATE, PROGRAMS, HOST_BYTES = 64 };
 
-// What a rank has.
+// What a rank has made.
 struct derived {
     uint64_t hash[PROGRAMS];
     char host[HOST_BYTES];
 };
 _Static_assert(sizeof(struct derived) % sizeof(int32_t) == 0, "travels as i32");
 
-// Of what is done, in which order, on which stream and with whom; not of where a rank's memory lies, since the space
-// that kernels ask for may depend on the processor.
+// A hash of what is done, in which order, on which stream and with which ranks; not of where memory lies, since the
+// scratch space that kernels ask for may depend on the processor.
 static uint64_t hash_program(const struct program *program, const struct op_table *ops) {
     static const char *const OMITTED[] = {"buffer ", "arena ", "pool "};
     static const char WORKSPACE[] = " workspace %";

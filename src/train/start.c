@@ -1,4 +1,4 @@
-// How a rank's part in a run begins: run.h.
+// How a rank's part in a run begins (run.h).
 #include "train/run.h"
 
 #include "base/crew.h"
@@ -58,7 +58,7 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     return status;
 }
 
-// Of a run that goes on among steps skipped in a row.
+// For a run that goes on in the middle of a row of skipped steps: finds the last checkpoint from before them.
 static trireme_status find_sound(struct run *r, trireme_error *error) {
     if (!r->progress.skipped_in_a_row)
         return TRIREME_OK;
@@ -70,7 +70,8 @@ static trireme_status find_sound(struct run *r, trireme_error *error) {
     return r->control ? comm_broadcast(r->control, &r->sound_step, sizeof r->sound_step, 0, error) : TRIREME_OK;
 }
 
-// The first rank for which it holds, -1: for none. All processes come to the same answer; ranks of one know the same.
+// The first rank on which something holds; -1: on none. All processes come to the same answer; ranks that are threads
+// of one know the same anyway.
 static trireme_status first_rank(const struct run *r, bool holds, int *rank, trireme_error *error) {
     int32_t most = holds ? -r->engine.member.rank : INT32_MIN;
     if (world_place(r->engine.member.world))
@@ -79,7 +80,7 @@ static trireme_status first_rank(const struct run *r, bool holds, int *rank, tri
     return TRIREME_OK;
 }
 
-// Whether no rank has taken its model from a checkpoint, where rank 0 then found none.
+// For when rank 0 found no checkpoint: checks that no rank has taken its model from one.
 static trireme_status check_no_checkpoint(struct run *r, trireme_error *error) {
     int rank;
     TRY(first_rank(r, !r->start, &rank, error));
@@ -95,7 +96,7 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
     if (!r->resumed_from)
         return check_no_checkpoint(r, error);
     TRY(state_files_progress(r->resumed_from, &r->progress, error));
-    // What a run saves next, and what of it goes, depends on the numbers that checkpoints have.
+    // What a run saves next, and which checkpoints it removes, depends on the numbers in their names.
     if (r->progress.step != r->saved_step)
         FAIL(TRIREME_ERROR_CORRUPT, "%s holds the state of step %lld: name it step-%lld again, or remove it",
              r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
@@ -108,7 +109,7 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
     return find_sound(r, error);
 }
 
-// Of the files beside model.config, unless the run has another vocabulary than the model there.
+// Takes the tokenizer beside model.config, unless the run has another vocabulary than the model there.
 static trireme_status find_tokenizer_of_config(struct run *r, trireme_error *error) {
     const char *path = r->config->model.config, *slash = strrchr(path, '/');
     struct model_config theirs;
@@ -125,7 +126,8 @@ static trireme_status find_tokenizer_of_config(struct run *r, trireme_error *err
     return status;
 }
 
-// The tokenizer of the tokens, or where these do not say it the one that came with the weights or with the model.
+// Finds the tokenizer for checkpoints: that of the tokens or, where they name none, the one beside the weights or the
+// model.
 static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
     const char *from = r->resumed_from ? r->resumed_from : r->start;
     if (r->corpus->tokenizer)
@@ -157,8 +159,8 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     return checkpoint_load_model(&r->engine, r->control, r->start, false, error);
 }
 
-// Processes with other working directories, or other machines' disks, may find another run's by the same name. All
-// come to the same answer.
+// Checks that all processes find the same checkpoint: with other working directories, or on other machines' disks, they
+// may find another run's by the same name. All come to the same answer.
 static trireme_status check_same_checkpoint(struct run *r, trireme_error *error) {
     enum { WORDS = (CHECKSUM_HEX + 3) / 4 };
     const struct world_place *place = world_place(r->engine.member.world);
@@ -177,7 +179,7 @@ static trireme_status check_same_checkpoint(struct run *r, trireme_error *error)
     return status;
 }
 
-// What rank 0 found, known to all.
+// Tells all ranks what rank 0 found.
 static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
     if (!r->control)
         return TRIREME_OK;
@@ -193,7 +195,7 @@ static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
 }
 
 static trireme_status open_directory(struct run *r, trireme_error *error) {
-    // Everything that can be refused without touching the run directory has been, once all ranks stand here.
+    // Once all ranks are here, everything that can be refused without touching the run directory has been.
     TRY(ranks_meet(r->control, error));
     if (!r->leads) {
         TRY(ranks_await_end(r->control, error));
@@ -207,7 +209,7 @@ static trireme_status open_directory(struct run *r, trireme_error *error) {
     return share_checkpoint(r, error);
 }
 
-// Whether all ranks find the file that rank 0 has made.
+// Checks that all ranks find the file that rank 0 has made.
 static trireme_status check_one_directory(struct run *r, bool found, trireme_error *error) {
     int rank;
     TRY(first_rank(r, !found && world_place(r->engine.member.world) && !r->leads, &rank, error));
@@ -218,8 +220,8 @@ static trireme_status check_one_directory(struct run *r, bool found, trireme_err
                          rank);
 }
 
-// What the file tells from here on is this run's, its start included. Counters that cannot be kept there do not keep a
-// run from running: *why says so.
+// Makes ranks.bin, which from here on tells of this run, its start included. If counters cannot be kept there, the run
+// goes on without: *why says why.
 static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_error *error) {
     const char *directory = r->config->run.directory;
     struct rank_record *record;
@@ -245,7 +247,7 @@ static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_e
     return TRIREME_OK;
 }
 
-// The arenas have not been touched yet, so that what this takes adds nothing to the most that the run takes.
+// Measures and chooses kernels before the arenas are touched, so that its memory does not add to the run's peak.
 static void choose_kernels(struct run *r, struct tuning *tuning) {
     const struct config *config = r->config;
     int64_t steps = config->training.steps - MAX(r->saved_step, 0);
@@ -256,7 +258,7 @@ static void choose_kernels(struct run *r, struct tuning *tuning) {
 void run_prune(const struct run *r) {
     trireme_error why;
     size_t keep = (size_t)r->config->checkpoint.keep_latest_k;
-    // Those from within a row of skipped steps take no other's place.
+    // Checkpoints from within a row of skipped steps do not count among those that are kept.
     int64_t last = r->progress.step - r->progress.skipped_in_a_row;
     if (checkpoint_prune(r->config->run.directory, last, keep, &why) != TRIREME_OK)
         run_tell(r, "older checkpoints are not all removed: %s", why.message);
@@ -272,7 +274,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
                                       trireme_error *error) {
     if (r->leads) {
         TRY(run_directory_check(&r->directory, error));
-        run_prune(r); // a run of which nothing is left to do saves nothing more
+        run_prune(r); // here, since a run that has nothing left to do saves nothing more
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
     }
     TRY(ranks_meet(r->control, error));
@@ -327,7 +329,7 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
-// What the state's text fields say from now on is this run's; who does not save it need not have them.
+// Sets the text fields of the progress to this run's, on the rank that saves it.
 static void say_in_progress(struct run *r) {
     struct text yaml = {0};
     free(r->progress.config);
@@ -350,7 +352,7 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
         TRY(find_tokenizer(r, error));
     trireme_error no_counters = {0};
     TRY(keep_counters(r, &no_counters, error));
-    TRY(tell_start(r, error)); // before what takes a large model minutes
+    TRY(tell_start(r, error)); // before what may take minutes with a large model
     choose_kernels(r, tuning);
     TRY(load_values(r, error));
     TRY(begin_directory(r, tuning, &no_counters, error));

@@ -21,7 +21,7 @@ static char *path_of(const char *directory) {
     return mem_printf("%s/kernels.json", directory);
 }
 
-// Speed is all that depends on the file: one that cannot be read does not keep a run from running.
+// Only speed depends on the file: if it cannot be read, the run goes on without.
 static void read_once(struct tuning *t, const char *directory) {
     if (t->read || !directory)
         return;

@@ -2,14 +2,14 @@
 
 enum { DISMISSED = -1, EVERY_STAGE = -1 };
 
-// What rank 0 asks all ranks for.
+// What rank 0 asks all ranks for: a window of a parameter.
 struct request {
     int32_t what, number;
     struct parameter_window window;
 };
 
-// What a rank has of a parameter: of each part as much of a struct parameter as parameter_runs needs. Its values in the
-// window follow, run by run, where there are any.
+// What a rank has of a parameter: for each part, as much of a struct parameter as parameter_runs needs. If it has
+// values in the window, they follow, run by run.
 struct offer {
     int32_t parts;
     struct {
@@ -65,14 +65,14 @@ static char *room_for(struct whole_room *room, int64_t bytes) {
 
 // ---- saving
 
-// Whether `rank` may have a part that is its to give: of replicas the first gives.
+// Whether `rank` may have a part to give: of replicas the first gives.
 static bool may_give(const struct whole *w, int rank, size_t number) {
     const struct mesh *mesh = &w->engine->parallel.mesh;
     bool stage = w->stage[number] == EVERY_STAGE || mesh_coordinate(mesh, rank, AXIS_PP) == w->stage[number];
     return mesh_coordinate(mesh, rank, AXIS_DP) == 0 && stage;
 }
 
-// The same of a local parameter of this rank.
+// Whether this rank gives its part of a local parameter.
 static bool gives(const struct whole *w, const struct parameter *local) {
     const struct mesh *mesh = &w->engine->parallel.mesh;
     int rank = w->engine->member.rank, zero = w->engine->parallel.zero_stage;
@@ -113,9 +113,9 @@ static int64_t window_bytes(const struct whole *w, const struct request *request
     return request->window.rows * request->window.columns * size_of(w, request);
 }
 
-// Copies what part `k` of an offer has in the window: from the rank's elements at `from`, else (NULL) from `packed`,
-// where they lie one behind the other, to their places in the window at `to`, else (NULL) to `packed`. Neither: nothing
-// is copied. Returns how many they are.
+// Copies the elements that part `k` of an offer has in the window; returns how many. `from`: the rank's elements; NULL:
+// they are taken from `packed`, where they lie one after the other. `to`: the window, where they go to their places;
+// NULL: they go to `packed`. If both are NULL, nothing is copied.
 static int64_t copy_part(const struct offer *offer, int k, const struct parameter_window *window, const char *from,
                          char *packed, char *to, int64_t size) {
     struct parameter local = {.dim = {0, offer->part[k].columns}, .regions = offer->part[k].regions};
@@ -220,9 +220,9 @@ static bool begin(const struct parameter_values *values, size_t number, size_t b
     struct whole_view *view = values->user;
     struct whole *w = view->whole;
     const struct engine *e = w->engine;
-    // None is ahead of others by more than one parameter, so that nobody waits for long: files may be slow to read on
-    // one machine and known already on another. Remainders are asked for beside their parameter, not by all.
-    trireme_error late; // which who waits next meets, too
+    // No rank gets ahead of the others by more than one parameter, so that none waits for long: files may be slow to
+    // read on one machine and cached on another. Remainders do not count: not all ranks ask for them.
+    trireme_error late; // ignored: the next wait fails with it, too
     if (w->control && view->what != ENGINE_REMAINDERS)
         comm_barrier(w->control, &late);
     view->parts = 0;
