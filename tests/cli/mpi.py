@@ -1,4 +1,4 @@
-"""What tests of ranks that are processes share: Open MPI's mpirun, where there is one and trireme was built with it."""
+"""What tests of ranks that are processes share. They need Open MPI's mpirun, and a trireme that was built with it."""
 
 import atexit
 import os
@@ -12,8 +12,8 @@ import tool
 
 MPIRUN = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
 TESTS = os.path.join(os.environ["TRIREME_BUILD"], "tests")
-# ob1 is what is taken where there is no fabric: to find that out doubles the time that processes take to start.
-# What Open MPI 4 takes from OMPI_MCA_*, the mpirun of version 5 takes from PRTE_MCA_*.
+# ob1 is what Open MPI chooses where there is no fabric: finding that out would double the time that processes take to
+# start. Settings that Open MPI 4 reads from OMPI_MCA_*, the mpirun of version 5 reads from PRTE_MCA_*.
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                   PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", OMPI_MCA_pml="ob1")
 if tool.SANITIZED:
@@ -22,7 +22,7 @@ if tool.SANITIZED:
 
 
 def start(ranks, *command, **environment):
-    # By itself every mpirun of a user makes and removes the same directory, and fails where another makes it meanwhile.
+    # By default all mpiruns of a user make and remove the same directory, and fail where another makes it meanwhile.
     session = tempfile.mkdtemp(prefix="trireme-mpi-")
     atexit.register(shutil.rmtree, session, ignore_errors=True)
     return subprocess.Popen([MPIRUN, "-n", str(ranks), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -31,7 +31,7 @@ def start(ranks, *command, **environment):
 
 
 def run(ranks, *arguments):
-    """trireme with these arguments on so many ranks."""
+    """Runs trireme with these arguments on so many ranks."""
     return tool.finish(start(ranks, tool.BINARY, *arguments))
 
 
@@ -42,18 +42,18 @@ def good(ranks, *arguments):
 
 
 def tests_pass(text, ranks):
-    """Whether all tests of a program of tests passed on so many ranks."""
+    """Whether all tests of a test program passed on so many ranks."""
     counts = [int(count) for count in re.findall(r"Running (\d+) test", text)]
     return len(counts) == ranks and text.count("[       OK ]") == sum(counts)
 
 
 def told(err):
-    """What ranks say, without what mpirun says."""
+    """The lines of errors that ranks print, without those of mpirun."""
     return [line for line in err.splitlines() if line.startswith("trireme ")]
 
 
 def skip_without():
-    """Ends the test as skipped where processes cannot be started, or are not ranks."""
+    """Ends the test program as skipped where processes cannot be started, or would not be ranks of one run."""
     version = subprocess.run([MPIRUN, "--version"], capture_output=True, text=True, check=False) if MPIRUN else None
     reason = None
     if not version or "open-mpi.org" not in version.stdout:

@@ -215,7 +215,7 @@ def test_directories():
 
 
 def test_foreign_tokens():
-    """Token files that `trireme prepare` did not make have no tokenizer; a model of them trains, but writes no text."""
+    """Token files that `trireme prepare` did not make have no tokenizer; a model on them trains, but writes no text."""
     # llm.c's shards say whose tokens theirs are.
     for name, magic, version, code in ("gpt2", 20240520, 1, "H"), ("llama3", 20240801, 7, "I"):
         tool.write(f"{name}.bin", struct.pack(f"<256i100{code}", magic, version, 100, *[0] * 253, *[1] * 100))
@@ -234,7 +234,7 @@ def test_foreign_tokens():
 
 
 def test_several_token_files():
-    """A pattern of prepared files is as one of them; text of its own to validate on has a tokenizer, too."""
+    """A pattern of prepared files works like one file; a separate text to validate on has a tokenizer, too."""
     tool.write("u.txt", "Pack my box with five dozen liquor jugs. " * 100)
     tool.good("prepare", "u.txt", "--data.path=text/u")
     trained = tool.good_json("train", "c.yaml", "--data.path=text/*.bin")
@@ -415,7 +415,7 @@ def test_init_from():
 
 
 def test_tokenizer_of_the_model():
-    """Tokens that are not a model's are refused; a model whose tokens say nothing of theirs keeps its tokenizer."""
+    """Tokens of another tokenizer than the model's are refused; where tokens name none, the model keeps its own."""
     tool.good("train", "c.yaml", "--run.directory=bytes")
     shutil.copytree("bytes/checkpoint/step-6", "other")
     tokenizer = json.loads(tool.read("other/tokenizer.json"))

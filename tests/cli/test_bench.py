@@ -1,4 +1,4 @@
-"""What the scripts of bench/ and tools/ refuse: in one line and before anything is measured or built."""
+"""What the scripts of bench/ and tools/ refuse, in one line and before anything is measured or built."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ NAME = f"test-{os.getpid()}"
 
 
 def refused(code, line, script, *arguments):
-    """It ends with this status and this last line, and has neither failed inside nor said that it wrote results."""
+    """Asserts that a script ends with this status and last line, without a traceback and without standard output."""
     process = subprocess.run([sys.executable, os.path.join(BENCH, script), *arguments], text=True, capture_output=True,
                              timeout=tool.TIMEOUT, check=False)
     assert process.returncode == code, (script, arguments, process)
@@ -44,7 +44,7 @@ def test_nothing_to_measure():
 
 
 def test_missing_programs():
-    """Of the two programs that each wants, one is not enough."""
+    """Each script wants two programs: one of them is not enough."""
     path = os.path.abspath("bin")
     os.makedirs("arm/usr")
     os.mkdir(path)
@@ -62,7 +62,7 @@ def test_missing_programs():
 
 
 def test_headers_of_others():
-    """Of what lies beside our sources, as a Python environment, nothing is checked, nor changed."""
+    """Other people's files beside our sources, such as a Python environment, are neither checked nor changed."""
     text = "int   main ( ) {return 0;}\n"
     for folder in "tools", "bench", "fuzz", "include", "src", "tests", "venv":
         os.mkdir(folder)

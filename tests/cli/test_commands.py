@@ -40,7 +40,7 @@ def test_prepare():
 
 
 def prepared_from(content, prefix):
-    """Exit status, output and errors of `prepare` with this standard input."""
+    """Runs `prepare` with this standard input; returns exit status, output and errors."""
     process = subprocess.run([tool.BINARY, "prepare", "-", f"--data.path={prefix}"], input=content,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=tool.TIMEOUT, check=False)
     return process.returncode, process.stdout.decode(), process.stderr.decode()
@@ -131,7 +131,7 @@ def test_train():
 
 
 def on_terminal(columns, *arguments):
-    """Exit status and frames of the live line, and other lines, of a command on a terminal of this width."""
+    """Runs a command on a terminal of this width; returns exit status, frames of the live line, and other lines."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen([tool.BINARY, *arguments], stdin=subprocess.DEVNULL, stdout=side, stderr=side)
@@ -150,7 +150,7 @@ def on_terminal(columns, *arguments):
 
 
 def test_generate_on_terminal():
-    """What a model writes cannot act on the terminal; into a pipe goes what it chose."""
+    """What a model writes cannot control the terminal; a pipe gets exactly the bytes that it chose."""
     prompt = "t\033]0;title\007\t\u20ac\u009b2J\r\n"
     tool.write("control.txt", 300 * prompt)
     tool.good("prepare", "control.txt", "--data.path=control/t")
@@ -190,7 +190,7 @@ def test_terminal():
 
 
 def stopped(*more):
-    """Standard output, and the step at its end, of a new run that is asked to stop while it trains."""
+    """Starts a new run and asks it to stop while it trains; returns its standard output and its last step."""
     shutil.rmtree("run", ignore_errors=True)
     process = tool.start("train", "c.yaml", "--training.steps=10000000", "--validation.freq=0", *more)
     deadline = time.monotonic() + tool.TIMEOUT
@@ -204,7 +204,7 @@ def stopped(*more):
 
 
 def test_stopped():
-    """The last step is told, wherever it is."""
+    """The last step is printed, wherever the run stops."""
     out, step = stopped("--metrics.log_freq=1000000000")
     assert out.splitlines()[-1].startswith(f"step: {step}/10000000  loss: "), out
     out, step = stopped("--json")
@@ -215,7 +215,7 @@ def test_stopped():
 
 
 def test_closed_pipe():
-    """Nobody is told that `| head -1` has read enough."""
+    """A reader such as `| head -1` that has read enough is no error."""
     reading, writing = os.pipe()
     os.close(reading)
     process = subprocess.run([tool.BINARY, "help", "config"], stdout=writing, stderr=subprocess.PIPE, check=False)
@@ -240,7 +240,7 @@ def open_files(process):
 
 
 def test_pipes():
-    """Of a pipe without another end nothing is waited for; what another program writes is read, however late."""
+    """A pipe without a writer is not waited for; what another program writes is read, however late."""
     os.mkfifo("pipe")
     nobody = "pipe: cannot read: it is a pipe that nobody writes to$"
     model, mesh = "--model.preset=gpt2-124m", ("--parallelism.pipeline_parallel_degree=2", "cluster=h100")
@@ -323,7 +323,7 @@ def test_eval_and_generate():
 
 
 def test_edited_config():
-    """What config.json says of where texts end, and what nobody here reads, may change; the model may not."""
+    """What config.json says about the end of texts, and keys that Trireme ignores, may change; the model may not."""
     tool.good("train", "c.yaml")
     path = "run/checkpoint/step-6/config.json"
     generate = ["generate", "run", "--prompt=The", "--max_new_tokens=8", "--seed=2"]
@@ -352,7 +352,7 @@ def test_edited_config():
 
 
 def test_generate_nul():
-    """A NUL is a byte like others."""
+    """A NUL is a byte like any other."""
     tool.write("nul.txt", 300 * b"ab\0")
     tool.good("prepare", "nul.txt", "--data.path=nul/t")
     tool.good("train", "c.yaml", "--data.path=nul/t", "--training.steps=60")
@@ -361,7 +361,7 @@ def test_generate_nul():
 
 
 def test_make_tokens():
-    """The example replaces token files that a run may have open, instead of writing into them."""
+    """The example replaces token files, which a run may have open, instead of writing into them."""
     os.mkdir("stub")
     tool.write("stub/tokenizers.py", """\
 class Tokenizer:
@@ -470,7 +470,7 @@ def test_verify():
 
 
 def time_to_prove(layers):
-    """Least processor time, in seconds, to compile and prove what a rank of eight does that holds parts of so many."""
+    """The least processor seconds to compile and prove the program of a rank of eight, with parts of so many layers."""
     settings = ["--model.family=llama", f"--model.num_hidden_layers={layers}", "--model.num_attention_heads=2",
                 "--model.hidden_size=32", "--training.seq_len=16", "--training.kernel_choice=rule", "--ranks=8",
                 "--parallelism.data_parallel_shard_degree=8"]
@@ -483,7 +483,7 @@ def time_to_prove(layers):
 
 
 def test_time_to_prove():
-    """It grows with the layers, not with their square."""
+    """The time to prove a program grows with the layers, not with their square."""
     if not tool.SANITIZED:
         few, many = time_to_prove(400), time_to_prove(2400)
         assert many < 10 * few, (few, many)
@@ -515,7 +515,7 @@ def test_bench():
 
 
 def test_what_cannot_be_opened():
-    """Is not said to be missing. A link to itself stands for a directory that may not be entered, which root may."""
+    """What cannot be opened is not called missing. A link to itself stands for a directory that may not be entered."""
     tool.good("train", "c.yaml")
     os.symlink("round", "round")
     shutil.copytree("run/checkpoint/step-6", "model")
@@ -571,8 +571,8 @@ def test_help():
 
 
 def test_one_process():
-    """What runs as one process is refused among several, by the first of them, and runs in a job's script. Open MPI's
-    launcher ends the others once one has failed: whoever still lives then tells, too."""
+    """Commands that run as one process are refused among several, by the first of them, and run in a job's script. Open
+    MPI's launcher ends the others once one has failed: a process that is still alive then reports it, too."""
     shown = ("show", "memory", "c.yaml")
     started = []  # all at once: who is not the first waits before it tells
     for rank in "0", "1":

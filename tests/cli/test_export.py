@@ -1,4 +1,4 @@
-"""trireme plan export=: the flags or the TOML of other systems."""
+"""trireme plan export=: flags for Megatron-LM, TOML for TorchTitan."""
 
 import json
 

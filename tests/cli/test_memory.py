@@ -1,4 +1,4 @@
-"""What a process takes is what was predicted of it: the arenas, and little else."""
+"""A process takes the memory that was predicted: the arenas, and little else."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def test_modes():
 
 
 def test_ranks():
-    """All ranks are one process: the prediction is of all of them."""
+    """All ranks are one process: the prediction is for all of them together."""
     for mesh in MESHES:
         ranks = int(mesh[0].partition("=")[2])
         result = bench("training.micro_batch_size=1", "training.global_batch_size=4", *mesh, ranks=ranks)
@@ -47,8 +47,8 @@ def test_ranks():
 
 
 def narrow(ranks, layers, *command):
-    """Steps of which little but programs, threads and what belongs to these takes memory: how much is beyond the
-    prediction, and that."""
+    """Runs a step in which hardly anything but programs, threads and what belongs to these takes memory; returns the
+    bytes beyond the prediction, and the prediction."""
     result = tool.good_json(*(command or ("bench", "step")), "model.family=llama",
                             f"model.num_hidden_layers={layers}", "model.hidden_size=64",
                             "model.num_attention_heads=4", "model.vocab_size=512", "training.seq_len=16",
@@ -59,14 +59,14 @@ def narrow(ranks, layers, *command):
 
 
 def test_many_ranks():
-    """What ranks that are threads have alike is there once, and of their own they have little but the arenas."""
+    """What ranks that are threads have in common is there once; each has little of its own besides the arenas."""
     for ranks, layers in (16, 16), (64, 1):
         beyond, predicted = narrow(ranks, layers)
         assert beyond < (20 << 20) + ranks * (1 << 18), (ranks, predicted, beyond)
 
 
 def test_large_programs():
-    """Of many ranks, that validate too, of many layers, of many ranks with many layers."""
+    """Programs of many ranks, which also validate; of many layers; of many ranks with many layers."""
     tool.write("t.txt", "The quick brown fox jumps over the lazy dog. " * 10000)
     tool.good("prepare", "t.txt", "--data.path=text/t")
     validates = ("train", "data.path=text/t", "data.split=[0.9, 0.1]", "validation.freq=1", "validation.steps=1")
@@ -87,16 +87,17 @@ def test_commands():
 
 
 def test_large_parent():
-    """What the process that starts a run has itself is not the run's: the system counts it where memory is shared until
-    the program is there, as subprocess does."""
+    """Memory of the process that starts a run is not the run's. Where the child shares it until it executes the
+    program, as subprocess does, the system counts it for the child."""
     ballast = bytearray(256 << 20)
     result = tool.good_json("train", *MODEL, "data.path=text/t", "training.global_batch_size=1", "run.directory=child")
     check(result, 1, len(ballast))
 
 
 def test_loading():
-    """Every rank reads a whole checkpoint, piece by piece: of the files nothing stays, and of what it has a part of it
-    never has the whole. With 8 ranks and a step of 64 tokens the wholes would be more than is free until the step."""
+    """Every rank reads a whole checkpoint, piece by piece: nothing of the files stays in memory, and no rank ever has a
+    whole parameter of which it keeps a part. With 8 ranks and a step of 64 tokens, whole ones would need more memory
+    than is free until the step."""
     tool.write("t.txt", "The quick brown fox jumps over the lazy dog. " * 10000)
     tool.good("prepare", "t.txt", "--data.path=text/t")
     settings = ["model.vocab_size=16384", "data.path=text/t", "training.kernel_choice=rule"]
@@ -116,7 +117,7 @@ def test_loading():
 
 
 def test_saving():
-    """Rank 0 puts parameters together a window at a time, not whole: this embedding is 96 MiB."""
+    """Rank 0 puts parameters together a window at a time, never whole: this embedding is 96 MiB."""
     tool.write("t.txt", "The quick brown fox jumps over the lazy dog. " * 1000)
     tool.good("prepare", "t.txt", "--data.path=text/t")
     for i, axis in enumerate(["tensor_parallel_degree", "data_parallel_shard_degree"]):
@@ -132,13 +133,14 @@ def test_saving():
 
 
 def limited(megabytes):
-    """For a process that may have so much address space."""
+    """Options of a child process that limit its address space."""
     limit = megabytes << 20
     return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))}
 
 
 def test_too_little_to_time_kernels():
-    """What fits when kernels run by their rules fits when they are to be timed: then they are not, and that is told."""
+    """A step that fits when kernels run by their rules also fits when they should be timed: then they are not, and the
+    run says so."""
     model = ["model.family=llama", "model.num_hidden_layers=6", "model.hidden_size=512", "model.num_attention_heads=8",
              "training.seq_len=128", "training.global_batch_size=4", "training.threads=1"]
     train = ["train", *model, "data.path=text/t", "data.split=[1, 0]"]
@@ -160,7 +162,7 @@ def test_too_little_to_time_kernels():
 
 
 def test_ranks_that_do_not_fit_together():
-    """Ranks of one pipeline stage have one program, and each has memory of its own for it."""
+    """Ranks of a pipeline stage share one program, but each needs memory of its own for it."""
     train = ["train", *MODEL, "data.path=text/t", "data.split=[1, 0]", "training.global_batch_size=4",
              "training.micro_batch_size=1", "training.kernel_choice=rule"]
     alone = float(re.search(r"it needs ([\d.]+) GB", tool.run(*train, **limited(128))[2])[1])

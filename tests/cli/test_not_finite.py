@@ -1,4 +1,4 @@
-"""What is not finite: losses, gradients and weights, for a step, for some, for good."""
+"""Losses, gradients and weights that are not finite: for one step, for some, or for good."""
 
 import os
 import shutil
@@ -49,14 +49,14 @@ def test_no_model():
 
 
 def spoil_rare(tensors):
-    """Every batch that has a Z in it: the mean of its row is too large."""
+    """Spoils every batch that has a Z in it: the mean of that token's row becomes too large."""
     shape, data = tensors["transformer.wte.weight"]
     at, row = 4 * shape[1] * ord("Z"), struct.pack("<f", 3e38) * shape[1]
     tensors["transformer.wte.weight"] = (shape, data[:at] + row + data[at + len(row):])
 
 
 def test_validation_alone():
-    """A model that is only not finite on what it is validated on is none that was asked for, either."""
+    """A model whose loss is not finite on the validation data alone is an error, too."""
     tool.write("rare.txt", "The quick brown fox jumps over the lazy dog. " * 90 + "Z" * 1000)
     tool.good("prepare", "rare.txt", "--data.path=text/rare")
     train = ["train", "c.yaml", "--data.path=text/rare", "--data.split=[0.8, 0.2]", "--model.family=gpt2",
@@ -76,7 +76,7 @@ def checkpoints(run):
 
 
 def test_skipped_until_it_ends():
-    """However often a run is started that finds no finite step, what it had before stays, and is named."""
+    """However often a run is started that finds no finite step, the checkpoint from before stays, and is named."""
     arguments = ["train", "c.yaml", "--optimizer.name=sgd", "--training.max_norm=0", "--validation.freq=0",
                  "--checkpoint.interval=1", "--checkpoint.keep_latest_k=3", "--training.max_nonfinite_steps=5",
                  "--lr_scheduler.decay_type=constant"]
@@ -103,7 +103,7 @@ def test_skipped_until_it_ends():
 
 
 def test_skipped_for_a_while():
-    """What is due while steps are skipped is saved behind them, and a run that was stopped among them goes on."""
+    """What is due while steps are skipped is saved after them, and a run that was stopped among them goes on."""
     tool.write("rare.txt", ("The quick brown fox jumps over the lazy dog. " * 8 + "Z") * 12)
     tool.good("prepare", "rare.txt", "--data.path=text/rare")
     train = ["train", "c.yaml", "--data.path=text/rare", "--data.split=[1, 0]", "--validation.freq=0",

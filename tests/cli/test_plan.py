@@ -157,7 +157,7 @@ links: [{name: all, spans: all, start: 5 us, latency: 2 us, bandwidth: 12 GB/s, 
 
 
 def test_microbatches_of_short_sequences():
-    """As many as keep a device busy, however many that are."""
+    """With short sequences microbatches have as many as keep a device busy, however many that are."""
     words = "global_batch_size=4096", "seq_len=32"
     best = tool.good_json("plan", "llama-5m", "cluster=h100", "devices=1", *words, "save=short.yaml")["plans"][0]
     times = [tool.good_json("simulate", "short.yaml", "cluster=h100", f"--training.micro_batch_size={size}",

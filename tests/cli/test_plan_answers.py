@@ -32,7 +32,7 @@ def test_answers():
 
 @tool.not_sanitized
 def test_plans_that_are_listed():
-    """Of a family the fastest, and what frees memory for its time; the rest are counted."""
+    """Of each family the fastest plan is listed, and slower ones that free memory; the rest are counted."""
     tool.write("tight4.yaml", """
 devices:
   one: {peak: {f32: 20 TFLOP/s, bf16: 50 TFLOP/s}, memory: 2 GB, bandwidth: 300 GB/s, launch: 3 us,
@@ -72,7 +72,7 @@ links: [{name: all, spans: all, latency: 1 us, bandwidth: 50 GB/s}]
 
 @tool.not_sanitized
 def test_no_time():
-    """One plan is found in any case: where all are compiled in no time the one that seems best, not the simplest."""
+    """Without time one plan is still found: where all compile in no time, the one that seems best, not the simplest."""
     words = "qwen3-0.6b", "cluster=a100", "devices=4", "global_batch_size=16", "seq_len=1024"
     soon, best = tool.good_json("plan", *words, "seconds=0.001"), tool.good_json("plan", *words)
     assert soon["simulated"] == 1 and not soon["complete"], soon

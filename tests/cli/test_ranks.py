@@ -76,7 +76,7 @@ def test_going_on_elsewhere():
 
 
 def test_eval():
-    """A model that one rank has is evaluated by many, and the other way round."""
+    """A model that one rank has trained is evaluated by many, and the other way round."""
     tool.good(*TRAIN, "--ranks=2", "--tensor_parallel_degree=2")
     evaluate = ["eval", "run", "data.path=text/t"]
     one = tool.good_json(*evaluate)
@@ -109,7 +109,7 @@ def test_interrupt():
 
 
 def test_bad_token():
-    """One rank meets it; all save what was done before."""
+    """One rank meets a bad token; all save what was done before."""
     tool.plant_token()
     for number, mesh in enumerate((["--ranks=4"], ["--ranks=4", "--pipeline_parallel_degree=2", "--zero_stage=1"])):
         run = f"run{number}"
@@ -236,7 +236,7 @@ def test_the_key_that_a_schedule_refuses():
 
 
 def test_schedule_files():
-    """Any placement on neighbours, any order on both sides alike: the losses of one rank."""
+    """Schedules from files give one rank's losses, with any placement on neighbours and any order that both share."""
     train = ["train", "c.yaml", "--model.num_hidden_layers=6", "--training.dtype=f64", "--training.global_batch_size=8",
              "--training.micro_batch_size=1"]
     tool.good(*train, "--run.directory=one")

@@ -1,4 +1,4 @@
-"""A run that was stopped and went on ends with the bits of one that was not; what is damaged is passed over."""
+"""A run that was stopped and went on ends with the bits of one that was not; damaged checkpoints are passed over."""
 
 import fcntl
 import glob
@@ -45,7 +45,7 @@ def test_a_copy():
 
 
 def test_lines_that_are_no_steps():
-    """What lies between them keeps no step's line from staying."""
+    """Lines between those of steps do not keep these from staying."""
     train = ["train", "c.yaml", "--checkpoint.interval=2", "--checkpoint.keep_latest_k=0", "--validation.freq=0"]
     tool.good(*train)
     shutil.rmtree("run/checkpoint/step-6")
@@ -107,7 +107,7 @@ def test_reading_what_goes():
 
 
 def test_reading_where_a_run_starts():
-    """Who starts from a run's weights takes nothing that a start of that run wants."""
+    """Starting from a run's weights does not hold anything that a start of that run needs."""
     tool.good("train", "c.yaml")
     directory = os.open("run", os.O_RDONLY)
     fcntl.flock(directory, fcntl.LOCK_EX)
@@ -142,7 +142,7 @@ def test_interrupt():
 
 @tool.not_sanitized
 def test_interrupt_validation():
-    """A validation is no reason to wait: it is done when the run goes on."""
+    """A run that is to stop does not finish a validation: it is done when the run goes on."""
     tool.write("large.txt", "The quick brown fox jumps over the lazy dog. " * 100000)
     tool.good("prepare", "large.txt", "--data.path=text/large")
 
@@ -172,7 +172,7 @@ def test_interrupt_validation():
 
 @tool.not_sanitized
 def test_interrupt_start():
-    """The fresh weights of a large model take minutes: no reason to wait either."""
+    """A run that is to stop does not wait for fresh weights, which take minutes with a large model."""
     def seconds(process):
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -215,7 +215,7 @@ def test_interrupt_same_bits():
 
 
 def test_hang_up():
-    """A terminal that is closed, of which system and shell both tell, has the run saved; nohup has it go on."""
+    """A closed terminal, which system and shell both signal, makes the run save and end; under nohup it goes on."""
     arguments = ["train", "c.yaml", "--validation.freq=0", "--checkpoint.interval=0"]
     steps = 600 if tool.SANITIZED else 3000
     for ignored in False, True:
@@ -254,7 +254,7 @@ def test_killed():
 
 
 def test_killed_at_the_end():
-    """What was half removed goes when the run is started again, though nothing is left to be saved."""
+    """A half-removed checkpoint goes when the run is started again, even if there is nothing left to save."""
     tool.good("train", "c.yaml")
     dead = tool.start("--version")
     tool.finish(dead)
@@ -265,7 +265,7 @@ def test_killed_at_the_end():
 
 
 def test_fewer_are_kept():
-    """Of a run that has ended, too."""
+    """A smaller keep_latest_k also applies to a run that has ended."""
     arguments = ["train", "c.yaml", "--checkpoint.interval=2"]
     for keep, left in (0, [2, 4, 6]), (0, [2, 4, 6]), (2, [4, 6]), (2, [4, 6]), (1, [6]):
         code, _, err = tool.run(*arguments, f"--checkpoint.keep_latest_k={keep}")
@@ -332,13 +332,13 @@ def begun(run, *arguments):
 
 
 def stop(process):
-    """A signal that was sent lets a call into the system that has begun still see what comes next."""
+    """Stops a process. Once the signal is sent, a system call that has begun may still see what comes next."""
     process.send_signal(signal.SIGSTOP)
     os.waitpid(process.pid, os.WUNTRACED)
 
 
 def test_file_of_ranks_shortened():
-    """Nothing that watches a run ends it."""
+    """A run does not end because ranks.bin, which only serves to watch it, is cut short."""
     for i, ranks in enumerate([[], ["--ranks=2"]]):
         process = begun(f"short{i}", *ranks)
         os.truncate(f"short{i}/ranks.bin", 0)
@@ -418,7 +418,7 @@ def test_without_state():
 
 
 def test_without_source():
-    """A run goes on with its own model, whatever has become of that which it started from."""
+    """A run goes on with its own model, whatever has become of the one that it started from."""
     tool.good("train", "c.yaml", "--run.directory=first")
     shutil.copytree("first/checkpoint/step-6", "source")
     tool.write("d.yaml", tool.CONFIG[tool.CONFIG.index("training:"):])
@@ -491,7 +491,7 @@ def test_checkpoints_that_stay():
 
 
 def test_bad_token():
-    """What was done before the step that meets it is saved."""
+    """What was done before the step that meets a bad token is saved."""
     tool.plant_token()
     arguments = ["train", "c.yaml", "--data.path=bad/t", "--checkpoint.interval=0",
                  "--lr_scheduler.decay_type=constant"]
@@ -509,7 +509,7 @@ def test_bad_token():
 
 
 def test_tokens_cut_short():
-    """Token files that are rewritten in place while they are read."""
+    """Token files that are rewritten in place, and become shorter, while they are read."""
     tool.write("long.txt", "The quick brown fox jumps over the lazy dog. " * 10000)
     tool.good("prepare", "long.txt", "--data.path=cut/t")
     whole = os.path.getsize("cut/t.bin")

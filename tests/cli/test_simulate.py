@@ -85,7 +85,7 @@ def test_published_bubbles():
 
 
 def test_saved():
-    """A schedule that is saved is the same when it is read."""
+    """A schedule that is saved reads back as the same."""
     times = ["forward=2", "backward_input=3", "backward_weight=1", "latency=0.25"]
     for name, more in (("1f1b", []), ("interleaved", ["chunks=3"]), ("zb-v", []), ("hanayo", ["waves=2"]),
                        ("auto", []), ("zb-h1", ["embed=1", "loss=2"])):
@@ -147,7 +147,7 @@ def test_files_and_tables():
 
 
 def test_picture():
-    """Every pass is a box as long as it takes, where it is; the last one ends at the right edge."""
+    """Every pass is a box at its time, as long as it takes; the last one ends at the right edge."""
     keys = "stages=3", "microbatches=4", "forward=2", "backward_input=3", "backward_weight=1", "latency=0.5"
     tool.good("simulate", "schedule=zb-h1", *keys, "svg=p.svg")
     root = xml.fromstring(tool.read("p.svg"))
@@ -205,7 +205,7 @@ def load_fit():
 
 @tool.not_sanitized
 def test_fit_cluster():
-    """The fit finds constants again from steps that were simulated with them."""
+    """The fit recovers constants from steps that were simulated with them."""
     fit = load_fit()
     rows = [fit.MegatronRow(t, d, p, 1, 8, b, h, 2, 16, 1024, 1.0)
             for t, d, p in ((1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 2)) for b, h in ((1, 512), (1, 2048), (4, 2048))]
@@ -220,7 +220,7 @@ def test_fit_cluster():
 
 
 def test_fit_cluster_refuses():
-    """A file that is not there, or another one, is a line that says which one is wanted."""
+    """For a file that is missing, or a wrong one, one line says which file is wanted."""
     fit = load_fit()
     tool.write("other.csv", "a,b\n1,2\n")
     tool.write("empty.csv", "a,b\n")

@@ -1,4 +1,4 @@
-"""trireme simulate CONFIG cluster=CLUSTER, and what bench calibrate makes of another machine's figures."""
+"""trireme simulate CONFIG cluster=CLUSTER, and what bench calibrate makes from another machine's figures."""
 
 import json
 import os
@@ -71,8 +71,9 @@ links: [{name: lan, spans: all, latency: 50 us, bandwidth: 125 MB/s}]
 
 
 def test_slow_link():
-    """Over 1 Gbit/s data-parallel ranks compute as if they were alone, if they compute as long as they send: the
-    embedding, a third of all bytes, does not travel while nothing computes, and nothing waits for its gradient."""
+    """Over 1 Gbit/s data-parallel ranks compute as if each were alone, provided that computing takes as long as
+    sending: the embedding, a third of all bytes, travels only while they compute, and nothing waits for its
+    gradient."""
     tool.write("slow.yaml", SLOW)
     keys = ["--model.preset=gpt2-124m", "--training.dtype=f32", "--training.micro_batch_size=2", "cluster=slow.yaml"]
     replicas, shards = ["--data_parallel_replicate_degree=2"], ["--data_parallel_shard_degree=2"]
@@ -162,7 +163,8 @@ def test_unequal_memory():
 
 
 def test_kernels_of_attention():
-    """Of 2 or 6 matrices, what is issued as 5 kernels takes 4 launches and 4 times the least more; of 4, one kernel."""
+    """Attention on 2 or 6 matrices takes 5 kernels: 4 more launches, and 4 times more of the least; on 4, one
+    kernel."""
     host = MINE.replace("compute: 0.5}", "compute: 0.5, least: 1 ms, launch: 100 us}%s")
     tool.write("one.yaml", host % "")
     tool.write("five.yaml", host % ", attention: {fused: {multiple_of: 4, else: 5}}")
@@ -176,7 +178,7 @@ def test_kernels_of_attention():
 
 
 def test_devices():
-    """Which are not used is told where they were asked for."""
+    """Where devices were asked for, those that are not used are named."""
     for more, told in (["devices=8"], True), (["devices=8", "--ranks=8"], False), ([], False):
         out = tool.good("simulate", *SMALL, "cluster=h100", *more)
         assert ("that is 1 of the 8 devices: --ranks=8 asks for all" in out) == told, (more, out)
@@ -274,7 +276,8 @@ def test_import():
 
 
 def wrong_of_this_machine(out):
-    """Calibrates: what is wrong of figures that are, too, where others take the processor away for long, or nothing."""
+    """Calibrates this machine; returns what is wrong with the figures, if anything. (Other programs that take the
+    processor away for long make them wrong, too.)"""
     said = tool.good("bench", "calibrate", "models=1", "steps=2", f"out={out}")
     assert said == f"{out} is written: trireme simulate CONFIG.yaml cluster={out}\n", said
     cluster = tool.read(out).decode()

@@ -13,7 +13,7 @@ TAGS = {"loss_metrics/global_avg_loss": "loss", "validation_metrics/loss": "val_
 
 
 def masked_checksum(data):
-    """CRC-32C as records have it."""
+    """The masked CRC-32C of records."""
     c = 0xffffffff
     for byte in data:
         c ^= byte
@@ -43,7 +43,7 @@ def varint(data, at):
 
 
 def fields(message):
-    """Number and value of each field of a protocol buffer."""
+    """The number and value of each field of a protocol buffer."""
     at = 0
     while at < len(message):
         key, at = varint(message, at)
@@ -59,7 +59,7 @@ def fields(message):
 
 
 def events(path):
-    """(step, tags and values), the step that the file begins with, and whether it says what it is."""
+    """Returns the step that the file says it begins with, and (step, tags and values) of each event."""
     steps, start = [], None
     first, *others = (dict(fields(message)) for message in records(tool.read(path)))
     assert first[3] == b"brain.Event:2" and set(first) == {1, 3}
@@ -106,7 +106,7 @@ def test_every_step():
 
 
 def test_validation_afterwards():
-    """What a run that was stopped while it validated left out, the one that goes on adds to the record."""
+    """A run that was stopped while it validated lacks a validation loss: the run that goes on adds it to the record."""
     train = ["train", "c.yaml", "--run.directory=run", "--validation.freq=2", "--validation.steps=1"]
     tool.good(*train, "--training.steps=4")
     whole = tool.read("run/metrics.jsonl")

@@ -40,7 +40,7 @@ run:
 
 
 def enter_scratch():
-    """Makes a directory that is removed at the end and works there."""
+    """Makes a directory that is removed at the end, and enters it."""
     path = tempfile.mkdtemp(prefix="trireme-cli-")
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     os.chdir(path)
@@ -86,14 +86,14 @@ def run(*arguments, **options):
 
 
 def good(*arguments, **options):
-    """Runs what must succeed; its standard output."""
+    """Runs a command that must succeed; returns its standard output."""
     code, out, err = run(*arguments, **options)
     assert code == 0, f"{arguments}: exit {code}, {err}"
     return out
 
 
 def good_json(*arguments):
-    """Runs what must print one JSON value on one line and nothing else."""
+    """Runs a command that must print one JSON value on one line and nothing else; returns the value."""
     out = good(*arguments, "--json")
     assert out.count("\n") == 1 and out.endswith("\n"), f"{arguments}: not one line: {out[:200]}"
     return strict_json(out)
@@ -106,7 +106,7 @@ def strict_json(text):
 
 
 def refused(code, pattern, *arguments, **options):
-    """Runs what must be refused: this exit status, a last line of errors that matches, nothing else on that stream."""
+    """Runs a command that must be refused: with this exit status, and one line of errors, which matches."""
     got, out, err = run(*arguments, **options)
     assert got == code, f"{arguments}: exit {got}, expected {code}; {err}"
     lines = err.splitlines()
@@ -117,7 +117,7 @@ def refused(code, pattern, *arguments, **options):
 
 
 def snapshot(path):
-    """Every file below path with its content, and every directory."""
+    """Returns every file below path with its content, and every directory."""
     found = {}
     for directory, _, files in os.walk(path):
         found[directory] = None
@@ -134,7 +134,7 @@ def flip(path, at):
 
 
 def plant_token():
-    """Writes token files bad/t, like text/t but for one token that no byte is."""
+    """Writes token files bad/t, like text/t except for one token that is not a byte."""
     shutil.copytree("text", "bad")
     data = bytearray(read("bad/t.bin"))
     data[2001] = 1 # the high byte of token 1000
@@ -152,7 +152,7 @@ def weights(directory, step):
 
 
 def tensors(file):
-    """What the bytes of a safetensors file hold: {name: (shape, bytes)}."""
+    """Returns what the bytes of a safetensors file hold: {name: (shape, bytes)}."""
     length = int.from_bytes(file[:8], "little")
     header, body = json.loads(file[8:8 + length]), file[8 + length:]
     return {name: (entry["shape"], body[slice(*entry["data_offsets"])])
@@ -160,14 +160,14 @@ def tensors(file):
 
 
 def cores():
-    """That we may use: hardware threads of one are one."""
+    """How many cores we may use; hardware threads of a core do not count."""
     siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     paths = {number: siblings.format(number) for number in os.sched_getaffinity(0)}
     return len({read(path) if os.path.exists(path) else number for number, path in paths.items()})
 
 
 def untouched(code, pattern, *arguments, **options):
-    """Refused, and the whole directory is as it was."""
+    """Runs a command that must be refused (refused), and must leave the whole directory as it was."""
     before = snapshot(".")
     line = refused(code, pattern, *arguments, **options)
     assert snapshot(".") == before, f"{arguments}: files changed"
@@ -175,7 +175,7 @@ def untouched(code, pattern, *arguments, **options):
 
 
 def edit_weights(directory, change):
-    """Rewrites model.safetensors with what `change` makes of {name: (shape, bytes)}; plain f32."""
+    """Rewrites model.safetensors with what `change` makes of {name: (shape, bytes)}, all in f32."""
     path = f"{directory}/model.safetensors"
     weights = tensors(read(path))
     change(weights)
@@ -189,7 +189,7 @@ def edit_weights(directory, change):
 
 
 def not_sanitized(test):
-    """Leaves a test out where sanitizers would make it take long, and says so."""
+    """Skips a test, and says so, where sanitizers would make it take long."""
     if not SANITIZED:
         return test
     print(f"{test.__name__}: left out, as it takes long with sanitizers", flush=True)

@@ -1,6 +1,6 @@
-// A fixed configuration, seed and text give these losses on the reference kernels, to the bit, on every machine: from
-// the text through tokens, sampling, initial weights, forward, backward and the optimizer. A change that means to alter
-// the arithmetic replaces the table by what the failing test prints, and says so.
+// A fixed configuration, seed and text give these losses on the reference kernels, to the bit, on every machine:
+// through tokens, sampling, initial weights, forward, backward and the optimizer. A change that is meant to alter the
+// arithmetic replaces the table by what the failing test prints, and says so.
 #include "support/checkpoint.h"
 
 #include "train/train.h"

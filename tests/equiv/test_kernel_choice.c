@@ -1,4 +1,4 @@
-// Ways to run kernels that a run's directory names are taken, whatever they are, and change no bit.
+// A run takes the ways of running kernels that its directory names, whatever they are, and they change no bit.
 #include "exec/executor.h"
 #include "support/runs.h"
 #include "support/small_model.h"

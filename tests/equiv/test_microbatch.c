@@ -1,5 +1,5 @@
-// The same global batch in f64 gives the same losses, gradients and parameters however it is divided into microbatches,
-// whatever backward computes again, and whether documents are packed or stand alone.
+// In f64 the same global batch gives the same losses, gradients and parameters however it is divided into microbatches,
+// whatever backward recomputes, and whether documents are packed or stand alone.
 #include "support/models.h"
 
 enum { SEQUENCES = 8, SEQ_LEN = 10, STEPS = 3 };

@@ -1,5 +1,6 @@
-// A step that does more than the machine's peak, as that was timed, has it timed again: no MFU is above 100%. What is
-// soon done does not wait for it to be timed as long as for days. Threads that have no core add nothing to it.
+// A step that does more than the peak that was timed has it timed again, so that no MFU is above 100%. A run that is
+// soon done does not wait as long for the timing as a run of days. Threads without a core of their own add nothing to
+// the peak.
 #include "kernels/cpu/peak.h"
 #include "support/runs.h"
 

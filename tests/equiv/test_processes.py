@@ -1,4 +1,4 @@
-"""A part of the table of equality (test_ranks.c) with ranks that are processes under mpirun."""
+"""A part of the table of test_ranks.c, with ranks that are processes under mpirun."""
 
 import os
 import re

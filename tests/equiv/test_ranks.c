@@ -1,9 +1,9 @@
 // Training on any mesh is training on one rank. In f64, over several steps with clipping: losses, gradient norms, every
 // gradient and every parameter agree to rounding, for each strategy alone, in pairs, and for a seeded sample of
-// everything together. In f32 the losses of long runs agree; and any run is the same bits when it is repeated.
+// everything together. In f32 the losses of long runs agree; and any run has the same bits when it is repeated.
 //
-// By itself the program tries a part of the table. `test_equiv_ranks all` prints it whole (`make equal`). As one of
-// several processes (support/team.h) it tries a handful of rows of as many ranks.
+// Without arguments the program tries a part of the table; `test_equiv_ranks all` tries and prints all of it (`make
+// equal`). As one of several processes (support/team.h) it tries a handful of rows with that many ranks.
 #include "support/meshes.h"
 #include "support/sanitized.h"
 #include "support/team.h"

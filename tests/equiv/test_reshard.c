@@ -1,5 +1,5 @@
-// Checkpoints of one mesh continue on another: files are the same whatever the mesh, a run that changes it trains as
-// one rank does, and one that keeps it does not lose a bit.
+// Checkpoints of one mesh continue on another: files are the same on every mesh, a run that changes its mesh trains as
+// one rank does, and a run that keeps its mesh keeps every bit.
 #include "support/runs.h"
 
 #include "ckpt/tree.h"

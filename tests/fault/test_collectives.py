@@ -1,4 +1,4 @@
-"""Collectives of ranks that are processes under mpirun: the tests of unit.comm and of its faults; other programs."""
+"""Runs the tests of collectives (unit.comm and its faults) and of ranks with other programs under mpirun."""
 
 import os
 import sys

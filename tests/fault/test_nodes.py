@@ -1,4 +1,4 @@
-"""Collectives over nodes under mpirun: one machine, whose ranks are told that they are on several nodes."""
+"""Collectives over several nodes under mpirun: on one machine, whose ranks are told that they are on several nodes."""
 
 import os
 import sys
@@ -9,7 +9,8 @@ import tool  # noqa: E402
 
 
 def team(ranks, locals_told, locals_used):
-    """`locals_used`: members of each node in the order of sums, all where the nodes are not alike."""
+    """Runs unit.comm on ranks that are told that every `locals_told` of them are on a node. `locals_used`: the members
+    of each node, by which sums are ordered; all ranks where nodes do not have equally many."""
     script = f'TRIREME_NODE=$((OMPI_COMM_WORLD_RANK / {locals_told})) exec "$0"'
     process = mpi.start(ranks, "sh", "-c", script, os.path.join(mpi.TESTS, "test_unit_comm"),
                         TEAM_PROCESSES=str(ranks), TEAM_LOCALS=str(locals_used))

@@ -1,4 +1,4 @@
-"""Training with ranks that are processes under mpirun: ranks that are killed, stopped or slow, going on later."""
+"""Training with ranks that are processes under mpirun: ranks that are killed, stopped or slow, and going on later."""
 
 import glob
 import os
@@ -63,13 +63,13 @@ def test_bench():
 
 
 def patience(seconds):
-    """mpirun gives ranks a second to end by themselves when one of them is gone: little for them to say why, and less
-    where other tests run beside."""
+    """The environment in which mpirun gives ranks so many seconds to end by themselves when one of them is gone. The
+    usual second is little for them to say why, and less while other tests run."""
     return {"OMPI_MCA_odls_base_sigkill_timeout": str(seconds)}
 
 
 def ranks_of(process):
-    """The processes that mpirun has started, by rank."""
+    """Returns the processes that mpirun has started, by rank."""
     found = {}
     for path in glob.glob("/proc/[0-9]*/environ"):
         try:
@@ -102,14 +102,15 @@ def in_training(ranks, *arguments, run=RUN, has_begun=checkpoints, **environment
 
 
 def in_impatient_training(ranks, seconds, **environment):
-    """Ranks wait so long for others, in which nothing is saved, however slow the disk is: but before, by threads."""
+    """A training, continued from one by threads, in which ranks wait for one another only so many seconds. It saves
+    nothing, so that a slow disk does not count."""
     tool.good(*RUN, f"--ranks={ranks}", "--training.steps=20")
     return in_training(ranks, f"--comm.train_timeout_seconds={seconds}", "--checkpoint.interval=0", run=UNSAVED,
                        has_begun=lambda: tool.read("run/metrics.jsonl").count(b"\n") > 22, **environment)
 
 
 def check_going_on(ranks, *arguments):
-    """The run goes on from its newest checkpoint to the bits of one that nothing has disturbed."""
+    """Checks that the run goes on from its newest checkpoint and ends with the bits of an undisturbed run."""
     last = checkpoints()[-1]
     arguments = [*RUN, *arguments, f"--training.steps={last + 5}"]
     out = mpi.good(ranks, *arguments)
@@ -119,8 +120,8 @@ def check_going_on(ranks, *arguments):
 
 
 def check_survivors(process, gone, survivors, seconds):
-    """mpirun was started with patience(seconds): it waits so long twice, which is most of what all takes, where ranks
-    are not ended late because other programs compute."""
+    """Checks what the surviving ranks say. mpirun was started with patience(seconds), and waits that long twice: most
+    of the time that all this takes, unless other programs keep ranks from ending."""
     begin = time.monotonic()
     code, _, err = tool.finish(process)
     assert code != 0 and time.monotonic() - begin < 2 * seconds + 30, (code, time.monotonic() - begin, err)
@@ -149,7 +150,7 @@ def test_killed():
 
 
 def test_bad_token():
-    """One rank meets it and tells; all save what was done before."""
+    """One rank meets a bad token and reports it; all save what was done before."""
     tool.plant_token()
     for ranks, mesh in ((2, []), (4, ["--pipeline_parallel_degree=2"])):
         shutil.rmtree("run", ignore_errors=True)
@@ -160,7 +161,7 @@ def test_bad_token():
 
 
 def test_last_save_fails():
-    """When the others have nothing left to do: rank 0 tells, before mpirun ends it because they end."""
+    """The last save fails when the other ranks have nothing left to do: rank 0 reports it before mpirun ends it."""
     for _ in range(2 if tool.SANITIZED else 4):
         os.mkdir("run")
         for name in "config.yaml", "lock":
@@ -182,7 +183,7 @@ def test_stopped():
 
 
 def test_suspended():
-    """A run that is stopped as a whole, for longer than ranks wait for others, goes on."""
+    """A run that is suspended as a whole, for longer than ranks wait for one another, goes on."""
     process, found = in_impatient_training(2, 2)
     for number, pause in ((signal.SIGSTOP, 4), (signal.SIGCONT, 3), (signal.SIGTERM, 0)):
         for rank in found.values():
@@ -193,7 +194,8 @@ def test_suspended():
 
 
 def test_stopped_at_the_end():
-    """The other one leaves; the one that was stopped does, too, where mpirun lets it go on for long enough."""
+    """One of two ranks is stopped in MPI's last call. The other one leaves it; the stopped one, too, where mpirun lets
+    it continue for long enough."""
     begin = time.monotonic()
     code, out, err = tool.finish(mpi.start(2, os.path.join(mpi.TESTS, "test_fault_last_call"), TEAM_PROCESSES="2"))
     assert out in ("has ended\n", "has ended\n" * 2) and time.monotonic() - begin < 60, (code, out, err)
@@ -233,7 +235,7 @@ kill -TERM $(cat pid.*) 2>/dev/null || true
 
 
 def test_one_status():
-    """srun ends with the highest status of all ranks, by which a job's script tells whether all is saved."""
+    """srun ends with the highest status of all ranks: by it a job's script sees whether everything is saved."""
     tool.write("srun.sh", SRUN)
     os.chmod("srun.sh", 0o755)
     process = mpi.start(3, os.path.abspath("srun.sh"), tool.BINARY, *RUN, "--training.global_batch_size=3",

@@ -1,5 +1,6 @@
-// Ranks that make other programs than the first makes for them are named before any runs. Under an MPI launcher
-// (test_collectives.py), each rank a process: TEAM_PROCESSES; TEAM_ODD is the rank with another program, -1 none.
+// A rank that makes another program than rank 0 makes for it is named before any program runs. Runs under an MPI
+// launcher (test_collectives.py), where each rank is a process (TEAM_PROCESSES); TEAM_ODD is the rank with another
+// program, -1: none.
 #include "support/runs.h"
 #include "support/team.h"
 

@@ -1,4 +1,4 @@
-"""examples/train.slurm and srun on a Slurm of this machine alone, which tools/slurm_node starts and stops."""
+"""examples/train.slurm and srun under a Slurm on this machine alone, which tools/slurm_node starts and stops."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def says(log, what):
 
 
 def test_job():
-    """It is told to end, saves, and queues itself again; Slurm waits two minutes then, so another job goes on here."""
+    """A job is told to end, saves, and queues itself again. Slurm then waits two minutes: here another job goes on."""
     os.environ["TRIREME"] = tool.BINARY
     job = submit("log")
     wait_for("the first steps", lambda: steps() > 5)

@@ -1,4 +1,4 @@
-"""Ranks as processes under mpirun that do not start: bad input, and ranks that were not given the same."""
+"""Runs of several processes under mpirun that cannot start: bad input, and ranks that were not given the same."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def disagree(directory, pattern):
 
 
 def by_rank(first, second):
-    """Two ranks with commands of their own; None: one that sleeps. `mpirun a : b` crashes in Debian 13."""
+    """Runs two ranks with commands of their own; None: a rank that sleeps. (`mpirun a : b` crashes in Debian 13.)"""
     first, second = (f"exec '{tool.BINARY}' {command}" if command else "exec sleep 100" for command in (first, second))
     return mpi.start(2, "sh", "-c", f'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then {first}; else {second}; fi')
 
@@ -106,7 +106,7 @@ def test_bad_starts():
 
 
 def test_other_builds():
-    """A program that differs from the first in nothing but what it says of its sources."""
+    """A program that differs from the first only in what it says about its sources."""
     build = re.fullmatch(r"trireme [\d.]+ \((build [0-9a-f]{12}, .+)\)\n", tool.good("--version"))[1]
     other = "build 0123456789ab" + build[len("build 0123456789ab"):]
     program = tool.read(tool.BINARY)

@@ -1,5 +1,5 @@
-// A program of somebody else's, which knows nothing but the installed header and library. Its argument is a directory
-// to work in.
+// A program as a user would write it, which knows only the installed header and library. Its argument is a directory to
+// work in.
 #include <trireme.h>
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-"""What tells two builds apart: the sources, the compiler and its flags, and not where they lie; without git."""
+"""What tells two builds apart: the sources, the compiler and its flags, but not where they lie. Works without git."""
 import os
 import re
 import subprocess
@@ -8,7 +8,7 @@ SCRIPT = os.path.join(os.environ["TRIREME_SOURCE"], "cmake", "identify.cmake")
 
 
 def identity(top, compiler="GNU 12.2.0", flags="-O3", **files):
-    """Of a tree of these files below `top`."""
+    """Returns the identity of a build from a tree of these files below `top`."""
     for name, content in files.items():
         os.makedirs(os.path.join(top, name), exist_ok=True)
         with open(os.path.join(top, name, "file.c"), "w", encoding="utf-8") as f:

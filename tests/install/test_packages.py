@@ -29,8 +29,8 @@ def version_of_header():
 
 
 def check_names(library, *kind):
-    """Everything that a library shows to the linker begins with trireme_. No program can have a name with a dot before
-    it, as clang gives to the locks of OpenMP."""
+    """Checks that every name that a library shows to the linker begins with trireme_. Names that begin with a dot, as
+    clang gives to OpenMP's locks, do not count: no program can have them."""
     lines = run("nm", "-P", "--defined-only", *kind, library).splitlines()
     symbols = [line.split() for line in lines if not line.endswith(":")]  # which names an archive's part
     foreign = [symbol[0] for symbol in symbols if len(symbol) > 1 and not symbol[0].startswith(("trireme_", "."))]

@@ -1,4 +1,4 @@
-// A rank that has work left waits for nobody: what it is to receive later is not late yet.
+// A rank that still has work to do does not wait for anybody: messages that it needs only later are not late yet.
 #include "support/models.h"
 #include "support/small_model.h"
 #include "train/ranks.h"

@@ -1,4 +1,4 @@
-// Faults by name: each is refused, in words that say what is wrong with which buffer.
+// Named faults: each is refused, in words that say what is wrong with which buffer.
 #include "support/by_hand.h"
 #include "support/mutant.h"
 #include "support/test.h"

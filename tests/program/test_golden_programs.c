@@ -1,6 +1,6 @@
-// The programs that strategies make, as `trireme show program` prints them, are files below tests/golden/programs,
-// which parse back to the same. A change that means to alter them writes them anew and shows the difference to whoever
-// reads the change:
+// The programs that strategies make, as `trireme show program` prints them, are files below tests/golden/programs, and
+// parse back to the same programs. A change that is meant to alter them writes them anew, so that a reader of the
+// change sees the difference:
 //
 //     TRIREME_WRITE_GOLDEN=1 build/tests/test_program_golden_programs
 #include "support/checkpoint.h"

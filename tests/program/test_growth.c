@@ -1,4 +1,4 @@
-// What making and proving a program takes grows as the program does.
+// The time to make and prove a program grows in proportion to the program.
 #include "parallel/rows.h"
 #include "program/lifetime.h"
 #include "support/models.h"

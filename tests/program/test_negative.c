@@ -1,5 +1,5 @@
 // The negative suite of the verifier. Compiled training programs are changed at every place, one fault at a time. Each
-// mutant must be refused, or run to the very results of the original: an accepted mutant that changes what a step
+// mutant must be refused, or give exactly the results of the original: an accepted mutant that changes what a step
 // computes is a hole in the verifier. Every mutant is tried with the memory plan that it inherits and with a new one.
 #include "support/mutant.h"
 #include "support/test.h"

@@ -1,7 +1,7 @@
-// The negative suite of the verifier over many ranks: what joins them is changed at every place, one fault at a time:
-// communication left out, done twice, moved, over another group, to another peer, on another stream; waits; the parts
-// of a buffer that are a rank's own; what buffers are declared to hold. Each mutant must be refused, or run on all
-// ranks to the very results of the originals.
+// The negative suite of the verifier over many ranks. What joins ranks is changed at every place, one fault at a time:
+// communication is left out, done twice, moved, put on another group, peer or stream; waits, the parts of a buffer that
+// are a rank's own, and what buffers are declared to hold are changed. Each mutant must be refused or, run on all
+// ranks, give exactly the results of the originals.
 #include "support/fleet.h"
 #include "support/test.h"
 

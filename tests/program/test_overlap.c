@@ -1,4 +1,4 @@
-// What tensor ranks exchange goes before products that it does not need, and stays behind those that it does.
+// Exchanges between tensor ranks move ahead of products that they do not need, and stay after those that they do.
 #include "compile/passes.h"
 #include "support/by_hand.h"
 #include "support/test.h"

@@ -1,4 +1,4 @@
-// Threads of kernels keep to cores of their own while a program runs, and only then.
+// Kernel threads keep to cores of their own while a program runs, and only then.
 #include "support/models.h"
 #include "support/small_model.h"
 

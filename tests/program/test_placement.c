@@ -1,4 +1,5 @@
-// Faults that only many ranks can have, by name: each is refused, in words that say what is wrong with which buffer.
+// Named faults that only programs of many ranks can have: each is refused, in words that say what is wrong with which
+// buffer.
 #include "support/by_hand.h"
 #include "support/fleet.h"
 #include "support/test.h"

@@ -1,4 +1,4 @@
-// The planner: held against an exhaustive search, and what it answers against what is compiled of it.
+// The planner: compared with an exhaustive search, and its answers with what is compiled from them.
 #include "support/checkpoint.h"
 
 #include "plan/space.h"

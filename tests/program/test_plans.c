@@ -1,4 +1,4 @@
-// The programs of every plan are accepted.
+// The verifier accepts the programs of every plan.
 #include "support/models.h"
 #include "support/sanitized.h"
 #include "train/stages.h"

@@ -1,5 +1,5 @@
-// Layers that are computed again, one more at a time: less memory and more operations each time, from those of one mode
-// to those of the other.
+// Recomputing one more layer at a time takes less memory and more operations each time, from those of one mode to those
+// of the other.
 #include "support/checkpoint.h"
 
 #include "train/engine.h"

@@ -1,5 +1,5 @@
-// Rules of the verifier that one program alone comes up against: it breaks nothing else, so that each is refused by the
-// rule that it is here for, or by none.
+// Rules of the verifier, each with a program that breaks nothing else: so it is refused by the rule that it is here
+// for, or by none.
 #include "support/by_hand.h"
 #include "support/fleet.h"
 #include "support/test.h"

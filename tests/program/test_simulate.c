@@ -1,4 +1,4 @@
-// Programs in simulated time.
+// The simulator (sim/simulate.h): programs in simulated time.
 #include "support/models.h"
 
 #include "compile/options.h"

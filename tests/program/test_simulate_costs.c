@@ -1,4 +1,5 @@
-// Programs of a few instructions on clusters of a few devices: seconds and bytes that docs/simulator.md tells by hand.
+// Programs of a few instructions on clusters of a few devices: seconds and bytes as computed by hand from
+// docs/simulator.md.
 #include "support/checkpoint.h"
 
 #include "sim/memory.h"

@@ -1,4 +1,4 @@
-// Several streams in one program: what one touches, others leave alone until they have waited for it.
+// Several streams in one program: what one stream touches, others leave alone until they have waited for it.
 #include "support/by_hand.h"
 #include "support/test.h"
 

@@ -1,4 +1,5 @@
-// Collectives of tensor ranks that compute's thread runs for their stream, and the order that both threads keep then.
+// Collectives of tensor ranks that the compute thread runs in place of their own stream's thread, and the order that
+// both threads then keep.
 #include "exec/executor.h"
 #include "support/by_hand.h"
 #include "support/team.h"

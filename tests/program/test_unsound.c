@@ -1,5 +1,5 @@
-// Programs by hand whose tables are well formed and whose memory would be overrun, left unwritten or mixed up all the
-// same: each is refused.
+// Programs made by hand whose tables are well formed, but whose memory would be overrun, left unwritten or mixed up:
+// each is refused.
 #include "support/by_hand.h"
 #include "support/mutant.h"
 #include "support/test.h"

@@ -1,5 +1,5 @@
-// The planner of offsets takes hardly more than the most bytes that live at any instruction, for real models, dtypes,
-// modes of recomputation and meshes.
+// The memory plan takes hardly more than the most bytes that live at any instruction, for real models, dtypes, modes of
+// recomputation and meshes.
 #include "support/models.h"
 #include "support/mutant.h"
 #include "support/sanitized.h"

@@ -1,16 +1,16 @@
-// Programs that tests make by hand.
+// Helpers for programs that tests make by hand.
 #ifndef SUPPORT_BY_HAND_H
 #define SUPPORT_BY_HAND_H
 
 #include "program/program.h"
 
-// One more f32 buffer of 8 rows and 16 columns, as an operand.
+// Adds an f32 buffer of 8 rows and 16 columns; returns it as an operand.
 struct operand add_rows(struct program *program, const char *name, enum buffer_kind kind, enum buffer_scope scope);
-// What is printed is read back: the same text, and what verifies as before.
+// Prints the program and parses the text: that must give the same text again, and a program that verifies as before.
 void check_round_trip(const struct program *program, const struct op_table *ops);
-// `status` and `error` are those of programs that are refused, in words that contain both.
+// Asserts that a program was refused, in a message that contains `what` and `buffer`.
 void assert_words(trireme_status status, const trireme_error *error, const char *what, const char *buffer);
-// The program, planned and released here, is refused in words that contain both.
+// Plans and releases the program, and asserts that it is refused in a message that contains `what` and `buffer`.
 void assert_program_refused(struct program *program, const struct op_table *ops, const char *what, const char *buffer);
 
 #endif

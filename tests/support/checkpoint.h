@@ -1,4 +1,4 @@
-// Directories of ckpt/directory.h with files of every kind in them, and what may be found there again.
+// Scratch folders, checks of messages, and directories of ckpt/directory.h with files of every kind in them.
 #ifndef SUPPORT_CHECKPOINT_H
 #define SUPPORT_CHECKPOINT_H
 
@@ -12,23 +12,24 @@ int folder_remove(void **state);
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_create, folder_remove)
 
 void assert_ok(trireme_status status, const trireme_error *error);
-// `part` is in the message, which is one line.
+// Asserts that the message is one line and contains `part`.
 void assert_says(const char *message, const char *part);
 void assert_refused(trireme_status status, trireme_status expected, const trireme_error *error, const char *part);
 
-// folder/name; the path lasts until folder_remove. Not for several threads.
+// folder/name; the path lives until folder_remove. For one thread at a time.
 const char *path_in(const char *folder, const char *name);
 void path_write(const char *path, const char *content);
 bool path_exists(const char *path);
 size_t folder_count(const char *folder);
 
 // Runs `body` where no file can grow beyond `bytes`, which stands for a disk that fills up. The limit cannot be raised
-// again, hence in a child process, which cannot fail a test: `body` returns 0 when all is as it must be.
+// again, so it runs in a child process, where it cannot fail the test itself: it returns 0 when all is as it must be.
 void assert_on_full_disk(size_t bytes, int (*body)(const char *folder), const char *folder);
-// Tokens of `text` as bytes, below folder/tokens.
+// Writes token files of `text`, a token for each byte, at folder/tokens.
 void prepare_text(const char *folder, const char *text);
 
-// A file of the directory being written, recorded or not; `folder` is the directory's path or below it.
+// Writes a file into a directory that is being made, and records it if `record`; `folder` is the directory's path or
+// one below it.
 trireme_status sample_write(struct directory *d, const char *folder, const char *name, const char *content, bool record,
                             trireme_error *error);
 // Saves a.txt, below/b.txt and a model in two shards with the tensors "one" and "two"; `version` is in all of them.

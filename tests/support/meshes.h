@@ -1,4 +1,4 @@
-// Training on a mesh of ranks, held against one rank: the same model, values and batches, several steps with clipping,
+// Training on a mesh of ranks, compared with one rank: the same model, values and batches, several steps with clipping,
 // packed documents and masked targets; one data-parallel rank of eight has no target at all.
 #ifndef SUPPORT_MESHES_H
 #define SUPPORT_MESHES_H
@@ -8,18 +8,19 @@
 #define AUTO_OF_TWO "auto of two chunks" // the schedule auto, two chunks to a rank
 enum { MESH_STEPS = 5, MESH_RANKS = 8, SPEC_TEXT = 200 };
 
-// One way to train: 0 and NULL where nothing is said. Degrees of 0 are 1.
+// One way to train. 0 and NULL are defaults; degrees of 0 are 1.
 struct spec {
     int dp, fsdp, tp, pp;
     int zero;         // stage, with fsdp
     bool no_sequence; // tensor-parallel ranks hold all rows between layers
-    bool overlap;     // what tensor-parallel ranks exchange, with products
+    bool overlap;     // tensor-parallel ranks exchange gradients beside products
     bool vocabulary;  // spread over the stages
-    const char
-        *schedule;   // a name, or a file with one line per stage, two microbatches at a time: "pairs"; "reversed",
-                     // backwards in the other order; "crossed", the first stage's forwards in the other order; three
-                     // at a time: "split", weights apart, "loop", "wave", two chunks, "loop split", "wave split"
-    char layout[24]; // layers of each stage, "1,2"
+    // A schedule's name, or one that specs.c writes to a file. With two microbatches at a time: "pairs"; "reversed",
+    // with backwards in the opposite order; "crossed", with the first stage's forwards in the opposite order. With
+    // three at a time: "split", weights' passes apart; "loop" and "wave", two chunks; "loop split" and "wave split",
+    // both.
+    const char *schedule;
+    char layout[24];      // layers of each stage, "1,2"
     int micro_batch_size; // sequences, or about as many; 0: as suits the pipeline
     int prefetch;         // units; 0: what the plan chooses, -1: none
     int unit_layers;      // 0: one, -1: half of one
@@ -30,31 +31,31 @@ struct spec {
 
 int spec_ranks(const struct spec *spec);
 int spec_chunks(const struct spec *spec); // of each rank of the pipeline
-// "dp 2 x fsdp 2 (zero 3) x tp 2 x pp 2 (gpipe 1,2)", and what else is not usual.
+// "dp 2 x fsdp 2 (zero 3) x tp 2 x pp 2 (gpipe 1,2)", followed by everything else that is not the default.
 void spec_print(const struct spec *spec, char text[SPEC_TEXT]);
-// Whether the model has enough heads and layers for it; other reasons to refuse it are failures.
+// Whether the model has enough heads and layers for it. (A refusal for any other reason is a failure.)
 bool spec_possible(const struct spec *spec, const struct model_config *model);
 
-// How far two runs are apart, by the design's measure: the largest |a - b| of any tensor over the largest |b| in it, or
-// if that is larger, over the root mean square of all gradients, or over the learning rate for parameters. Every step
-// counts. Losses, evaluation's included, and norms: |a - b| over |b|.
+// How far two runs are apart: the maximum over all tensors and steps of max|a - b| / max(max|b|, floor), where the
+// floor is the root mean square of all gradients for gradients, and the learning rate for parameters. For norms and
+// losses, that of the evaluation included: |a - b| / |b|.
 struct distance {
     double loss, gradient, parameter;
     char where[2][80]; // the worst gradient and parameter
 };
 
-// Trains and evaluates `model` as `spec` says, and the same on one rank unless that is known from before. Every rank
-// compares all that it holds; padding must be zero, and what nobody holds is infinitely far apart. Returns the refusal
-// where there was one.
+// Trains and evaluates `model` as `spec` says and on one rank, whose results are kept for later calls. Every rank
+// compares all that it holds; padding must be zero, and what no rank holds counts as infinitely far apart. Returns the
+// error where the spec is refused.
 trireme_status mesh_compare(const char *name, const struct model_config *model, const struct spec *spec,
                             struct distance *out, trireme_error *error);
-// Losses of `steps` steps at a learning rate for long runs, no more: on one rank if `spec` says so.
+// Only the losses of `steps` steps, at a learning rate for long runs.
 trireme_status mesh_losses(const struct model_config *model, const struct spec *spec, int steps, double *losses,
                            trireme_error *error);
-// Trains twice: whether losses, norms and the whole state of each rank are the same, bit for bit.
+// Trains twice; *same becomes whether losses, norms and the whole state of each rank agree bit for bit.
 trireme_status mesh_repeats(const struct model_config *model, const struct spec *spec, bool *same,
                             trireme_error *error);
-// What mesh_compare knows of one rank.
+// Frees the results of one rank that mesh_compare has kept.
 void mesh_forget(void);
 
 #endif

@@ -1,10 +1,10 @@
-// Internal to meshes.c and specs.c: what a way to train asks for.
+// Internal to meshes.c and specs.c: what follows from a spec.
 #ifndef SUPPORT_MESHES_INTERNAL_H
 #define SUPPORT_MESHES_INTERNAL_H
 
 #include "support/meshes.h"
 
-// Two shapes, so that every number up to eight divides the sequences or is a divisor of their rows.
+// There are two shapes, so that each number up to eight divides the sequences or the rows of one of them.
 struct shape {
     int sequences, seq_len;
 };
@@ -12,7 +12,8 @@ struct shape {
 struct shape spec_shape(const struct spec *spec);
 // Sequences in a microbatch of each data-parallel rank.
 int spec_micro_batch_size(const struct spec *spec, struct shape shape);
-// Where the schedule is one of files, writes it and returns its path, which the caller removes and frees; else NULL.
+// If the spec's schedule is one for a file, writes it and returns the path, which the caller removes and frees; else
+// NULL.
 char *spec_write_schedule(const struct spec *spec, struct shape shape);
 
 static inline int degree(int given) {

@@ -1,4 +1,4 @@
-// Small models of every family, batches with packed documents and masked targets, and what an engine holds of both.
+// Small models of every family, batches with packed documents and masked targets, and the values that an engine holds.
 #ifndef SUPPORT_MODELS_H
 #define SUPPORT_MODELS_H
 
@@ -27,23 +27,24 @@ extern const struct family_model small_models[SMALL_COUNT];
 
 void small_config(struct model_config *out, const char *json);
 
-// Creates an engine from overrides "section.key=value", ended by NULL; two threads. *config is the caller's to release.
+// Creates an engine of two threads from overrides "section.key=value", ended by NULL. The caller releases *config.
 void engine_open(struct engine *engine, struct config *config, const struct model_config *model,
                  const char *const *overrides);
-// Values that hide nothing: norms around one, biases and matrices around zero, all larger than initial ones.
+// Sets values that hide no error: norms around one, biases and matrices around zero, all larger than initial values.
 void engine_scatter(struct engine *engine, uint64_t seed);
 
-// A global batch, all its sequences in turn.
+// A global batch, its sequences one after another.
 struct batch {
     int64_t sequences, seq_len;
     int32_t *tokens, *targets, *starts, *positions; // [sequences * seq_len]
 };
 
-// Documents of uneven lengths packed into each sequence; targets masked so that sequences have very different numbers.
+// Documents of uneven lengths are packed into each sequence, and targets are masked so that sequences have very
+// different numbers of them.
 struct batch batch_create(int64_t sequences, int64_t seq_len, int64_t vocab_size, uint64_t seed);
 void batch_release(struct batch *batch);
-// One step, or an evaluation, of an engine for as many sequences. (The two programs share the step arena, so inputs are
-// written anew each time.)
+// Runs one step, or an evaluation, of an engine for that many sequences. (The two programs share the step arena, so
+// inputs are written anew each time.)
 struct engine_result batch_train(struct engine *engine, const struct batch *batch, double lr);
 struct engine_result batch_evaluate(struct engine *engine, const struct batch *batch);
 
@@ -61,12 +62,12 @@ struct tensor_values engine_parameter(const struct engine *engine, size_t parame
 struct tensor_values engine_gradient(const struct engine *engine, size_t parameter);
 // Root mean square over all gradients, padding left out.
 double engine_gradient_rms(const struct engine *engine);
-// Copies in double, one array for all parameters, one after the other. Callers free.
+// Copies all parameters or gradients as doubles into one array, one after another. Callers free.
 double *engine_copy(const struct engine *engine, struct tensor_values (*of)(const struct engine *, size_t));
 
 // max|a - b| <= tolerance * max(max|b|, floor), else fails naming `what`, the element and both values.
 void assert_close(const char *what, const double *a, const double *b, int64_t count, double tolerance, double floor);
-// assert_close for each parameter's part of engine_copy's arrays.
+// assert_close for each parameter's part of two arrays of engine_copy.
 void assert_all_close(const struct engine *engine, const char *what, const double *a, const double *b, double tolerance,
                       double floor);
 

@@ -1,5 +1,5 @@
-// Training programs with one fault each. A mutant must be refused by the verifier, or run to the very results of the
-// original, bit for bit: an accepted mutant that changes what a step computes is a hole in the verifier.
+// Training programs with one fault each. A mutant must be refused by the verifier, or give the results of the original
+// bit for bit: an accepted mutant that changes what a step computes is a hole in the verifier.
 #ifndef SUPPORT_MUTANT_H
 #define SUPPORT_MUTANT_H
 
@@ -8,7 +8,7 @@
 struct subject {
     const char *name;
     struct small_model small;
-    char *state, *step; // of a run
+    char *state, *step; // arenas of a run
     size_t state_bytes, step_bytes;
     char *first_state; // before the step
     char *result;      // state after it, then the outputs, as doubles
@@ -16,18 +16,18 @@ struct subject {
     size_t generated, tried, refused, harmless, harmful;
 };
 
-// Compiles the small model of `overrides` (ends with NULL) and runs a step of it. The name stays the caller's.
+// Compiles the small model with `overrides` (ends with NULL), and runs a step of it. The caller keeps `name`.
 void subject_create(struct subject *subject, const char *name, const char *const *overrides);
 void subject_release(struct subject *subject);
 const struct program *subject_program(const struct subject *subject);
 
-// Gives a copy of the program to change, with room for one more instruction per template and invocation, or says that
-// this mutant is not tried: only some are, unless TRIREME_ALL_MUTANTS is set.
+// Makes a copy of the program to change, with room for one more instruction per template and one more invocation. False
+// where this mutant is not tried: only some are, unless TRIREME_ALL_MUTANTS is set.
 bool mutant_begin(struct subject *subject, struct program *mutant);
-// One mutant of so many is tried.
+// One mutant of this many is tried.
 size_t mutant_stride(void);
-// Judges the mutant by the memory plan that it inherits and, with `replan`, by a new one, counts it in the subject,
-// reports a harmful one by the words that follow, and releases it.
+// Judges the mutant with the memory plan that it inherits and, with `replan`, with a new one; counts it in the subject;
+// reports a harmful one in the words that follow; and releases it.
 void mutant_end(struct subject *subject, struct program *mutant, bool replan, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -45,12 +45,13 @@ struct place {
 struct place mutant_find(const struct program *program, enum op op, const char *buffer);
 struct instruction *mutant_at(struct place place);
 void mutant_delete(struct place place);
-void mutant_repeat(struct program *mutant, struct place place); // once more, behind it
-// Before it, all of `buffer` becomes zero, or what is in buffer `by`, of as many elements.
+void mutant_repeat(struct program *mutant, struct place place); // once more, right after it
+// Inserts an instruction before the place that sets all of `buffer` to zero, or to what is in buffer `by`, of equally
+// many elements.
 void mutant_overwrite(struct program *mutant, struct place place, int buffer, int by);
-// Whether this instruction and the next are terms of one sum: their order is free, and shows in the last bit.
+// Whether this instruction and the next add to the same sum: then their order is free, but shows in the last bit.
 bool mutant_same_sum(const struct instruction *first);
-// Puts two buffers in each other's place in all instructions.
+// Exchanges two buffers in all instructions.
 void mutant_swap(struct program *program, int a, int b);
 
 #endif

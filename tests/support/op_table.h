@@ -1,4 +1,4 @@
-// The table of ops, for a program whose tests all read it: its group is run with op_table_setup and op_table_teardown.
+// The table of ops, for test programs whose tests all read it: run the group with op_table_setup and op_table_teardown.
 #ifndef SUPPORT_OP_TABLE_H
 #define SUPPORT_OP_TABLE_H
 

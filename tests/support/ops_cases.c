@@ -1,5 +1,5 @@
-// The cases of every op. Sizes odd and even, below and above what kernels block by; those for gradients are small,
-// because every element costs four runs of the forward op.
+// The cases of every op. Sizes are odd and even, below and above the block sizes of kernels; those for gradients are
+// small, because every element costs four runs of the forward op.
 #include "support/ops.h"
 
 enum { BOTH = OPS_COMPARE | OPS_GRADIENT };

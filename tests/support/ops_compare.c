@@ -1,4 +1,4 @@
-// A kernel against the reference, and the reference in one dtype against itself in f64.
+// Compares a kernel with the reference, and the reference in one dtype with itself in f64.
 #include "kernels/ref/tensor.h"
 #include "support/ops_internal.h"
 

@@ -1,5 +1,6 @@
-// Gradients against finite differences in f64. For outputs o of a forward op and random G, L = sum of G o is a number;
-// the backward op, given G for the gradients of o, must give the derivatives of L. Central differences of fourth order.
+// Compares gradients with finite differences in f64. For outputs o of a forward op and random G, L = sum of G o is a
+// number; the backward op, given G as the gradient of o, must give the derivatives of L. Central differences of fourth
+// order.
 #include "kernels/ref/tensor.h"
 #include "support/ops_internal.h"
 

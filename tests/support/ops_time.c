@@ -1,4 +1,4 @@
-// How long a kernel takes: the median of runs that fill a quarter of a second.
+// Times a kernel: the median of runs that fill a quarter of a second.
 #include "base/clock.h"
 #include "support/ops_internal.h"
 

@@ -6,7 +6,7 @@
 
 #include "train/train.h"
 
-// Tokens of a text of some thousand bytes, below folder/tokens.
+// Writes token files of a text of some thousand bytes at folder/tokens.
 void runs_prepare(const char *folder);
 
 // A small Llama with grouped queries.
@@ -26,10 +26,10 @@ struct runs_watch {
 // Trains in folder/run with these overrides, both lists ended by NULL (`extra` may be NULL).
 trireme_status runs_train(const char *folder, const char *const *overrides, const char *const *extra,
                           struct runs_watch *watch, struct train_result *result, trireme_error *error);
-// The same, until `stop_at` (0: to the end), which must succeed; the first step that ran.
+// The same until `stop_at` (0: to the end), which must succeed; returns the first step that ran.
 int64_t runs_train_until(const char *folder, const char *const *overrides, const char *const *extra, int64_t stop_at);
 
-// Files `name` of directories `a` and `b` below `folder` have the same bytes.
+// Asserts that the files `name` of directories `a` and `b` below `folder` have the same bytes.
 void assert_same_file(const char *folder, const char *a, const char *b, const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-// SANITIZED is 1 where sanitizers make everything several times slower: tests then try less.
+// SANITIZED is 1 in builds with sanitizers, which make everything several times slower: tests then try less.
 #ifndef SUPPORT_SANITIZED_H
 #define SUPPORT_SANITIZED_H
 

@@ -1,10 +1,10 @@
-// Models small enough to run thousands of steps of in a test, in f64 on the reference kernels unless told otherwise.
+// Models so small that a test can run thousands of steps, in f64 on the reference kernels unless told otherwise.
 #ifndef SUPPORT_SMALL_MODEL_H
 #define SUPPORT_SMALL_MODEL_H
 
 #include "train/synthetic.h"
 
-// Overrides to begin a list with. Two microbatches of two sequences of 8 tokens.
+// Overrides for the beginning of a list: two microbatches of two sequences of 8 tokens.
 #define SMALL_BATCH                                                                                            \
     "training.seq_len=8", "training.global_batch_size=4", "training.micro_batch_size=2", "training.threads=1", \
         "optimizer.eps=1e-3"
@@ -24,17 +24,17 @@ struct small_model {
     struct engine engine;
 };
 
-// `overrides` ends with NULL. With `memory` the engine can run (engine_create), else it has programs only. Whatever
-// fails fails the test. Release with small_model_release.
+// `overrides` ends with NULL. With `memory` the engine can run (engine_create), else it has only programs. Any failure
+// fails the test. Release with small_model_release.
 void small_model_create(struct small_model *small, const char *const *overrides, bool memory);
 void small_model_release(struct small_model *small);
 
-// Values at which no two buffers look alike: every parameter differs from its initial value, gradients hold what an
-// earlier step might have left, moments are not zero.
+// Sets values with which no two buffers look alike: every parameter differs from its initial value, gradients hold what
+// an earlier step might have left, and moments are not zero.
 void small_model_values(struct small_model *small, uint64_t seed);
 // Writes a batch where an executor of the training program (or a mutant of it) looks for it: two documents in a
-// sequence, some targets masked, token ids below seq_len, so that no confusion of inputs leaves the tables. Ranks that
-// have other sequences have another `index`, and other shares of targets masked.
+// sequence, some targets masked, and token ids below seq_len, so that inputs that are mixed up still index the tables
+// within bounds. Ranks with other sequences have another `index`, and other shares of their targets are masked.
 void small_model_batch(const struct engine *engine, const struct executor *executor, uint64_t seed, int index);
 
 #endif

@@ -1,4 +1,4 @@
-// Ways to train, as the tests of meshes name them: their words, batches and schedule files.
+// Ways to train (struct spec) in words, and their batches and schedule files.
 #include "support/meshes_internal.h"
 
 int spec_ranks(const struct spec *s) {

@@ -1,4 +1,4 @@
-// cmocka with the headers that it needs before it; distances.
+// cmocka, with the headers that it needs before it; and the larger of two distances.
 #ifndef SUPPORT_TEST_H
 #define SUPPORT_TEST_H
 

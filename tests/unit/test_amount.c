@@ -1,4 +1,4 @@
-// Bytes and seconds as people read them: which unit, and what rounding makes of what lies just below the next.
+// Bytes and seconds as people read them: which unit they get, and how amounts just below the next unit are rounded.
 #include "base/amount.h"
 #include "support/test.h"
 

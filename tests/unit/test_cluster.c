@@ -1,4 +1,4 @@
-// Cluster files: what they say, and what is refused, with line and key.
+// Cluster files: what is read from them, and what is refused, with line and key.
 #include "support/checkpoint.h"
 
 #include "sim/cost.h"

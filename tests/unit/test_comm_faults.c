@@ -1,4 +1,4 @@
-// Ranks that call different things, many at once, or crowd on few cores.
+// Ranks that call different things, that have many calls at once, or that crowd on few cores.
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>

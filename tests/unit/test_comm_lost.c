@@ -1,4 +1,4 @@
-// Ranks that come late or not at all, that are stopped, or whose world is broken.
+// Ranks that come late or never, that are stopped, or whose world is broken.
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-// Tests of src/config/: the table of keys, and what help says of them.
+// Tests of src/config/: the table of keys, and what help says about them.
 #include "base/json.h"
 #include "config/key.h"
 #include "support/test.h"

@@ -1,4 +1,4 @@
-// Tests of src/config/: which key is told for a name that is none.
+// Tests of src/config/: which key is suggested for an unknown name.
 #include "config/key.h"
 #include "support/test.h"
 

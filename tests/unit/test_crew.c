@@ -1,4 +1,4 @@
-// The processors that a process may use, of machines with more of them than a set of the usual size has room for.
+// The processors that a process may use, on machines with more of them than a set of the usual size has room for.
 #include "support/test.h"
 
 #include "base/base.h"

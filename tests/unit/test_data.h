@@ -56,7 +56,7 @@ static inline int folder_teardown(void **state) {
     return 0;
 }
 
-// Path of `name` in the folder; lives as long as the folder.
+// The path of `name` in the folder; lives as long as the folder.
 static inline const char *in(void **state, const char *name) {
     struct folder *f = *state;
     VEC_PUSH(&f->names, mem_printf("%s/%s", f->path, name));
@@ -74,7 +74,7 @@ static inline void put_text(const char *path, const char *text) {
     put(path, text, strlen(text));
 }
 
-// Whole file; caller frees.
+// The whole file; caller frees.
 static inline char *get(const char *path, size_t *length) {
     trireme_error error = {0};
     char *bytes = NULL;
@@ -105,7 +105,7 @@ static inline int count_entries(const char *path) {
             fail_msg("%s", error.message); \
     } while (0)
 
-// The expression, which uses `&error`, fails with this status and a one-line message that holds `part`.
+// Asserts that the expression, which uses `&error`, fails with this status and a one-line message that holds `part`.
 #define assert_refused(expression, wanted, part)                                          \
     do {                                                                                  \
         trireme_error error = {0};                                                        \
@@ -115,7 +115,7 @@ static inline int count_entries(const char *path) {
             fail_msg("expected one line with \"%s\", got \"%s\"", (part), error.message); \
     } while (0)
 
-// Documents of these lengths, tokens counting up modulo the vocabulary.
+// Writes documents of these lengths, with tokens counting up modulo the vocabulary.
 static inline trireme_status write_documents(const char *prefix, int32_t vocab_size, int32_t sequence_limit,
                                              const int *lengths, size_t count, trireme_error *error) {
     struct token_writer *w;

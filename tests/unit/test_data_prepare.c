@@ -1,4 +1,4 @@
-// prepare: what it makes of text, and every input that it refuses, leaving nothing behind.
+// prepare: what it makes of text, and every input that it refuses without leaving anything behind.
 #include "base/json.h"
 #include "data/prepare.h"
 #include "data/token_set.h"

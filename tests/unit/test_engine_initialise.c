@@ -1,4 +1,4 @@
-// Fresh weights, and that whoever asks to stop need not wait for them.
+// Fresh weights, and that a request to stop need not wait for them.
 #include "support/models.h"
 
 static void open_small(struct engine *e, struct config *config) {

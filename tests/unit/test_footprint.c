@@ -1,4 +1,4 @@
-// What of a buffer has been written, against a mark for each of its elements.
+// The record of which parts of a buffer are written, compared with a mark for each element.
 #include "base/rng.h"
 #include "program/footprint.h"
 #include "support/test.h"

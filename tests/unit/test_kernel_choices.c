@@ -1,4 +1,4 @@
-// The table of chosen ways: what a choice is known by, its file, and that it is the fastest way that is chosen.
+// The table of chosen ways: by what a choice is identified, its file, and that the fastest way is chosen.
 #include "base/clock.h"
 #include "kernels/choices.h"
 #include "support/checkpoint.h"

@@ -1,6 +1,6 @@
-// Attention against the reference on every instruction set, where random operands show little: keys whose scores rise
-// behind the first block of keys, so that what was summed before has to become smaller; probabilities as factors,
-// which are not rounded to bf16; and inf and NaN, which reach what sees them alone.
+// Attention against the reference on every instruction set, for cases that random operands hardly test: keys whose
+// scores rise after the first block of keys, so that earlier sums have to be scaled down; probabilities as factors,
+// which are not rounded to bf16; and inf and NaN, which must reach only the rows that see them.
 #include "base/clock.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/ref/tensor.h"

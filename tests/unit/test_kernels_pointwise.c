@@ -1,5 +1,5 @@
-// What the comparison with the reference (test_kernels_cpu) does not see of the pointwise kernels: work that is large
-// enough to be split over threads, the tails of the activations, and logits and gradients at the edge of the numbers.
+// What the comparison with the reference (test_kernels_cpu) does not cover of the pointwise kernels: work that is large
+// enough to be split over threads, the tails of the activations, and logits and gradients at the limits of the dtypes.
 #include "kernels/bf16.h"
 #include "kernels/cpu/isa.h"
 #include "support/op_table.h"

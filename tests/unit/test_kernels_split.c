@@ -1,5 +1,5 @@
-// Ops on one rank's part of the vocabulary: what the ranks have, put together by hand, is what one rank computes that
-// has all of it. The reference kernels in f64, and the fast ones of every instruction set in f32 and bf16.
+// Ops on one rank's part of the vocabulary: the ranks' results, put together by hand, are what a single rank with the
+// whole vocabulary computes. Reference kernels in f64, and fast ones of every instruction set in f32 and bf16.
 #include "base/rng.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/ref/tensor.h"

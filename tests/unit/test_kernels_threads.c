@@ -1,4 +1,4 @@
-// Matrix products and attention give the same bits whatever the number of threads; and all kernels keep these threads.
+// Matrix products and attention give the same bits with any number of threads; and all kernels reuse the same threads.
 #include "kernels/cpu/isa.h"
 #include "support/ops_internal.h"
 

@@ -1,5 +1,5 @@
-// Every way that a kernel has to run a call gives the bits of its rule, on every instruction set, and keeps within its
-// operands and workspace. What products ask the caches for on their way is all that they should.
+// Every way in which a kernel can run a call gives the bits of its default way, on every instruction set, and stays
+// within its operands and workspace. Products prefetch everything that they should.
 #include "kernels/choices.h"
 #include "kernels/cpu/ask.h"
 #include "kernels/cpu/isa.h"

@@ -1,4 +1,4 @@
-// Layers of a pipeline's stages: none can be laid out so that its busiest rank has less to do than with "auto".
+// Layers of a pipeline's stages: no layout gives the busiest rank less to do than "auto".
 #include "parallel/layout.h"
 #include "parallel/parallel.h"
 #include "support/checkpoint.h"

@@ -1,5 +1,5 @@
-// What the verifier keeps of memory that nobody holds any more, compared with a table of single units of it; and the
-// set of numbers that it stands on.
+// What the verifier records about memory that nobody holds any more, compared with a table that has each unit of memory
+// by itself; and the set of numbers on which it is built.
 #include "base/rng.h"
 #include "program/leftovers.h"
 #include "support/test.h"

@@ -1,4 +1,4 @@
-// Arrangement of ranks: coordinates, groups, words.
+// The arrangement of ranks: coordinates, groups, printing.
 #include "mesh/mesh.h"
 #include "support/test.h"
 

@@ -1,4 +1,4 @@
-// Model configurations: presets, config.json both ways, keys.
+// Model configurations: presets, reading and writing config.json, keys.
 #include "test_model.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-// What the tests of models share: configurations as files give them.
+// What the tests of models share: configurations as in config.json.
 #ifndef TESTS_UNIT_TEST_MODEL_H
 #define TESTS_UNIT_TEST_MODEL_H
 

@@ -1,4 +1,4 @@
-// Models in Hugging Face's directories: what is saved loads back to the same bits, what does not fit is named.
+// Models in Hugging Face's directories: what is saved loads back to the same bits, and what does not fit is named.
 #include "test_model_files.h"
 
 #include "ckpt/convert.h"

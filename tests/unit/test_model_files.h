@@ -1,4 +1,4 @@
-// A model in memory and a directory of its own, for the tests of its files.
+// For the tests of model files: a model in memory, and a directory for its files.
 #ifndef TEST_MODEL_FILES_H
 #define TEST_MODEL_FILES_H
 
@@ -17,7 +17,7 @@
 #define GPT2                                                                                                    \
     "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":16,\"n_positions\":8,\"vocab_size\":9,\"n_" \
     "inner\":24"
-// Its products are larger than VALUES_WINDOW.
+// Matrices of this model are larger than VALUES_WINDOW.
 #define LARGE                                                                                                       \
     "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":2,\"n_embd\":128,\"n_positions\":8,\"vocab_size\":2100,\"n_" \
     "inner\":8200}"
@@ -40,7 +40,6 @@ static inline void assert_says(trireme_status status, const trireme_error *error
         fail_msg("\"%s\" lacks \"%s\"", error->message, part);
 }
 
-// A model in memory, in a directory of its own.
 struct fixture {
     char root[64], path[80];
     struct model_config config;

@@ -1,5 +1,5 @@
-// Where memory goes, by the skyline and in a step: nothing that is in use at the same time overlaps, little is wasted,
-// and what can be told by hand is as told.
+// Placing memory, by the skyline and in a step: nothing that is in use at the same time overlaps, little is wasted, and
+// results that can be worked out by hand are as expected.
 #include "base/rng.h"
 #include "program/place.h"
 #include "program/spans.h"

@@ -1,4 +1,4 @@
-// Layers of stages and their modes: held against all that there are.
+// Layers of stages and their modes: compared with an exhaustive search.
 #include "base/rng.h"
 #include "plan/layers.h"
 #include "support/checkpoint.h"

@@ -1,6 +1,6 @@
 // What holds for every reference kernel: it writes its outputs and nothing else, takes any stride, may write over the
-// inputs that ops.def names, adds when told to, and differs between dtypes by rounding alone. What each one computes is
-// pinned by test_ref_ops.c and tests/grad.
+// inputs that ops.def names, adds when told to, and differs between dtypes only by rounding. What each one computes is
+// tested by test_ref_ops.c and tests/grad.
 #include "support/op_table.h"
 #include "support/ops.h"
 

@@ -1,5 +1,5 @@
-// Accuracy of the reference kernels' elementary functions against the C library's in extended precision, and their
-// bits.
+// The accuracy of the reference kernels' elementary functions, compared with the C library's in extended precision, and
+// their exact bits.
 #include "base/base.h"
 #include "base/rng.h"
 #include "kernels/ref/math.h"

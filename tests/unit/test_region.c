@@ -1,4 +1,4 @@
-// Tests of src/base/region.h: memory of arenas, and how much there is.
+// Tests of src/base/region.h: memory for arenas, and how much is available.
 #include "base/crew.h"
 #include "base/region.h"
 #include "base/text.h"

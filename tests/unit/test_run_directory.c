@@ -1,4 +1,4 @@
-// A run's directory, wanted by several at once.
+// A run's directory that several processes want at once.
 #include "support/checkpoint.h"
 
 #include "train/run_directory.h"

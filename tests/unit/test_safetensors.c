@@ -1,4 +1,4 @@
-// ckpt/safetensors.h: what is read, everything that is refused and in which words, what is written, a full disk.
+// ckpt/safetensors.h: what is read, everything that is refused and in which words, what is written, and a full disk.
 #include "base/json.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/tree.h"

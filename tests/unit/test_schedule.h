@@ -1,4 +1,4 @@
-// What the tests of pipeline schedules share: tables by name and by text.
+// What the tests of pipeline schedules share: making schedules by name and from text.
 #ifndef TESTS_UNIT_TEST_SCHEDULE_H
 #define TESTS_UNIT_TEST_SCHEDULE_H
 

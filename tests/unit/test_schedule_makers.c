@@ -1,4 +1,4 @@
-// Makers of pipeline schedules: what holds of all, what each claims to hold and to cost, and published figures.
+// Makers of pipeline schedules: what is true of all, how much each claims to hold and to cost, and published figures.
 #include "base/rng.h"
 #include "parallel/schedule_make.h"
 #include "support/sanitized.h"

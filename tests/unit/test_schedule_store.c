@@ -1,4 +1,4 @@
-// Schedules that were made and are asked for again.
+// The cache of schedules that were made.
 #include "parallel/schedule_store.h"
 
 #include "test_schedule.h"

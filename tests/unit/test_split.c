@@ -1,4 +1,5 @@
-// Parameters split over tensor ranks: together the ranks hold every element of the whole as often as its class says.
+// Parameters split over tensor ranks: together the ranks hold every element of the whole model as often as its class
+// says.
 #include "support/models.h"
 
 #include "model/split.h"

@@ -1,4 +1,4 @@
-// Training state in files: every bit survives, what does not fit is named.
+// Training state in files: every bit survives, and what does not fit is named.
 #include "test_model_files.h"
 
 #include "ckpt/state_files.h"

@@ -1,4 +1,4 @@
-// The harness of the ops is itself tested: kernels with one planted fault each must be refused, and for that reason.
+// Tests of the harness for ops (support/ops.h): kernels with one planted fault each must be refused, for that reason.
 #include "kernels/bf16.h"
 #include "support/op_table.h"
 #include "support/ops.h"

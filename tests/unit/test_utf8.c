@@ -1,4 +1,4 @@
-// Tests of UTF-8: one character at a time and whole texts, piece by piece.
+// Tests of UTF-8: single characters, and whole texts piece by piece.
 #include "base/utf8.h"
 
 #include "base/base.h"
