@@ -45,8 +45,8 @@ const struct schedule_kind *schedule_kinds(size_t *count) {
 void schedules_help(struct text *out) {
     text_add(
         out,
-        "%-12s  of p stages, m microbatches, v chunks to each rank; i: a rank from 0; F, B, W: forward, backward for "
-        "the input, for the weights; (2): where no other number is asked for\n",
+        "%-12s  p: stages, m: microbatches, v: chunks of a rank, i: a rank from 0; F, B, W: forward, backward for the "
+        "input, for the weights; holds: microbatches of which a rank keeps activations; (2): the default\n",
         "schedule");
     for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++)
         text_add(out, "%-12s  %s\n", KINDS[i].name, KINDS[i].about);
