@@ -23,7 +23,7 @@ int main(void) {
 static atomic_bool counting;
 static atomic_int allocations;
 
-// LLVM's OpenMP takes and frees memory of its own for each loop whose turns threads take as they come.
+// LLVM's OpenMP allocates and frees memory of its own for each loop with a dynamic schedule.
 static bool is_llvm_openmp(const void *caller) {
     Dl_info info;
     return dladdr(caller, &info) && info.dli_fname && strstr(info.dli_fname, "/libomp.so");
@@ -35,7 +35,7 @@ static void count_for(const void *caller) {
 }
 #define count() count_for(__builtin_return_address(0))
 
-// glibc's own, under their second names.
+// glibc's own functions, under their second names.
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *p, size_t bytes);
@@ -81,7 +81,7 @@ SEEN_BY_LIBRARIES void *mmap(void *address, size_t bytes, int protection, int fl
     return (void *)syscall(SYS_mmap, address, bytes, protection, flags, file, offset);
 }
 
-// The counter counts, also what another library asks for.
+// The counter works, also for what another library allocates.
 static void test_counter(void **state) {
     (void)state;
     atomic_store(&allocations, 0);

@@ -64,7 +64,8 @@ static void test_cache(void **state) {
     }
 }
 
-// Where all are about as likely: of the four of top_k three make up top_p, each of which comes as often.
+// Where all tokens are about equally likely: of the four of top_k, three make up top_p, and each of these comes equally
+// often.
 static void test_choices(void **state) {
     enum { TIMES = 600, MOST = 1000, FEW = 20 };
     const char *path = path_in(*state, "model"),

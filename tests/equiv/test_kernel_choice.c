@@ -9,7 +9,7 @@
 static const char *const F32[] = {SHAPES, "training.dtype=f32", NULL};
 static const char *const BF16[] = {SHAPES, "training.dtype=bf16", NULL};
 
-// The last of the ways that there are.
+// The last way that a call has.
 static enum kernel_way last_way(unsigned ways) {
     enum kernel_way last = WAY_RULE;
     for (enum kernel_way way = WAY_RULE; way < KERNEL_WAYS; way++)

@@ -9,7 +9,8 @@ struct outcome {
     double *gradients, *parameters; // after the last step
 };
 
-// AdamW divides by the root of v: where a gradient is zero but for rounding, a small eps would show the rounding alone.
+// AdamW divides by the root of v: where a gradient is zero except for rounding, a small eps would show only the
+// rounding.
 static const char *const COMMON[] = {
     "training.dtype=f64",    "training.kernels=reference", "training.seq_len=10", "training.global_batch_size=8",
     "training.max_norm=0.5", "optimizer.eps=1e-4",         "optimizer.lr=1e-2",
@@ -87,7 +88,7 @@ static void test_microbatches(void **state) {
     check_against_whole((enum small)(intptr_t)*state, VARIANTS, ARRAY_LENGTH(VARIANTS) / 2, 1e-12);
 }
 
-// What is computed again is computed by the same kernels from the same values: the same bits.
+// Recomputed values come from the same kernels and the same values: the same bits.
 static void test_recompute(void **state) {
     static const char *const VARIANTS[] = {
         "training.micro_batch_size=8",         "activation_checkpoint.mode=selective",
@@ -104,7 +105,7 @@ static size_t instructions(const struct engine *e) {
     return count;
 }
 
-// Or test_recompute would compare a program with itself.
+// Modes of recomputation do change the program: else test_recompute would compare a program with itself.
 static void test_recompute_is_another_program(void **state) {
     (void)state;
     struct model_config model;

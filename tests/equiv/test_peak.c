@@ -109,7 +109,7 @@ static int threads_of_process(void) {
     return threads;
 }
 
-// A team of OpenMP stays when its work is done.
+// OpenMP's threads stay when their work is done.
 static void threads_without_a_core_are_not_timed(void **unused) {
     (void)unused;
     int before = threads_of_process(), cores = usable_cores();
@@ -120,7 +120,7 @@ static void threads_without_a_core_are_not_timed(void **unused) {
     assert_in_range(threads_of_process(), 1, before + cores - 1);
 }
 
-// Memory that is only read is none: the system has one page for all of it, which lies in a cache.
+// Memory that is only read does not count: the system maps one page for all of it, which lies in a cache.
 static void memory_is_timed_that_there_is(void **unused) {
     (void)unused;
     const size_t before = memory_resident(), bytes = MIN((size_t)256 << 20, memory_available() / 8);

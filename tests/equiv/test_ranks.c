@@ -25,7 +25,7 @@ struct model {
 #define LLAMA "{\"architectures\": [\"LlamaForCausalLM\"], \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, "
 #define QWEN3 "{\"architectures\": [\"Qwen3ForCausalLM\"], \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, "
 
-// Beside the small models of every family: numbers that divide by little.
+// In addition to the small models of every family: models whose numbers have few divisors.
 static struct model models[] = {
     {.name = "gpt2 5 heads",
      .json = GPT2
@@ -51,7 +51,7 @@ static struct model models[] = {
                    "\"tie_word_embeddings\": false}"},
 };
 
-// So many words that few rows of so large a table travel instead of it.
+// A vocabulary so large that rows of the table travel instead of the table.
 static struct model many_words[] = {
     {.name = "gpt2 3050 words",
      .json = GPT2 "\"n_layer\": 4, \"n_embd\": 12, \"n_head\": 4, \"n_positions\": 40, \"vocab_size\": 3050}"},
@@ -97,7 +97,7 @@ struct table {
 
 static struct table table;
 
-// Whether it is this row's turn.
+// Whether this row is tried now.
 static bool chosen(const struct model *model, const struct spec *spec) {
     char text[SPEC_TEXT], *row;
     spec_print(spec, text);
@@ -201,7 +201,7 @@ static const char *const SCHEDULES[STRATEGIES] = {[GPIPE] = "gpipe",
                                                   [AUTO] = "auto",
                                                   [AUTO_TWO] = AUTO_OF_TWO};
 
-// One layer for each stage, the rest for the last.
+// A layout with one layer on each stage, and the rest on the last.
 static void uneven_layout(struct spec *spec, int layers) {
     int at = 0;
     for (int s = 0; s < spec->pp; s++)
@@ -209,7 +209,7 @@ static void uneven_layout(struct spec *spec, int layers) {
                        s < spec->pp - 1 ? 1 : layers - spec->pp + 1);
 }
 
-// Adds a strategy, if nothing like it is there yet and it is not the same as another of the table.
+// Adds a strategy, unless the table has one like it or the same one.
 static bool add(struct spec *spec, enum strategy strategy, int degree, const struct model_config *model) {
     int *axis = strategy == DP ? &spec->dp : strategy < TP ? &spec->fsdp : strategy < GPIPE ? &spec->tp : &spec->pp;
     if (*axis > 1)
@@ -263,7 +263,7 @@ static void test_pairs(void **state) {
 
 static const int UNITS[] = {-1, 2, 3};
 
-// Units of several layers, and of halves of one, beside all that has part of them.
+// Units of several layers, and of half a layer, together with everything that they affect.
 static void test_units(void **state) {
     (void)state;
     begin(61);
@@ -279,8 +279,8 @@ static void test_units(void **state) {
     end();
 }
 
-// So few rows of so large a table that they travel instead of it and of its gradient, of the last microbatch; beside
-// pipelines, where its head is on another rank, or on the same.
+// A table so large, with so few rows looked up, that in the last microbatch rows travel instead of the table and of its
+// gradient; also in pipelines, where the tied head is on another rank or on the same one.
 static void test_rows(void **state) {
     (void)state;
     static const char *const ends[] = {"1f1b", "interleaved", "zb-h1", "zb-v", "v-half", "pairs", "loop", "wave split"};
@@ -321,7 +321,8 @@ static void test_rows(void **state) {
     end();
 }
 
-// Every schedule with the vocabulary spread over its stages, its rows in one chunk or several, alone and beside others.
+// Every schedule with the vocabulary spread over its stages, with logits in one piece or several, alone and together
+// with other strategies.
 static void test_vocabulary(void **state) {
     (void)state;
     begin(29);
@@ -337,7 +338,7 @@ static void test_vocabulary(void **state) {
     end();
 }
 
-// One layer of each stage wholly computed again, the others not or in part, under every strategy.
+// One layer of each stage recomputed in full, the others not or selectively, under every strategy.
 static void test_recomputed_layers(void **state) {
     (void)state;
     begin(17);
@@ -352,8 +353,8 @@ static void test_recomputed_layers(void **state) {
     end();
 }
 
-// All layers in one unit: nothing is gathered twice, and gathers use no scratch. Backwards may come in any order, if in
-// the same on both sides of a link.
+// All layers in one unit: nothing is gathered twice, and gathers use no scratch. Backwards may come in any order that
+// both sides of a link share.
 static void test_odd_ones(void **state) {
     (void)state;
     begin(0);
@@ -380,7 +381,7 @@ static int roll(struct dice *dice, int sides) {
     return (int)(rng_uniform(20, dice->throw, dice->next++) * sides);
 }
 
-// A layout of its own of at least one layer for each stage.
+// A random layout with at least one layer on each stage.
 static void random_layout(struct dice *dice, struct spec *spec, int layers) {
     int left = layers, at = 0;
     for (int s = 0; s < spec->pp; s++) {
@@ -473,7 +474,7 @@ static double losses_apart(const struct model *model, const struct spec *spec, i
     return apart;
 }
 
-// SOME in a dtype against one rank's losses in another.
+// The meshes of SOME in one dtype against one rank's losses in another.
 static void follow(const char *name, const char *dtype, const char *reduce, const char *one_dtype, int steps,
                    double tolerance, int step) {
     const struct model *model = model_called(name);

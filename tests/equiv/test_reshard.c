@@ -11,7 +11,7 @@
 enum { STEPS = 6, STOP_AT = 3 };
 
 #define LLAMA RUNS_LLAMA, "model.tie_word_embeddings=false", "training.max_norm=0.5"
-// Nothing divides: heads, columns of the MLP, layers.
+// A model in which nothing divides: heads, columns of the MLP, layers.
 #define GPT2                                                                                                          \
     "model.family=gpt2", "model.num_hidden_layers=3", "model.hidden_size=30", "model.num_attention_heads=3",          \
         "model.intermediate_size=50", "model.vocab_size=261", "training.seq_len=24", "training.global_batch_size=12", \
@@ -66,7 +66,7 @@ static void move(const char *folder, const char *to) {
     assert_int_equal(rename(path_in(folder, "run"), path_in(folder, to)), 0);
 }
 
-// max|a - b| / max(max|b|, floor) over the tensors of two files, as the design measures.
+// The largest max|a - b| / max(max|b|, floor) over the tensors of two files.
 static double apart(const char *a, const char *b, double floor) {
     struct safetensors *x, *y;
     trireme_error error = {0};
@@ -152,7 +152,7 @@ static void the_same_mesh_keeps_every_bit(void **state) {
 
 // ---- narrow gradients
 
-// That they are near enough test_ranks.c sees; here that they do travel so.
+// test_ranks.c checks that gradients that travel as bf16 are near enough; this checks that they do travel so.
 static void narrow_gradients_are_others(void **state) {
     static const char *const WIDE[] = {LLAMA, COMMON, "training.dtype=f32", NULL};
     static const char *const NARROW[] = {LLAMA, COMMON, "training.dtype=f32", "parallelism.reduce_dtype=bf16", NULL};

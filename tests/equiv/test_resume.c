@@ -11,7 +11,7 @@ enum { STEPS = 10, STOP_AT = 4 };
 static const char *const OVERRIDES[] = {RUNS_LLAMA,          "training.steps=10",  "data.split=[0.9, 0.1]",
                                         "validation.freq=2", "validation.steps=2", NULL};
 
-// All that does not depend on the clock.
+// All keys that do not depend on the clock.
 static void assert_same_metrics(const char *a, const char *b) {
     static const char *const KEYS[] = {"step", "loss", "val_loss", "grad_norm", "lr", "tokens"};
     FILE *first = fopen(path_in(a, "metrics.jsonl"), "r"), *second = fopen(path_in(b, "metrics.jsonl"), "r");
@@ -54,7 +54,7 @@ static void check(const char *folder, const char *const *extra) {
     assert_same_metrics(path_in(folder, "straight"), path_in(folder, "run"));
 }
 
-// The mean of squares is the one that has no sign.
+// Of the optimizer's moments only the mean of squares has no sign.
 static void assert_moments_by_name(const char *path) {
     struct safetensors *s;
     trireme_error error = {0};
@@ -100,7 +100,7 @@ static void stop_in_last_step(void *user, int rank, int64_t step) {
 
 static const char *watched;
 
-// When the next step begins, which may be the last thing that the process does.
+// Called when the next step begins, which may be the last thing that the process does.
 static void count_lines(void *user, int rank, int64_t step) {
     (void)user, (void)rank;
     FILE *file = fopen(watched, "r");
@@ -123,7 +123,7 @@ static void test_lines_are_written_at_once(void **state) {
     assert_int_equal(result.step, STEPS);
 }
 
-// What an earlier step's validation found is not the end's.
+// The validation loss of an earlier step is not reported at the end.
 static void test_stopped_at_the_end(void **state) {
     trireme_error error = {0};
     struct train_result result;

@@ -32,8 +32,8 @@ static const struct family_model MODELS[] = {
               "\"head_dim\": 32, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": true}"},
 };
 
-// tools/reference/run.py, one process for all: to load PyTorch takes longer than what is compared. It prints a line for
-// each command.
+// tools/reference/run.py, one process for all comparisons, since loading PyTorch takes longer than these. It prints a
+// line for each command.
 static struct {
     pid_t process;
     FILE *commands, *lines;
@@ -74,7 +74,7 @@ static bool reference_start(const char *python) {
     return started;
 }
 
-// Whether nothing was wrong with it.
+// Ends it; whether nothing was wrong with it.
 static bool reference_end(void) {
     int status;
     fclose(reference.commands);
@@ -132,7 +132,7 @@ static void open_model(struct engine *e, struct config *config, const struct fam
     engine_open(e, config, &model, overrides);
 }
 
-// One tensor of transformers against the rows of ours that it is.
+// Compares a tensor of transformers with the rows of our parameter that correspond to it.
 static void compare_piece(const struct engine *e, size_t number, const struct parameter_piece *piece,
                           const struct safetensors *file, double rms, double tolerance) {
     const struct parameter *p = &e->table.parameters.item[number];

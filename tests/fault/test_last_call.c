@@ -5,7 +5,7 @@
 #include "comm/comm.h"
 #include "support/team.h"
 
-// In place of MPI's, which has this other name, too.
+// Replaces MPI's function, which is also available under its PMPI name.
 int MPI_Finalize(void);
 int PMPI_Finalize(void) __attribute__((weak));
 

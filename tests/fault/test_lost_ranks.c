@@ -19,7 +19,7 @@ enum { STEPS = 6, FAULT_STEP = 3 };
 #define COMMON RUNS_LLAMA, "training.steps=6", "training.threads=1", "training.kernels=reference"
 static const char *const OVERRIDES[] = {COMMON, "checkpoint.interval=1", NULL};
 
-// What happens before step FAULT_STEP on which rank of the child; on no other thread is it written.
+// Which fault happens before step FAULT_STEP, and on which rank of the child; written before its threads start.
 static struct {
     int rank;
     void (*happen)(void);
@@ -106,8 +106,8 @@ static void check_continues(const char *folder, const char *const *mesh) {
     rank_view_release(&view);
 }
 
-// A disk may take longer than ranks are to wait, and saving counts but in the first step. So this does all but one
-// before the fault.
+// A disk may take longer than ranks are to wait for one another, which saving counts for except in the first step. So
+// this run does all but one step before the fault.
 static void train_before_the_fault(const char *folder, const char *const *mesh) {
     runs_prepare(folder);
     runs_train_until(folder, OVERRIDES, mesh, FAULT_STEP - 2);
@@ -149,7 +149,7 @@ static void a_rank_that_hangs_is_named(void **state) {
     check_continues(*state, MESH);
 }
 
-// Compute's own thread runs what it would only wait for.
+// The compute thread runs a collective itself that it would only wait for.
 static void a_tensor_rank_that_hangs_is_named(void **state) {
     static const char *const MESH[] = {"parallelism.tensor_parallel_degree=2", NULL};
     static const char *const IMPATIENT[] = {"parallelism.tensor_parallel_degree=2", TIMEOUT "1", NULL};
@@ -201,7 +201,7 @@ static void a_rank_that_dies_ends_the_run_at_once(void **state) {
     }
 }
 
-// What `trireme show ranks` says while a run starts, where it tells something.
+// What `trireme show ranks` says while a run starts.
 struct start {
     struct runs_watch watch;
     const char *folder;
@@ -318,7 +318,7 @@ static void a_killed_run_leaves_its_counters(void **state) {
     rank_view_release(&view);
 }
 
-// Stages have programs of their own, and machines clocks of their own.
+// Each stage has its own program, and each machine its own clock.
 static void meetings_of_unlike_ranks_are_told(void **state) {
     trireme_error error = {0};
     struct mesh mesh = mesh_single();
@@ -431,7 +431,7 @@ static void damaged_counters_are_refused(void **state) {
     rank_view_release(&view);
 }
 
-// A terminal does nothing for what somebody has put into a file.
+// Text that somebody has put into a file does not control the terminal.
 static void words_of_the_file_are_shown(void **state) {
     (void)state;
     trireme_error error = {0};

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// Names that the library uses inside and must leave to its users.
+// Names that the library uses internally and must leave to its users.
 int bug(void);
 int mem_alloc(void);
 int bug(void) {
@@ -17,7 +17,7 @@ int mem_alloc(void) {
     return 0;
 }
 
-// In the form of llm.c.
+// Writes a shard in the format of llm.c.
 static int write_tokens(const char *path) {
     int header[256] = {20240520, 1, 1000};
     unsigned short tokens[1000];
@@ -31,7 +31,7 @@ static int write_tokens(const char *path) {
     return fclose(file);
 }
 
-// An error tells of this call alone, whatever it held before.
+// An error is about this call alone, whatever it held before.
 static int check_train(const char *steps, trireme_status expected, const char *message) {
     const char *setting[] = {"data.path=t.bin",
                              "model.family=llama",

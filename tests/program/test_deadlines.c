@@ -32,7 +32,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     return status;
 }
 
-// The first gradient comes when all forward passes are done, of both ranks, after nine passes and one of backward.
+// The first gradient comes when both ranks have done all forward passes, after nine passes and one backward.
 static void messages_are_late_only_where_a_rank_has_nothing_else_to_do(void **state) {
     (void)state;
     static const char *const SETTINGS[] = {SMALL_GPT2_MODEL,

@@ -14,7 +14,7 @@ static int64_t *offset_of(struct program *p, const char *buffer) {
     return &p->buffers.item[program_find(p, buffer)].offset;
 }
 
-// The program is refused in words that contain both.
+// Asserts that the program is refused in a message that contains both.
 #define FAULT(fault, what, buffer)                                           \
     do {                                                                     \
         struct program p = mutant_copy(program);                             \
@@ -87,7 +87,7 @@ static void exchange_targets(struct program *p) {
     b->in[1].offset = b->out[0].offset = first;
 }
 
-// One chunk a row aside.
+// One chunk is shifted by a row.
 static void move_slice(struct program *p, const char *name) {
     struct buffer *b = &p->buffers.item[program_find(p, name)];
     b->parent_offset += 16;
@@ -112,7 +112,7 @@ static void named_faults_of_chunks(void **unused) {
     small_model_release(&small);
 }
 
-// An update that does not read the count of updates: it must go up all the same, for a run that is resumed.
+// An update that does not read the count of updates: the count must still go up, for a run that is resumed.
 static void named_faults_of_lion(void **unused) {
     (void)unused;
     struct small_model small;

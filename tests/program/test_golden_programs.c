@@ -122,7 +122,7 @@ static void write_text(const char *path, const char *text) {
         fail_msg("%s cannot be written", path);
 }
 
-// Names the first line that is another.
+// Fails naming the first line that differs.
 static void assert_same_lines(const char *path, const char *expected, const char *found) {
     for (int line = 1; *expected || *found; line++) {
         size_t a = strcspn(expected, "\n"), b = strcspn(found, "\n");
@@ -176,7 +176,7 @@ static void test_llama(void **state) {
     check_family(&FAMILIES[1]);
 }
 
-// What is set arrives where it is used, though it changes no line of the files above.
+// Settings arrive where they are used, though they change no line of the files above.
 static void test_settings(void **state) {
     (void)state;
 #define BETAS "optimizer.beta1=0.5", "optimizer.beta2=0.75", "optimizer.weight_decay=0.125"

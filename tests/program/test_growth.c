@@ -37,7 +37,7 @@ static double cpu_seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-// Of the training programs of all stages, the least of several times.
+// The least of several times to make and prove the training programs of all stages.
 static double seconds_to_prove(const char *const *keys, size_t count, int pieces) {
     const char *settings[16];
     char rows[48];
@@ -59,7 +59,7 @@ static double seconds_to_prove(const char *const *keys, size_t count, int pieces
     return least;
 }
 
-// With eight times the pieces: by the square it would be sixty-four times as long.
+// With eight times as many pieces: quadratic growth would take sixty-four times as long.
 static void assert_grows_with(const char *const *keys, size_t count, int pieces) {
     double few = seconds_to_prove(keys, count, pieces), many = seconds_to_prove(keys, count, 8 * pieces);
     printf("%d pieces of logits: %.1f ms, %d: %.1f ms\n", pieces, 1e3 * few, 8 * pieces, 1e3 * many);

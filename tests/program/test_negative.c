@@ -35,7 +35,7 @@ static void mutate_list(struct subject *s, size_t t, size_t i) {
     }
 }
 
-// Up to CANDIDATES buffers that could stand where `buffer` does, spread over the program.
+// Finds up to CANDIDATES buffers, spread over the program, that could take the place of `buffer`.
 static size_t find_candidates(const struct program *p, int buffer, int candidate[CANDIDATES]) {
     VEC(int) all = {0};
     const struct buffer *b = &p->buffers.item[buffer];
@@ -92,7 +92,7 @@ static void mutate_operand(struct subject *s, size_t t, size_t i, int k) {
     }
 }
 
-// Values that become zero, or others, before the instruction.
+// Values become zero, or other values, before the instruction.
 static void mutate_values(struct subject *s, size_t t, size_t i, int k) {
     const struct program *p = subject_program(s);
     struct instruction *instruction = &p->templates.item[t].instructions.item[i];
@@ -134,7 +134,7 @@ static void mutate_fields(struct subject *s, size_t t, size_t i) {
         }
 }
 
-// Other views of the same buffer, as some operand of the program has them, or one element aside.
+// Other views of the same buffer, as some operand of the program has them, or shifted by one element.
 static size_t find_views(const struct program *p, const struct operand *of, struct operand view[CANDIDATES]) {
     size_t n = 0;
     for (int aside = -1; aside <= 1; aside += 2)
@@ -271,9 +271,8 @@ static void mutate_memory(struct subject *s) {
     }
 }
 
-// Two buffers that the host, the next step or a checkpoint knows by name, swapped wherever they stand, so that the
-// program is as consistent as before. Which parameter is which and what is looked up in which table, the model alone
-// knows.
+// Two buffers that the host, the next step or a checkpoint knows by name are swapped everywhere, so that the program is
+// as consistent as before. Only the model knows which parameter is which, and what is looked up in which table.
 static void mutate_names(struct subject *s) {
     const struct program *p = subject_program(s);
     struct program mutant;

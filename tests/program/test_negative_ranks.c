@@ -29,7 +29,8 @@ static const char *op_name(const struct site *s) {
 }
 
 #define WHERE program_of(s)->templates.item[s->template].name, s->index, op_name(s)
-// Makes a mutant by `change`, which may use `mutant` and `i`, the instruction; the rest are words that name it.
+// Makes a mutant by `change`, which may use `mutant` and `i`, the instruction; the other arguments are words that name
+// it.
 #define MUTATE(change, format, ...)                                                              \
     do {                                                                                         \
         struct program mutant;                                                                   \
@@ -49,7 +50,7 @@ static void swap_with(struct program *mutant, size_t template, size_t a, size_t 
     item[b] = first;
 }
 
-// The next communication of the template, that another rank could find in its place; 0 where there is none.
+// The next communication of the template, which another rank could meet in place of this one; 0 where there is none.
 static size_t next_communication(const struct site *s) {
     const struct template *t = &program_of(s)->templates.item[s->template];
     for (size_t k = s->index + 1; k < t->instructions.count; k++)
@@ -92,7 +93,7 @@ static void mutate_group(const struct site *s, const struct instruction *was) {
     MUTATE(i->predicate = finite, "if finite");
 }
 
-// Which invocations run it, and what it does with what is there.
+// Which invocations run the instruction, and whether it adds to its outputs.
 static void mutate_sums(const struct site *s, const struct instruction *was) {
     for (int value = ACCUMULATE_NO; value <= ACCUMULATE_AFTER_FIRST; value++) {
         if (value != (int)was->accumulate)
@@ -147,7 +148,7 @@ static void mutate_operands(const struct site *s, const struct instruction *was)
     }
 }
 
-// Values that become zero, or others, before who reads or changes them.
+// Values become zero, or other values, before an instruction that reads or changes them.
 static void mutate_values(const struct site *s, const struct instruction *was) {
     const struct program *p = program_of(s);
     for (int k = 0; k < was->inputs + was->outputs; k++) {
@@ -182,7 +183,7 @@ static void mutate_placements(struct fleet *f, int stage) {
             }
 }
 
-// But for the state, which all programs of a run share.
+// Except the state, which all programs of a run share.
 static void mutate_scopes(struct fleet *f, int stage) {
     const struct program *p = fleet_program(f, stage);
     for (int b = 0; b < (int)p->buffers.count; b++)
@@ -202,12 +203,12 @@ static enum phase phase_of(const struct program *p, size_t invocation) {
     return p->templates.item[p->schedule.item[invocation].template].phase;
 }
 
-// Weight gradients may be added up in any order.
+// Contributions to weight gradients may be added up in any order.
 static bool is_weight(const struct program *p, size_t invocation) {
     return phase_of(p, invocation) == PHASE_WEIGHT;
 }
 
-// So may those of a tied embedding, which two templates make.
+// So may those to the gradient of a tied embedding, which two templates make.
 static bool both_go_backward(const struct program *p, size_t a, size_t b) {
     const bool first = phase_of(p, a) == PHASE_BACKWARD || is_weight(p, a);
     const bool second = phase_of(p, b) == PHASE_BACKWARD || is_weight(p, b);
@@ -247,7 +248,7 @@ static void mutate_schedule(struct fleet *f, int stage) {
     }
 }
 
-// Slots that others have, and buffers, templates and pools of other chunks.
+// Slots of other microbatches, and buffers, templates and pools of other chunks.
 static void mutate_pools(struct fleet *f, int stage) {
     const struct program *p = fleet_program(f, stage);
     struct program mutant;
@@ -327,7 +328,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 #define DEEP_GPT2_MODEL                                                                                     \
     "model.family=gpt2", "model.num_hidden_layers=4", "model.hidden_size=8", "model.num_attention_heads=2", \
         "model.vocab_size=24"
-// Of whose table a batch needs few rows.
+// A model of whose table a batch needs few rows.
 #define MANY_WORDS_MODEL                                                                                      \
     "model.family=llama", "model.num_hidden_layers=1", "model.hidden_size=16", "model.num_attention_heads=2", \
         "model.intermediate_size=24", "model.vocab_size=256", "model.tie_word_embeddings=false"
@@ -342,7 +343,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
     "training.seq_len=8", "training.global_batch_size=" #sequences, "training.threads=1", \
         "training.micro_batch_size=2", "optimizer.eps=1e-3", SMALL_EXACT
 
-// One mutant of so many that others try (mutant_stride) is tried, all where TRIREME_ALL_MUTANTS is set.
+// Tries one of this many of the mutants that mutant_stride lets through; all where TRIREME_ALL_MUTANTS is set.
 #define SUITE(function, stride, ...)                                                \
     static void function(void **unused) {                                           \
         (void)unused;                                                               \

@@ -10,7 +10,7 @@
 #include "support/test.h"
 #include "train/ranks.h"
 
-// As on a machine that may have 2,048 CPUs: its kernel refuses sets without room for all.
+// Acts like a machine that may have 2,048 CPUs: its kernel refuses sets without room for all of them.
 __attribute__((visibility("default"))) int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set) {
     if (8 * bytes < 2048) {
         errno = EINVAL;
@@ -26,7 +26,7 @@ static int cores_now(void) {
     return CPU_COUNT_S(sizeof set, set);
 }
 
-// Called on the thread that leads the kernels', in place of each template's.
+// A kernel that is called on the thread that leads the kernel threads, in place of each template's.
 static double look(void *user, int template, int microbatch) {
     (void)template, (void)microbatch;
     int *most = user;

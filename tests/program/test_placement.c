@@ -14,8 +14,8 @@
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
 #define SCHEDULE(name) "parallelism.pipeline_parallel_schedule=" #name
 
-// With a fault in the program of one stage, on all of its ranks or on one alone, the programs are refused in words that
-// contain both.
+// Asserts that the programs, with a fault in that of one stage, on all of its ranks or on one alone, are refused in a
+// message that contains both.
 #define FAULT(stage, rank, fault, what, buffer)                                        \
     do {                                                                               \
         struct program p = mutant_copy(fleet_program(&f, stage));                      \
@@ -28,7 +28,7 @@
     struct fleet f; \
     fleet_create(&f, __func__, (const char *const[]){__VA_ARGS__, NULL})
 
-// Leaves an instruction out, but nothing that is ordered by it.
+// Leaves an instruction out but nothing that it orders: every instruction now waits for all that come before it.
 static void leave_out(struct place place) {
     mutant_delete(place);
     for (size_t i = 0; i < place.template->instructions.count; i++)
@@ -69,7 +69,7 @@ static void data_parallel(void **unused) {
     fleet_release(&f);
 }
 
-// Two collectives of as many elements, in another order on one rank.
+// Two collectives of equally many elements, in another order on one rank.
 static void one_rank_behind(struct program *p) {
     struct place first = mutant_find(p, OP_ALL_REDUCE, "layers.1.gradients"),
                  second = mutant_find(p, OP_ALL_REDUCE, "layers.0.gradients");
@@ -178,7 +178,7 @@ static void zero_2(void **unused) {
     fleet_release(&f);
 }
 
-// Backward takes what forward gathered, in place of what it gathers again.
+// Backward reads what forward gathered, instead of what it gathers itself.
 static void use_after_free(struct program *p) {
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
@@ -253,7 +253,7 @@ static void deadlock(void **unused) {
     fleet_release(&g);
 }
 
-// Programs that are sound each by itself.
+// Programs that are sound, each by itself.
 static void strangers(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(4), TP(2));
@@ -277,8 +277,8 @@ static void strangers(void **unused) {
     fleet_release(&f);
 }
 
-// Ranks of a pipeline that all run the first or all the last stage: though their programs are one, none stands for
-// both.
+// Ranks of a pipeline that all run the first, or all the last stage: the ranks have one program, but it cannot stand
+// for both stages.
 static void twins(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(4), PP(2));
@@ -291,7 +291,7 @@ static void twins(void **unused) {
     fleet_release(&f);
 }
 
-// The same templates under other numbers.
+// The same templates, numbered differently.
 static void renumber(struct program *p) {
     struct template first = p->templates.item[1];
     p->templates.item[1] = p->templates.item[3];
@@ -302,7 +302,7 @@ static void renumber(struct program *p) {
     }
 }
 
-// A template that no schedule comes to, whose communication is on a stream of its own.
+// A template that the schedule never invokes, with communication on a stream of its own.
 static void open_more(struct program *p) {
     struct instruction more = *mutant_at(mutant_find(p, OP_ALL_GATHER, "layers.0.attention_norm"));
     more.stream = STREAM_GATHER;
@@ -312,7 +312,7 @@ static void open_more(struct program *p) {
     VEC_PUSH(&p->templates, never);
 }
 
-// Whatever the order of templates is, all open groups in one order.
+// Whatever the order of templates, all ranks open groups in the same order.
 static void order_of_opening(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(4), TP(2));

@@ -18,7 +18,7 @@ static const char CLUSTER[] = "devices:\n"
                               "  - {name: inner, spans: node, latency: 2 us, bandwidth: 20 GB/s}\n"
                               "  - {name: outer, spans: all, latency: 10 us, bandwidth: 2 GB/s}\n";
 
-// Two ranks have a device, and what is measured of two.
+// Two ranks share a device, and have the rates that were measured for two.
 static const char SHARED[] = "devices:\n"
                              "  whole:\n"
                              "    peak: {f32: 2 TFLOP/s, bf16: 10 TFLOP/s}\n"
@@ -115,7 +115,7 @@ static void winner_is_that_of_all(void **unused) {
     close_fixture(&f);
 }
 
-// How far estimates are off what is compiled, in logarithms.
+// How far estimates are off from what is compiled, in logarithms.
 struct offs {
     double sum, least, most; // of the first without its sign
     int count;
@@ -129,7 +129,7 @@ static double off_seconds(const struct candidate *c, const struct plan_answer *a
     return log(c->estimate.seconds / answer->seconds);
 }
 
-// Of some forty of all choices.
+// Checks some forty of all choices.
 static struct offs compare_estimates(const struct fixture *f,
                                      double (*off_of)(const struct candidate *, const struct plan_answer *)) {
     struct estimator estimator;
@@ -164,7 +164,7 @@ static void assert_near(const struct offs *offs, const char *what, double mean, 
                  offs->count, what, offs->sum / offs->count, offs->least, offs->most);
 }
 
-// Of pipelines of all schedules.
+// Checks pipelines of all schedules.
 static void memory_estimates_are_near(void **unused) {
     (void)unused;
     if (SANITIZED) // a search has its time
@@ -179,7 +179,7 @@ static void memory_estimates_are_near(void **unused) {
     close_fixture(&f);
 }
 
-// Where stages wait for messages more than they compute.
+// On a cluster where stages wait for messages longer than they compute.
 static void time_estimates_know_of_slow_links(void **unused) {
     (void)unused;
     if (SANITIZED)
@@ -213,7 +213,7 @@ static void time_estimates_know_of_shared_devices(void **unused) {
     close_fixture(&f);
 }
 
-// Where what hides behind computing is not free.
+// On a cluster where communication that hides behind computing is not free.
 static void time_estimates_know_what_communication_costs(void **unused) {
     (void)unused;
     if (SANITIZED)
@@ -234,7 +234,8 @@ static void time_estimates_know_what_communication_costs(void **unused) {
     close_fixture(&f);
 }
 
-// Where none at all needs more than there is and full more time: some layers, and not the same of all stages.
+// Where no recomputation does not fit and full recomputation takes more time: some layers are recomputed, not equally
+// many on all stages.
 static void layers_differ_where_memory_ends(void **unused) {
     (void)unused;
     // Fast kernels' workspaces are not the same on every processor, and what just fits neither.
@@ -468,7 +469,7 @@ static void what_does_not_fit_is_told(void **unused) {
     close_fixture(&f);
 }
 
-// There is an answer where time is up before any: one, of what is compiled soonest.
+// If time is up before anything was evaluated, there is one answer: the plan that is compiled soonest.
 static void one_plan_takes_what_it_takes(void **unused) {
     (void)unused;
     static const char *const FREE[] = {"model.preset=llama-5m", "training.dtype=bf16", "training.seq_len=64",
@@ -489,8 +490,8 @@ static void one_plan_takes_what_it_takes(void **unused) {
     close_fixture(&f);
 }
 
-// Where layers as even as can be do not fit, fewer on the stage that holds most of each may: whether anything fits is
-// known of that, too, and what lacks least.
+// Where an even layout does not fit, one with fewer layers on the stage that holds most of each may: that counts for
+// whether anything fits, and for what lacks least.
 static void layers_go_where_there_is_room(void **unused) {
     (void)unused;
     static const char *const STAGES[] = {"model.preset=llama-5m",
@@ -533,7 +534,7 @@ static void layers_go_where_there_is_room(void **unused) {
     close_fixture(&f);
 }
 
-// Ranks that share a device have the runtime that it says of so many; what just fits, fits.
+// Ranks that share a device take the runtime memory that its file gives for that many; what just fits, fits.
 static void room_is_that_of_shared_devices(void **unused) {
     (void)unused;
     static const char *const PAIR[] = {"model.preset=llama-42m", "training.dtype=f32", "training.seq_len=512",

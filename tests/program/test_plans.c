@@ -17,7 +17,7 @@ struct settings {
 };
 
 static void set(struct settings *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-// In place of what was set of the same key.
+// Replaces what was set for the same key.
 static void set(struct settings *s, const char *format, ...) {
     char text[sizeof s->text[0]];
     va_list args;
@@ -70,7 +70,7 @@ static void accept(const struct model_config *model, struct plan plan, const cha
     config_release(&config);
 }
 
-// Where dims of extent one could be taken for others, and programs that have more in them.
+// Plans in which dims of extent one could be mistaken for others, and programs with more in them.
 static void every_variant(void **unused) {
     (void)unused;
     static const char *const MORE[][4] = {
@@ -120,8 +120,8 @@ static void every_plan(void **unused) {
     print_message("%d plans\n", plans);
 }
 
-// Ranks that take their messages in another order than they need them have room for all that are on their way; with
-// room for one more than are held, these wait for ever.
+// Ranks that take their messages in another order than they need them have room for all that are on their way. With
+// room for only one more than are held, they would wait for ever.
 static void messages_have_room(void **unused) {
     (void)unused;
     static const struct {

@@ -129,7 +129,7 @@ static void parse_errors(void **unused) {
 
 // ---- memory plan
 
-// When a root buffer is touched, counted here from the schedule alone: [first, last] over the instructions that run.
+// When a root buffer is touched, counted from the schedule alone: [first, last] over the instructions that run.
 struct life {
     int64_t first, last;
 };
@@ -202,7 +202,7 @@ static void check_no_overlap(const struct program *p, const struct op_table *ops
     free(life);
 }
 
-// The most bytes that live at one time: no plan takes less.
+// The most bytes that live at any one time: no plan takes less.
 static int64_t lower_bound(const struct program *p, const struct op_table *ops) {
     struct memory_profile profile;
     program_memory_profile(p, ops, &profile);
@@ -327,8 +327,8 @@ static void slots(void **unused) {
     free(ops);
 }
 
-// Backward in two parts: `a` lives from the forward to the first part, `b` to the second, `c` from the first to the
-// second. Three of four microbatches are there at a time, but two have an `a`, and two a `c`.
+// Backward in two parts: `a` lives from the forward to the first part, `b` from the forward to the second, `c` from the
+// first part to the second. Three of four microbatches are held at a time, but only two have an `a`, and two a `c`.
 static void build_split(struct program *p) {
     program_init(p, "split", 4);
     program_pool(p, 0, 0, 3, (int[]){0, 1, 2, 0});
@@ -357,7 +357,8 @@ static int pool_of(const struct program *p, const char *buffer) {
     return p->buffers.item[program_find(p, buffer)].pool;
 }
 
-// What lives shorter than others has slots of its own, and one too low, which another microbatch still has, is refused.
+// Buffers that live shorter than others have slots of their own. A plan with a slot that another microbatch still holds
+// is refused.
 static void parts(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();

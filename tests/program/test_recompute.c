@@ -56,7 +56,7 @@ static struct taken compile(const char *const *settings, size_t count, const cha
     return taken;
 }
 
-// The last layer of all is the exception: backward makes it again at once, when whatever is kept is still there.
+// The very last layer is the exception: backward recomputes it at once, while everything that is kept is still there.
 static void check(const char *const *settings, size_t count, int stages) {
     static const char *const MODES[][3] = {{"none", "full_layers", "full"},
                                            {"selective", "full_layers", "full"},
@@ -108,7 +108,7 @@ static bool makes_norm_again(const char *const *settings, size_t count, const ch
     return again;
 }
 
-// Only where others come between is anything gained by it.
+// Recomputing what the head reads only pays where other passes come between its forward and backward.
 static void the_head_takes_what_forward_made(void **unused) {
     (void)unused;
 #define TP "parallelism.tensor_parallel_degree=2"

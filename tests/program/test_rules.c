@@ -30,7 +30,7 @@ static void refuse(const char *mesh, int microbatches, const char *body, const c
     free(ops);
 }
 
-// The programs of two stages, which are sound each by itself, on all ranks of a mesh.
+// The programs of two stages, each sound by itself, on all ranks of a mesh.
 static void refuse_stages(const char *mesh, const char *first, const char *second, const char *what, const char *name) {
     struct op_table *ops = op_table_create();
     struct program of[2] = {read_program(ops, mesh, 1, first), read_program(ops, mesh, 1, second)};
@@ -55,7 +55,7 @@ static void assert_sound(struct program *mutant, const struct op_table *ops) {
         fail_msg("%s", error.message);
 }
 
-// Planned anew, for it may use other memory, and released here.
+// Plans the mutant anew, since it may use other memory, and releases it.
 static void refuse_mutant(struct program *mutant, const struct op_table *ops, const char *what, const char *name) {
     trireme_error error = {0};
     trireme_status status = program_plan(mutant, ops, 0, &error); // looks at the structure alone
@@ -65,7 +65,7 @@ static void refuse_mutant(struct program *mutant, const struct op_table *ops, co
     mutant_release(mutant);
 }
 
-// One more buffer in a mutant, like one that is there but for its name.
+// Adds a buffer to a mutant, like an existing one except for its name.
 static int add_like(struct program *mutant, const char *like, char *name) {
     struct buffer b = mutant->buffers.item[program_find(mutant, like)];
     b.name = name;
@@ -75,7 +75,7 @@ static int add_like(struct program *mutant, const char *like, char *name) {
 
 // ---- tables
 
-// Each microbatch would add the terms of those before it once more.
+// Each microbatch would add the terms of the microbatches before it once more.
 static void sums_of_sums(void **unused) {
     (void)unused;
     refuse("tp 2", 2,
@@ -106,7 +106,7 @@ static void what_travels_as_bf16(void **unused) {
            "would travel as bf16", "parts");
 }
 
-// A rank's own part of a buffer lies in it to its last element, on every rank.
+// On every rank, the rank's own part of a buffer must lie in the buffer to its last element.
 static void parts_beyond_their_buffer(void **unused) {
     (void)unused;
     static const char *const BODY = "buffer %%0 f32 input step [16] \"x\"\n"
@@ -126,7 +126,7 @@ static void parts_beyond_their_buffer(void **unused) {
 
 // ---- memory
 
-// Away from its root a reduction leaves anything in its terms.
+// On ranks other than the root, a reduction leaves undefined values in its terms.
 static void terms_of_a_reduction(void **unused) {
     (void)unused;
     refuse("pp 2", 1,
@@ -206,7 +206,7 @@ static void ranks_that_skip(void **unused) {
 
 // ---- gradients
 
-// What each microbatch has added is looked at before the next one overwrites it, so that none is lost unread.
+// What each microbatch has added is read before the next one overwrites it, so that nothing is lost unread.
 static void gradients_of_the_last_microbatch(void **unused) {
     (void)unused;
     struct small_model small;
@@ -257,7 +257,7 @@ static void make_zero(struct program *mutant, struct instruction *i, const char 
     program_give_operands(mutant, i, 0, NULL, 1, &all);
 }
 
-// Values that become zero between two who read them.
+// Values become zero between two instructions that read them.
 static void values_that_change(void **unused) {
     (void)unused;
     static const struct {
@@ -284,7 +284,7 @@ static void values_that_change(void **unused) {
     small_model_release(&small);
 }
 
-// What is computed again is nothing else.
+// Recomputed values are computed as they were the first time.
 static void computed_again(void **unused) {
     (void)unused;
     struct small_model small;
@@ -387,7 +387,8 @@ static void gradients_of_spread_logits(void **unused) {
     fleet_release(&f);
 }
 
-// The first instruction of `op` that touches the buffer becomes two, each for half of the 16 rows; returns the first.
+// Splits the first instruction of `op` that touches the buffer into two, each for half of the 16 rows; returns the
+// first.
 static struct instruction *halve(struct program *mutant, enum op op, const char *buffer) {
     struct place place = mutant_find(mutant, op, buffer);
     VEC_RESERVE(&place.template->instructions, place.template->instructions.count + 1);
@@ -409,7 +410,7 @@ static void exchange(struct operand *a, struct operand *b) {
     *b = first;
 }
 
-// Halves of the logits whose gradients lie in each other's place.
+// Two halves of the logits, whose gradients lie in each other's place.
 static void gradients_in_other_rows(void **unused) {
     (void)unused;
     struct small_model small;
@@ -466,7 +467,7 @@ static void messages_of_the_other_pass(void **unused) {
                   "of the other pass", "x");
 }
 
-// Away from its root a reduction sums in its terms, which are then nobody's parameters any more.
+// On ranks other than the root, a reduction sums in its terms, which then are no rank's parameters any more.
 static void reductions_of_parameters(void **unused) {
     (void)unused;
     static const char *const KINDS[] = {"param state", "input step"};
@@ -480,7 +481,7 @@ static void reductions_of_parameters(void **unused) {
     }
 }
 
-// A sum made in place is its own term: whoever follows gradients from sum to sum comes to an end all the same.
+// A sum that is made in place is its own term: following gradients from sum to sum must still come to an end.
 static void sums_in_place(void **unused) {
     (void)unused;
     refuse("dp 1", 1,

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-// Links that cost nothing, so that passes alone take time.
+// Links that cost nothing, so that only passes take time.
 static const char FREE_LINKS[] = "devices:\n"
                                  "  d:\n"
                                  "    peak: {f64: 1 GFLOP/s}\n"
@@ -44,7 +44,7 @@ static void close_fixture(struct fixture *f) {
     free(f->ops);
 }
 
-// All of a pass's time is that of its first computing instruction.
+// Gives all of a pass's time to its first computing instruction.
 static double seconds_of_pass(void *user, const struct program *program, int template, int instruction) {
     const struct schedule_times *times = user;
     const struct template *t = &program->templates.item[template];
@@ -198,7 +198,7 @@ static void ranks_that_are_alike_are_simulated_once(void **unused) {
     }
 }
 
-// Nobody comes late: what a gathering waits for is the rank's own reductions on the same link.
+// No rank comes late: a gather waits only for the rank's own reductions on the same link.
 static void ranks_that_are_alike_have_no_bubble(void **unused) {
     (void)unused;
     const char *settings[] = {"model.preset=llama-5m",        "training.dtype=f64",
@@ -237,7 +237,7 @@ static void a_slow_device_slows_all(void **unused) {
     close_fixture(&f);
 }
 
-// Passes whose instructions all take a second, but for the update's.
+// All computing instructions of passes take a second; those of the update take none.
 static double a_second(void *user, const struct program *program, int template, int instruction) {
     (void)user;
     const struct template *t = &program->templates.item[template];
@@ -254,7 +254,7 @@ static int meetings_within_layers(const struct program *p) {
     return count;
 }
 
-// Where ranks meet within layers; replicas meet behind all layers, when it has evened out.
+// Ranks that meet within layers wait for the slowest; replicas meet after all layers, when differences have evened out.
 static void ranks_wait_for_the_slowest(void **unused) {
     (void)unused;
     const char *settings[] = {"model.preset=llama-5m", "training.dtype=f64", "training.seq_len=8",
@@ -286,7 +286,7 @@ static void ranks_wait_for_the_slowest(void **unused) {
     }
 }
 
-// What ZeRO-3 gathers and reduces goes over one link: not faster than its bytes.
+// What ZeRO-3 gathers and reduces goes over one link, and takes no less time than its bytes.
 static void a_link_is_not_faster_than_itself(void **unused) {
     (void)unused;
     static const char SLOW[] = "devices:\n"

@@ -100,7 +100,8 @@ static void multiply(struct program *p, int64_t m, int64_t n, int64_t k) {
     program_emit(p, 0, OP_MATMUL, PHASE_FORWARD, NONE, 4, in, 1, &out, NULL);
 }
 
-// One sequence of `length` positions, one head, each position attends to the last `window` alone; 0: to all before.
+// One sequence of `length` positions and one head; each position attends to the last `window` positions, 0: to all
+// before.
 static void attend(struct program *p, int64_t length, int64_t window) {
     const int64_t dim[] = {1, length, 1, 8}, at[] = {1, length};
     struct operand in[4], out[2];
@@ -158,7 +159,7 @@ static void an_op_takes_what_its_curve_says(void **unused) {
     }
 }
 
-// Of T rows of up to T, the part that lies within a window: all but a triangle of T - window.
+// Of the triangle of T rows, the part that lies within a window: all but a triangle of T - window rows.
 static void a_window_leaves_out_what_it_does_not_see(void **unused) {
     (void)unused;
     static const struct {
@@ -198,7 +199,7 @@ static void points_are_of_their_neighbourhood(void **unused) {
     }
 }
 
-// Each has its part of the rates and of the memory, all together what the device has.
+// Each rank has a part of the rates and of the memory; together they have what the device has.
 static void ranks_that_share_a_device_have_parts_of_it(void **unused) {
     (void)unused;
     for (int ranks = 1; ranks <= 4; ranks *= 2) {
@@ -302,7 +303,7 @@ static void the_smallest_part_of_a_group_takes_in_all(void **unused) {
     }
 }
 
-// Of f32 that travels as bf16 half the bytes do.
+// When f32 travels as bf16, half of the bytes do.
 static void narrow_gradients_travel_in_half_the_bytes(void **unused) {
     (void)unused;
     for (int scatters = 0; scatters < 2; scatters++)
@@ -337,8 +338,8 @@ static void groups_that_leave_a_node_share_its_adapters(void **unused) {
     }
 }
 
-// Straight in logarithms between points; past the largest as its bytes per second, below the smallest less by as much
-// as by the formula, which is 2 us and 1 ns for a byte.
+// Between points a straight line in logarithms; above the largest its bytes per second; below the smallest its time
+// times the ratio of the formula, which is 2 us and 1 ns for each byte.
 static void collectives_go_along_their_points(void **unused) {
     (void)unused;
     static const struct {
@@ -356,7 +357,8 @@ static void collectives_go_along_their_points(void **unused) {
     }
 }
 
-// Points are of one group; four that share an adapter take four times as long for their bytes, not for their steps.
+// Points are of a single group; four groups that share an adapter take four times as long for their bytes, but not for
+// their steps.
 static void groups_that_share_adapters_are_slower_than_their_points(void **unused) {
     (void)unused;
     for (int groups = 1; groups <= 4; groups *= 2) {
@@ -394,7 +396,7 @@ static void a_meeting_is_as_late_and_as_long_as_any(void **unused) {
         }
 }
 
-// Two ranks share an adapter, the two that they exchange messages with have one each.
+// Two ranks share an adapter; the two with which they exchange messages have one each.
 static void a_message_goes_by_its_senders_adapters(void **unused) {
     (void)unused;
     for (int sender = 0; sender < 2; sender++) {
@@ -411,7 +413,7 @@ static void a_message_goes_by_its_senders_adapters(void **unused) {
     }
 }
 
-// A ring of replicas that send to the next one. Who is next to the slow one is not as the others are.
+// A ring of replicas, each sending to the next. The neighbours of the slow one are not like the others.
 static void neighbours_of_a_slow_rank_are_told_apart(void **unused) {
     (void)unused;
     struct trial t;
@@ -501,7 +503,8 @@ static void what_is_received_is_communication(void **unused) {
     program_release(&p);
 }
 
-// Computing beside a transfer loses a part of what that takes, but not while it stands still for it.
+// Computing beside a transfer loses a part of the transfer's time, but not of the time in which it waits for the
+// transfer.
 static void computing_loses_a_part_beside_a_transfer(void **unused) {
     (void)unused;
     static const struct {
@@ -545,7 +548,7 @@ static void computing_that_stands_still_loses_nothing(void **unused) {
     end(&t);
 }
 
-// By a tenth of what each computes before they meet, not of what it computes meanwhile.
+// Ranks wait a tenth of what each has computed before they meet, not of what it computes meanwhile.
 static void tensor_ranks_wait_by_what_they_have_computed(void **unused) {
     (void)unused;
     static const double JITTER = .1;

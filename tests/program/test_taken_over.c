@@ -116,7 +116,7 @@ static double seconds(void *user, int template, int microbatch) {
     return *(const int *)user ? 0.3 : 0;
 }
 
-// Every rank's rows of instruction i are (i + 1) of rank 0 and 100 times that of rank 1.
+// The rows of instruction i are i + 1 on rank 0, and 100 times that on rank 1.
 static void run_late(struct teammate *mate) {
     struct made m;
     trireme_error error = {0};

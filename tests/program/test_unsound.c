@@ -50,7 +50,7 @@ static void outputs_that_may_be_skipped(void **unused) {
     refuse(&p, "other ranks wait for it", "send");
 }
 
-// One row further on in the memory that is shared, not element for element.
+// Shares memory shifted by one row, not element for element.
 static void in_place_but_shifted(void **unused) {
     (void)unused;
     struct program p;
@@ -162,7 +162,7 @@ static void parts_of_other_ranks(void **unused) {
     refuse(&p, "before it is written", "terms");
 }
 
-// What no letter of a row says.
+// Rules that no letter of an op's row expresses.
 static void extents(void **unused) {
     (void)unused;
     struct program p;
@@ -197,7 +197,7 @@ static void elements_beyond_the_last(void **unused) {
     refuse(&p, "reaches element 128 of y, which has 128", "gelu");
 }
 
-// What the host or the next step looks at has memory of its own until then.
+// What the host or the next step reads has memory of its own until then.
 static void what_others_look_at(void **unused) {
     (void)unused;
     static const struct {
@@ -216,7 +216,7 @@ static void what_others_look_at(void **unused) {
     }
 }
 
-// Kernels that write what they make add to nothing, whatever they are told.
+// Kernels that overwrite their outputs never add to them, whatever they are told.
 static void sums_that_are_none(void **unused) {
     (void)unused;
     struct program p;

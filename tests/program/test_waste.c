@@ -34,7 +34,7 @@ static const struct layout LAYOUTS[] = {
     {.tp = 2, .pp = 1, .fsdp = 2, .zero = 3}, {.tp = 1, .pp = 2, .fsdp = 2, .zero = 3},
 };
 
-// Of the stage that has most.
+// The waste of the stage that wastes most.
 static double worst_stage(const struct stages *stages) {
     double worst = 0;
     for (int i = 0; i < stages->count; i++) {
@@ -127,8 +127,8 @@ static void hardly_any(void **unused) {
     print_message("%d plans, %.3f%% on average\n", plans, 100 * sum / plans);
 }
 
-// Schedules under which microbatches do not hold as much at all times. The last stage of gpt2 has logits that are much
-// larger than a layer's activations.
+// Schedules under which microbatches hold different amounts at different times. The last stage of gpt2 has logits that
+// are much larger than a layer's activations.
 static void hardly_any_by_schedule(void **unused) {
     (void)unused;
     static const struct {

@@ -44,7 +44,7 @@ static void nothing_is_refused_in_words(void **state) {
     assert_null(out.text);
 }
 
-// There is no command line to look at.
+// Messages do not refer to a command line: there is none.
 static void settings_are_named(void **state) {
     (void)state;
     static const struct {

@@ -168,7 +168,7 @@ static void text_nearest_finds_what_was_meant(void **state) {
 
 // ---- random numbers
 
-// The vectors that come with the authors' Random123.
+// The test vectors of the authors' Random123 library.
 static void lists_of_numbers_are_read(void **state) {
     (void)state;
     const struct {

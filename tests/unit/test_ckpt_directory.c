@@ -181,7 +181,7 @@ static void test_commit_refuses(void **state) {
     assert_ok(directory_verify(path, MANIFEST_CONTENT, NULL, &error), &error);
 }
 
-// Damages the copy step-N of step-1 in one way each.
+// Damages step-N, a copy of step-1, in another way for each N.
 static void damage(const char *folder, int kind) {
     const char *path = path_in(folder, "step-9");
     assert_sample_saved(path, 1);
@@ -316,7 +316,7 @@ static void test_newest_reads_numbers(void **state) {
                    &error, "cannot list");
 }
 
-// A large file takes long to read: who waits is told of every 64 MiB of it.
+// A large file takes long to read: the watch is told of every 64 MiB.
 static void test_large_files_are_told_of(void **state) {
     const char *path = path_in(*state, "step-1");
     trireme_error error = {0};
@@ -445,7 +445,7 @@ static void test_sweeps_the_dead_only(void **state) {
     close(ready[1]);
 }
 
-// What a crash in the middle of a replacement without swap leaves behind.
+// Makes what a crash leaves behind in the middle of a replacement on a file system that cannot swap names.
 static void test_newest_finishes_a_replacement(void **state) {
     const char *folder = *state;
     trireme_error error = {0};

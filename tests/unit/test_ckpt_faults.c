@@ -219,7 +219,7 @@ static void test_crash_anywhere(void **state) {
     free(folder);
 }
 
-// Where it is not certain that a new one has the name of step-1, the old one is there, too.
+// As long as it is not certain that the new directory has the name step-1, the old one is there, too.
 static void assert_old_stays(const char *folder, bool no_exchange) {
     char old[64];
     snprintf(old, sizeof old, no_exchange ? ".old-step-1-%d" : ".tmp-step-1-%d", (int)getpid());
@@ -338,7 +338,8 @@ static trireme_status write_pieces(const char *folder, const void *piece, size_t
     return status;
 }
 
-// What a large file's disk could not take while it was written is told once, whether or not fsync then succeeds.
+// That the disk could not take part of a large file while it was written is reported once, whether fsync then succeeds
+// or not.
 static void test_disk_that_fails_behind(void **state) {
     enum { PIECE = 1 << 26 };
     void *piece = mem_alloc(PIECE);
@@ -403,7 +404,7 @@ static void test_replaces_without_swap(void **state) {
 
 static const char *looked_at;
 
-// Another process may look when the old one has lost its name, and the new one has not got it.
+// Another process may look when the old directory has lost its name and the new one has not got it yet.
 static void look_in_between(const char *from) {
     struct directory_search found = {0};
     if (!strstr(from, "/.tmp-") || path_exists(path_in(looked_at, "step-1")))
@@ -449,7 +450,7 @@ static void test_a_name_that_is_taken_back_is_synced(void **state) {
     directory_search_release(&found);
 }
 
-// Where there are no locks, what a process that lives may be saving stays, whosever it is.
+// Where there are no locks, what a living process may be saving stays, whatever that process is.
 static void test_sweeps_without_locks(void **state) {
     static const int LIVES[] = {0, EPERM, ESRCH};
     const char *folder = *state;
@@ -499,7 +500,7 @@ static void go_on(const char *directory) {
     assert_ok(tree_remove(directory, NULL), NULL);
 }
 
-// What its run removes before it is held is not looked at: there is a newer one.
+// A directory that its run removes before it is held is passed over without a word: there is a newer one.
 static void test_pruned_before_it_is_held(void **state) {
     trireme_error error = {0};
     struct directory_search found = {0};

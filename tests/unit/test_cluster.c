@@ -211,7 +211,6 @@ static bool is_product(const struct op_info *info) {
     return false;
 }
 
-// What is bound by its operations has a rate of them.
 static void one_rank_needs_no_links(void **unused) {
     (void)unused;
     static const char ONE[] = "devices:\n"
@@ -239,6 +238,7 @@ static void one_rank_needs_no_links(void **unused) {
         }
 }
 
+// Products, which are bound by their operations, must have a rate for them in the cluster.
 static void check_products(const struct cluster *c) {
     int products = 0;
     for (int op = 0; op < OP_COUNT; op++) {
@@ -335,7 +335,7 @@ static void adapters_are_shared_by_groups(void **unused) {
     cluster_release(&c);
 }
 
-// As estimates measure tensor ranks whose links are slowest, behind many others.
+// As when estimates measure the tensor ranks whose links are slowest, which come after many others.
 static void ranks_may_be_far_behind_the_first(void **unused) {
     (void)unused;
     struct cluster c;

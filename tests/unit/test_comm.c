@@ -43,8 +43,8 @@ static void value(void *to, enum dtype dtype, int rank, int64_t i) {
         *(int32_t *)to = (int32_t)(h >> 32);
 }
 
-// Ranks that the test was told share a node (TEAM_LOCALS), where a reduction of `count` elements makes use of it: else
-// all.
+// How many ranks share a node, as the test was told (TEAM_LOCALS), if a reduction of `count` elements makes use of
+// that; else all.
 static int locals_of(const struct kind *kind, int64_t count, int ranks) {
     enum { SHORT = 3968 }; // bytes
     const char *told = getenv("TEAM_LOCALS");
@@ -74,7 +74,7 @@ static struct sums sums_of(const struct kind *kind, int rank, int64_t i) {
     return x;
 }
 
-// In order of index, of each node first; `base`, if any, is added last.
+// The sum in order of index, first within each node; `base`, if any, is added last.
 static void expected_reduction(void *to, const struct kind *kind, int ranks, int locals, int64_t i, bool all,
                                const void *base) {
     struct sums total = {0}, node = {0};
@@ -316,7 +316,7 @@ static void moves_bring_every_byte_to_its_place(void **state) {
         team_run(ranks, 60, moves, NULL);
 }
 
-// Data that do not fit the caches go another way.
+// Data that do not fit into the caches are written past them.
 static void large(struct teammate *mate) {
     struct communicator *c = teammate_open(mate);
     for (size_t k = 0; c && k < 3 && !mate->wrong[0]; k++) {
@@ -383,7 +383,8 @@ static void every_instruction_set_gives_the_same_bits(void **state) {
     }
 }
 
-// A rank of a large model has dozens of communicators, of which most never move what is short or to be added up.
+// A rank of a large model has dozens of communicators, most of which never move short data or reduce anything:
+// these take little memory.
 static void open_many(struct teammate *mate) {
     enum { COMMUNICATORS = 8 };
     const size_t *before = mate->context;

@@ -10,7 +10,7 @@
 
 // ---- mismatched calls
 
-// What ranks 0 and 2 of three call, and what rank 1 calls.
+// What ranks 0 and 2 of three ranks call, and what rank 1 calls.
 struct mismatch {
     int call, other;
     const char *words, *other_words;

@@ -137,7 +137,7 @@ static void deadlines_count_from_when_a_call_is_wanted(void **state) {
         team_run(2, START_SECONDS, is_not_wanted_yet, &which);
 }
 
-// Of this process, as a shell or a batch system does it.
+// Stops this process, as a shell or a batch system does.
 static pid_t stop_for_a_while(void) {
     pid_t process = getpid(), helper = fork();
     if (helper)
@@ -207,7 +207,7 @@ static void *break_soon(void *argument) {
     return NULL;
 }
 
-// Buffers are gone as soon as a call has returned: no peer may still be at work on them.
+// Buffers are freed as soon as a call has returned: no peer may still be at work on them.
 static void frees_when_lost(struct teammate *mate) {
     trireme_error error = {0};
     pthread_t breaker;

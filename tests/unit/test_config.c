@@ -229,7 +229,7 @@ static void test_unknown_names(void **state) {
         "digits alone without a unit or separator");
 }
 
-// What has no key is not told to be near one.
+// For a feature that is not there, no near key is suggested.
 static void test_what_is_not_there(void **state) {
     (void)state;
     expect_refused("parallelism:\n  context_parallel_degree: 2\n",
@@ -533,7 +533,7 @@ static void test_print_round_trip(void **state) {
     config_release(&again);
 }
 
-// Every text as long as may be, every character an escape: what is printed can still be loaded.
+// With every text as long as possible and every character escaped, what is printed can still be loaded.
 static void test_print_longest(void **state) {
     (void)state;
     char *longest = mem_alloc(65537);

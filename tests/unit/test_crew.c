@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <sched.h>
 
-// What a kernel with so many CPUs answers; this process may use every second one.
+// Answers like a kernel with so many CPUs; this process may use every second one.
 static size_t machine_cpus;
 
 int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set) {

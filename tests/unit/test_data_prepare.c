@@ -78,7 +78,7 @@ static void test_text_files(void **state) {
     free(p.text);
 }
 
-// The same whatever is read at once, characters cut anywhere.
+// The result is the same however many bytes are read at once, with characters cut anywhere.
 static void test_blocks(void **state) {
     static const char text[] = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80 and so on";
     put_text(in(state, "a.txt"), text);
@@ -92,7 +92,7 @@ static void test_blocks(void **state) {
     }
 }
 
-// A byte order mark before the text is no part of it; later, or cut short, it is text as any other.
+// A byte order mark before the text is not part of it; later, or cut short, it is text like any other.
 static void test_byte_order_mark(void **state) {
     for (size_t block = 1; block < 6; block++) {
         struct prepare_options with = {.documents.block_bytes = block};
@@ -433,7 +433,7 @@ static void put_manifest(const char *path, const struct token_manifest *m) {
     text_release(&json);
 }
 
-// Of several files, each of which may say what it likes of its text.
+// A set of several files, whose manifests may claim anything about their text.
 static void test_manifest_of_set(void **state) {
     put_text(in(state, "a.txt"), "abc");
     const char *prefixes[] = {in(state, "out/t1"), in(state, "out/t2")};

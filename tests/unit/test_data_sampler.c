@@ -190,7 +190,7 @@ static void test_each_window_once(void **state) {
     check_epochs(state, 500, 1, 5);
 }
 
-// Every shift that the range allows comes up, the largest too.
+// Every shift that the range allows occurs, the largest too.
 static void test_phases(void **state) {
     struct token_set *set = one_document(state, 24);
     struct sampler s = sampler(set, options(16, 1, 0.0));
@@ -405,7 +405,7 @@ static void test_delimiter(void **state) {
     token_set_close(set);
 }
 
-// What a range begins with is no target, whatever it belongs to.
+// The first token of a range is not a target, whichever document it belongs to.
 static void test_nothing_to_predict(void **state) {
     struct token_set *set = counting_set(state, 9, (int[]){3, 1, 1, 1, 1, 1, 1}, 7);
     struct sampler s = sampler(set, options(1, 1, 7.0 / 9));
@@ -425,7 +425,7 @@ static void test_nothing_to_predict(void **state) {
     token_set_close(set);
 }
 
-// Of a shard that begins within a document, all is evaluated where nothing of it is trained on.
+// All of a shard that begins inside a document is evaluated if nothing of it is trained on.
 static void test_begins_within_a_document(void **state) {
     enum { COUNT = 100 };
     uint16_t tokens[COUNT];

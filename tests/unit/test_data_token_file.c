@@ -292,7 +292,7 @@ static void test_malformed_at_open(void **state) {
     assert_null(set);
 }
 
-// What was not looked at when the file was opened, or is written into it later, is checked when it is needed.
+// What was not checked when the file was opened, or is written into it later, is checked when it is needed.
 static void refuse_access(void **state, size_t at, int64_t value, size_t size, const char *part) {
     struct index x = good_index(8, 2);
     struct token_set *set;
@@ -315,7 +315,7 @@ static void test_malformed_at_access(void **state) {
     refuse_access(state, LENGTHS, -5, 4, "x.idx byte 34: the length of sequence 0 is negative (-5)");
 }
 
-// A file that is rewritten under its reader: shorter in place, or another by its name.
+// A file that changes under its reader: it becomes shorter, or another file takes its name.
 static void test_became_shorter(void **state) {
     static const char *const files[] = {"x.bin", "x.idx"};
     struct index x = good_index(8, 2);
@@ -488,7 +488,7 @@ static void test_llmc_malformed(void **state) {
     assert_null(set);
 }
 
-// As a set meets it that has more files than a process may map.
+// As in a set with more files than a process may map.
 static trireme_status open_without_room(const char *path, struct token_set **set, trireme_error *error) {
     struct rlimit before, least;
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);

@@ -119,7 +119,7 @@ static void test_overwriting(void **state) {
     assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_USAGE, "in the way");
 }
 
-// Where a machine stops, there is what was there before, or tokens without an index, or all that is new.
+// Wherever a machine stops, it leaves the old files, or tokens without an index, or all new files.
 static void test_order_on_the_disk(void **state) {
     const char *path = ((struct folder *)*state)->path;
     struct token_manifest manifest = {.tokenizer_kind = "bytes", .vocab_size = 256, .tokens = 1, .documents = 1};
@@ -159,7 +159,7 @@ static void finish_theirs(int file) {
     free(temporary);
 }
 
-// One that ends between the other's opening and locking of what is the same file by then.
+// A writer that ends between another one's opening and locking of what was the same file.
 static void test_two_writers_in_turn(void **state) {
     struct token_writer *w;
     size_t length;

@@ -173,7 +173,7 @@ static void file_write_fails_cleanly(void **state) {
     free(path);
 }
 
-// What stands at the temporary name may be somebody's link: it is not followed.
+// The temporary name may be somebody's link, which is not followed.
 static void file_write_follows_no_link(void **state) {
     char *path = mem_printf("%s/file", (char *)*state), *temporary = mem_printf("%s.tmp", path);
     char *victim = mem_printf("%s/victim", (char *)*state);

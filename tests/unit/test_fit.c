@@ -59,7 +59,7 @@ static void printed_clusters_read_back(void **unused) {
     }
 }
 
-// Instructions without a dtype of the model's are f32, also on a device that has no peak of that.
+// Instructions without a dtype of the model's count as f32, even on a device without a peak for that.
 static void curves_without_a_peak_read_back(void **unused) {
     (void)unused;
     static const char ONE[] = "devices:\n"
@@ -107,7 +107,7 @@ static void printed_names_read_back(void **unused) {
     }
 }
 
-// One matmul of a program of its own.
+// A matmul, as the only instruction of a program.
 static double seconds_of_product(const struct device *device, enum op op, int64_t m, int64_t n, int64_t k) {
     struct program p;
     program_init(&p, "one", 1);
@@ -127,7 +127,7 @@ static double seconds_of_product(const struct device *device, enum op op, int64_
     return seconds;
 }
 
-// What an op takes over and has no dims for means nothing to it, and is not written as its own.
+// Letters that an op takes over and has no dims for mean nothing to it, and are not written as its own.
 static void letters_of_others_are_left_out(void **unused) {
     (void)unused;
     struct cluster c = load("a100"), again;
@@ -203,7 +203,8 @@ static void rows_of_one_shape_are_one(void **unused) {
     }
 }
 
-// Of more shapes than become points those do that lie spread over all: largest and smallest, and near each of the rest.
+// With more shapes than become points, those are taken that are spread over all: the largest, the smallest, and one
+// near each of the rest.
 static void many_shapes_are_thinned_evenly(void **unused) {
     (void)unused;
     struct cluster c = load("a100");
@@ -241,7 +242,7 @@ static void many_shapes_are_thinned_evenly(void **unused) {
     cluster_release(&c);
 }
 
-// What the host takes to issue an op is no product's to tell.
+// The time that a host takes to issue an op cannot be told from products.
 static void products_leave_the_host(void **unused) {
     (void)unused;
     static const char CSV[] = "m,n,k,dtype,us\n4096,4096,4096,bf16,600\n256,256,256,bf16,9\n";
@@ -346,8 +347,8 @@ static void collectives_come_from_nccl_tests(void **unused) {
     text_release(&out);
 }
 
-// What has a root tells so; a reduce costs what an all_reduce does and has no points of its own, a broadcast without
-// points costs what an all_gather does.
+// Ops with a root are recognised. A reduce costs as much as an all_reduce and has no points of its own; a broadcast
+// without points costs as much as an all_gather.
 static void rooted_collectives_are_told_apart(void **unused) {
     (void)unused;
     static const struct {
@@ -398,7 +399,7 @@ static void rooted_collectives_are_told_apart(void **unused) {
     }
 }
 
-// All print the same columns: what the first lines call it goes before what the columns let guess.
+// All programs print the same columns: the name in the first lines counts more than a guess from the columns.
 static void collectives_go_by_their_names(void **unused) {
     (void)unused;
     static const struct {

@@ -118,7 +118,7 @@ static void damaged_texts_are_refused(void **state) {
 
 // ---- measuring
 
-// Kernels that take so many nanoseconds, by way, and as long for each call.
+// Kernels that take a given number of nanoseconds for each way, the same in each call.
 static int64_t takes[KERNEL_WAYS];
 static double flops = 1e9; // what is said of them
 static int64_t held;       // that another program has the processor for, once
@@ -168,7 +168,7 @@ static bool chooses(const int *microseconds, enum kernel_way best) {
     return chosen;
 }
 
-// In place of clock_now, which tells of little else where other programs have the processor most of the time.
+// Replaces clock_now, which on a busy machine would mostly measure other programs.
 static bool alone;
 int64_t __real_clock_now(void);
 int64_t __wrap_clock_now(void);

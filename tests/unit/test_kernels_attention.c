@@ -89,7 +89,7 @@ static void check_values(const char *spec, enum dtype model, enum isa isa) {
     release_both(&both);
 }
 
-// Of outputs in bf16 95% are what the reference, which sums in f64, rounds to.
+// 95% of outputs in bf16 have the bits of the reference, which sums in f64 and rounds.
 static void check_digits(const char *spec, enum isa isa, bool rising) {
     struct both both = {0};
     create_both(&both, spec, DTYPE_BF16);

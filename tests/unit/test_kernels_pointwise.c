@@ -95,7 +95,7 @@ static void threads_do_not_change_a_bit(void **state) {
         }
 }
 
-// But for products and attention (test_kernels_threads), and for what one thread does.
+// All ops except products and attention (test_kernels_threads), and except what one thread does.
 static bool is_elsewhere(enum op op) {
     switch (op) {
     case OP_MATMUL:

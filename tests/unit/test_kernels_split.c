@@ -195,7 +195,8 @@ static void check_loss(const struct split *s) {
 
 enum { HEAD_WIDTH = 19 };
 
-// Losses and the gradient of the rows, of each rank by itself until all are there, and as one rank computes them.
+// Losses and the gradient of the rows: computed on each rank by itself and put together, and as a single rank computes
+// them.
 static void check_head(const struct split *s) {
     enum dtype sums = dtype_accumulate(s->model);
     struct tensor logits = tensor_new(s->model, ROWS, s->ranks * s->columns), targets = tensor_new(DTYPE_I32, ROWS, 0);
@@ -311,7 +312,7 @@ static void check_embedding(const struct split *s) {
 
 // ---- all of it
 
-// Vocabularies that divide and such that do not: with 10 in parts of 2, three of eight ranks have padding alone.
+// Vocabularies that divide and others that do not: with 10 words in parts of 2, three of eight ranks have only padding.
 static void check_all(void (*check)(const struct split *s), enum dtype model, const struct kernel *kernels,
                       const char *name) {
     static const struct {

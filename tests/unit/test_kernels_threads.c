@@ -88,7 +88,7 @@ static void run_with_team(const struct op_table *table, const char *spec) {
     op_instance_release(&instance);
 }
 
-// Work for fewer than TEAM threads, but enough to be shared out.
+// Work for fewer than TEAM threads, but enough to be shared.
 static const char *const few[] = {
     "square_sum n=40000",
     "adamw n=40000 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1",
@@ -100,7 +100,7 @@ static const char *const few[] = {
     "matmul_dw m=40 k=768 n=50",
 };
 
-// A thread that a smaller team left out would be gone, and another made in its place, which nobody has pinned.
+// A thread that a smaller team left out would be gone, and another made in its place that is not pinned.
 static void small_work_keeps_the_threads(void **state) {
     (void)state;
     struct op_table *table = op_table_create();

@@ -41,7 +41,7 @@ static void release_outputs(struct outputs *copy) {
         free(copy->bytes[i]);
 }
 
-// All ways of one call; which there are.
+// Checks all ways of one call; returns which there are.
 static unsigned check_call(const char *spec, const struct op_options *options, enum isa isa) {
     struct op_instance instance;
     trireme_error error;
@@ -111,7 +111,7 @@ static struct tensor nothing(int64_t rows, int64_t columns) {
     return (struct tensor){.dtype = DTYPE_F32, .ndim = 2, .dim = {rows, columns}, .stride = {columns, 1}};
 }
 
-// Without rows or columns.
+// Calls without rows or columns.
 static void a_product_of_nothing_has_one_way(void **state) {
     (void)state;
     static const int64_t SIZES[][3] = {{0, 70, 50}, {40, 0, 50}, {40, 0, 0}, {0, 0, 0}}; // m, n, k
@@ -125,7 +125,7 @@ static void a_product_of_nothing_has_one_way(void **state) {
         }
 }
 
-// Products that ask, in turn, for parts of what comes next: line after line, each once, to the end.
+// Products that prefetch, in turn, parts of what comes next: line after line, each once, to the end.
 static void parts_ask_for_all_lines(void **state) {
     (void)state;
     static const int64_t BYTES[] = {64, 4096, 147456, 100000}, PARTS[] = {1, 3, 16}, UNITS[] = {0, 1, 16, 100, 768};

@@ -55,7 +55,7 @@ static double busiest(const struct parallel *p, const int *first, double head) {
     return most;
 }
 
-// The least that the busiest rank can have, by trying all layouts from virtual stage `v` on.
+// The least work that the busiest rank can have, by trying all layouts from virtual stage `v` on.
 static double best(const struct parallel *p, int *first, int v, int layers, double head) {
     int stages = p->schedule->stages * p->schedule->chunks;
     if (v == stages - 1) {
@@ -261,7 +261,7 @@ static void wrong_modes_are_refused(void **unused) {
     }
 }
 
-// Gradients in f64 do not travel as bf16, nor others as f64, and are not said to.
+// Gradients in f64 cannot travel as bf16, nor others as f64: asking for it is refused.
 static void wrong_reduce_dtype_is_refused(void **unused) {
     (void)unused;
     static const char *const DTYPES[] = {"f32", "bf16", "f64"};

@@ -78,7 +78,7 @@ static void what_is_left_of_a_file_is_copied(void **state) {
     free(path);
 }
 
-// What a run keeps, to go on with the same tokens, is of all of them or of none.
+// What a run stores to go on with the same tokens covers all of them, or is not made.
 static void what_is_left_of_tokens_is_not_told_from_others(void **state) {
     enum { TOKENS = 100000 };
     char *prefix = mem_printf("%s/t", (const char *)*state), *path = mem_printf("%s.bin", prefix);

@@ -373,7 +373,7 @@ static void the_first_difference_is_named(void **state) {
     assert_says(model_config_compare(&a, &b, false, &error), &error, "their activation is gelu_tanh, the model's gelu");
 }
 
-// Of what model_config_compare minds only where it is to be exact.
+// Differences that model_config_compare refuses only if `exact`.
 static void other_meanings_are_all_named(void **state) {
     (void)state;
     struct model_config a, b;

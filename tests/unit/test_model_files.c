@@ -296,7 +296,7 @@ static void a_bf16_file_gives_zero_remainders(void **state) {
     teardown(&f);
 }
 
-// Of what is loaded, the first piece cuts the file short.
+// Cuts the file short when its first piece is loaded.
 struct cutter {
     const struct parameter_values *to;
     char *file;
@@ -314,7 +314,7 @@ static void cutter_put(const struct parameter_values *values, size_t number, siz
     c->to->put(c->to, number, at, bytes, from);
 }
 
-// A program that writes the file anew, while it is read, would end this one by SIGBUS.
+// Another program that writes the file anew while it is read must not end this one by SIGBUS.
 static void a_file_that_becomes_shorter_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -354,7 +354,7 @@ static void large_tensors_go_in_blocks(void **state) {
     teardown(&f);
 }
 
-// A head that is tied is the same to its end.
+// A tied head must equal the embedding to its end.
 static void large_heads_are_compared(void **state) {
     (void)state;
     enum { COUNT = 2100 * 128 };

@@ -52,7 +52,7 @@ static void nothing_overlaps(void **unused) {
     assert_int_equal(place_skyline(range, 0, 0), 0);
 }
 
-// What lives long is below, what comes and goes above it, in the memory of what was there before.
+// What lives long goes below; what comes and goes lies above it, in the memory of what was there before.
 static void known(void **unused) {
     (void)unused;
     struct in_use range[] = {{4, 5, 30, -1}, {0, 9, 10, -1}, {0, 3, 20, -1}, {6, 9, 5, -1}, {2, 3, 10, -1}};
@@ -169,7 +169,7 @@ static size_t cut_rectangle(struct in_use *range, size_t count, struct in_use wh
     return made;
 }
 
-// What greedy orders leave holes in is mostly repaired; nothing is found where there is no room.
+// Placements in which greedy orders leave holes are mostly repaired; nothing is found where there is no room.
 static void repaired(void **unused) {
     (void)unused;
     enum { COUNT = 150, RECTANGLES = 40 };
@@ -196,7 +196,7 @@ static void repaired(void **unused) {
     assert_true(holes >= RECTANGLES / 2 && 5 * mended >= 4 * holes);
 }
 
-// Many at once are where each of them would be: equal offsets in any order.
+// Placing many ranges at once puts each where it would go by itself: equal offsets in any order.
 static void merged(void **unused) {
     (void)unused;
     enum { MOST = 40 };
@@ -227,7 +227,7 @@ static void merged(void **unused) {
     }
 }
 
-// However it is looked up, the lowest place is the same one.
+// Each way of looking it up finds the same lowest place.
 static void lowest(void **unused) {
     (void)unused;
     enum { MOST = 300, TIMES = 60 };

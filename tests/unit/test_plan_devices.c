@@ -14,7 +14,7 @@ static const char CLUSTER[] =
     "stragglers: [{device: 0, slower: 1.003}, {device: 1, slower: 1.006}, {device: 3, slower: 1.5}, "
     "{device: 4, slower: 1.504}]\n";
 
-// Whoever is hardly slower is of no other kind: each would be measured.
+// A rank that is hardly slower is not another kind, since each kind has to be measured.
 static void kinds_are_few(void **unused) {
     (void)unused;
     static const int KINDS[RANKS] = {0, 0, 0, 1, 1, 0, 0, 0, 2, 2, 2, 2}, NEXT[] = {3, 5, 8, 12};

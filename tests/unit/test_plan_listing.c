@@ -64,7 +64,7 @@ static void families_are_listed(void **unused) {
     config_release(&config);
 }
 
-// Plans that differ in lists alone do not read alike, and what nobody would notice is no difference.
+// Plans that differ only in their lists read differently, and a difference that nobody would notice is not one.
 static void answers_read_apart(void **unused) {
     (void)unused;
     struct config config;

@@ -110,8 +110,8 @@ static uint64_t mix(uint64_t hash, double x) {
     return (hash ^ bits) * 0x100000001b3;
 }
 
-// The very bits, on every machine and with every compiler. Arguments come from arithmetic alone, of which nothing can
-// be contracted to a multiply-add.
+// The exact bits, on every machine and with every compiler. Arguments come from arithmetic in which nothing can be
+// contracted to a multiply-add.
 static void bits_are_pinned(void **state) {
     (void)state;
     uint64_t hash = 0xcbf29ce484222325;

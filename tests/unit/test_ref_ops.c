@@ -408,7 +408,7 @@ static void lion(void **state) {
     op_instance_release(&i);
 }
 
-// A bf16 parameter with its remainder takes the very steps that an f32 parameter takes.
+// A bf16 parameter with its remainder takes exactly the steps that an f32 parameter takes.
 static void check_master(const char *spec) {
     struct op_instance wide, narrow;
     struct op_options options = {.model = DTYPE_F32, .threads = 1, .seed = 9};

@@ -401,7 +401,7 @@ static void count(void *user) {
     ++*(int *)user;
 }
 
-// Who waits for a large file is told while it is read.
+// The watch is told while a large file is read.
 static void test_tells_of_large_files(void **state) {
     trireme_error error = {0};
     enum { MEGABYTE = 1 << 20 };

@@ -266,7 +266,8 @@ static void bubbles_are_the_published_ones(void **state) {
     }
 }
 
-// Of all orders within the limit, gone through one by one: what a rank holds counts whole, but in the last row.
+// The cheapest of all orders within the limit, tried one by one. What a rank holds counts whole, except in the last
+// row.
 static void auto_costs_the_least_where_orders_are_few(void **state) {
     (void)state;
     static const struct {

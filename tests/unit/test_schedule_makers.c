@@ -148,7 +148,7 @@ static void assert_sound(const char *name, int p, int m, struct schedule_options
     schedule_release(&s);
 }
 
-// The standard leaves it to a library in which order qsort puts what compares equal: one that does this or the reverse.
+// The C standard leaves open in which order qsort puts equal elements: this one uses one order or its reverse.
 static bool reverses_equals;
 
 static int compare_items(const void *a, const void *b, void *compare) {
@@ -230,7 +230,7 @@ static void all_print_and_are_the_same_again(void **state) {
     }
 }
 
-// Ranks make it by themselves.
+// Each rank makes the schedule by itself: all must get the same.
 static void all_are_the_same_with_another_library(void **state) {
     (void)state;
     for (size_t n = 0; n < ARRAY_LENGTH(NAMES); n++) {
@@ -441,7 +441,7 @@ static void auto_reaches_what_is_published(void **state) {
     }
 }
 
-// A chunk takes 1 / chunks of the time. Their measure of this schedule is not told in full.
+// A chunk takes 1 / chunks of the time. The paper does not say fully how this schedule was measured.
 static void interleaved_is_near_what_is_published(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(PUBLISHED); i++) {
@@ -549,7 +549,7 @@ static void large_pipelines_are_searched(void **state) {
     schedule_release(&s);
 }
 
-// What may be tried is counted: of a plan that is looked at, two ways to fill it.
+// Trials are counted: for a plan that is looked at, two ways to fill it.
 static void a_way_is_tried_once(void **state) {
     (void)state;
     enum { STAGES = 4, MICROBATCHES = 8, TRIED = 1000 };

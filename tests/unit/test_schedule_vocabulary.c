@@ -26,7 +26,7 @@ static struct schedule spread(const struct schedule *plain, struct schedule_time
     return s;
 }
 
-// Of the rank that is busy or waits the longest.
+// The time of the rank that is busy or waits the longest.
 static double idle_of(const struct schedule *s, struct schedule_times times) {
     struct schedule_cost cost;
     schedule_cost(s, &times, &cost);
@@ -46,7 +46,7 @@ static struct schedule_times times_with(double vocabulary) {
                                    .embed_weight = .02};
 }
 
-// Any schedule, any numbers, sums in the order of microbatches, and at most two held more than before.
+// With any schedule and any numbers, sums are in the order of microbatches, and at most two more microbatches are held.
 static void spreads_any_schedule(void **state) {
     (void)state;
     static const char *const names[] = {"gpipe", "1f1b",   "interleaved", "zb-h1",  "zb-h2",
@@ -101,7 +101,7 @@ static void spreads_microbatches_in_any_order(void **state) {
         }
 }
 
-// Passes that take no time still come behind what they need.
+// Passes that take no time still come after what they need.
 static void spreads_passes_of_no_time(void **state) {
     (void)state;
     static const char *const names[] = {"gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-min", "hanayo", "interleaved"};
@@ -118,7 +118,7 @@ static void spreads_passes_of_no_time(void **state) {
             }
 }
 
-// Nor are they lost beside a latency, or a vocabulary, that takes any number of times as long.
+// So they do beside a latency, or passes of a vocabulary, that take any number of times as long.
 static void spreads_passes_of_hardly_any_time(void **state) {
     (void)state;
     static const char *const names[] = {"gpipe", "1f1b", "zb-h1", "zb-v", "hanayo", "interleaved", "auto"};
@@ -136,7 +136,7 @@ static void spreads_passes_of_hardly_any_time(void **state) {
             }
 }
 
-// However much work the vocabulary is, ranks wait no longer than without it but for two microbatches' work in all, and
+// However much work the vocabulary is, ranks wait longer than without it by at most two microbatches' work in all, and
 // hold one microbatch more.
 static void costs_little(void **state) {
     (void)state;
@@ -156,7 +156,7 @@ static void costs_little(void **state) {
         }
 }
 
-// What auto was limited to, it holds no more of, whatever the vocabulary is.
+// auto never holds more than its limit, whatever the vocabulary is.
 static void keeps_the_limit(void **state) {
     (void)state;
     int limited = 0;
@@ -216,7 +216,7 @@ static void embeds_ahead(void **state) {
     schedule_release(&s);
 }
 
-// A text's messages have room in whatever order it has its passes, also when its vocabulary is spread later.
+// Messages have room in whatever order a text has its passes, also when the vocabulary is spread later.
 static void messages_of_texts_are_counted(void **state) {
     (void)state;
     struct schedule plain;
@@ -229,7 +229,7 @@ static void messages_of_texts_are_counted(void **state) {
     schedule_release(&s);
 }
 
-// In time in proportion to the text, however many virtual stages a rank has.
+// It takes time in proportion to the text, however many virtual stages a rank has.
 static void long_texts_are_read_soon(void **state) {
     (void)state;
     enum { CHUNKS = 100000 };

@@ -101,7 +101,7 @@ static void give(const struct parameter *p, struct parameter_span held, const st
         }
 }
 
-// Values that are taken in pieces of any length and given back are those that were.
+// Values that are taken in pieces of any length and given back are unchanged.
 static void take_and_give(void **state) {
     (void)state;
     struct model_config c;

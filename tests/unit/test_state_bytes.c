@@ -61,7 +61,7 @@ static struct state_bytes measure(const struct program *p) {
     return sum;
 }
 
-// The closed forms, of `n` parameters that the rank's tensor and pipeline coordinates leave it.
+// The closed forms, for the `n` parameters that the rank has by its tensor and pipeline coordinates.
 static struct state_bytes expected(int64_t n, const char *dtype, struct mesh_choice mesh) {
     int64_t size = strcmp(dtype, "bf16") == 0 ? 2 : 4, d = mesh.shards;
     struct state_bytes bytes = {size * n, 4 * n, (12 - size) * n, 0};
@@ -105,7 +105,7 @@ static const char *const EVEN[] = {"model.family=llama",
                                    "model.tie_word_embeddings=false",
                                    NULL};
 
-// Parameters of a rank on a stage. Norms are whole on every tensor rank.
+// How many parameters a rank of a stage has. Norms are whole on every tensor rank.
 static int64_t even_parameters(struct mesh_choice mesh, int stage) {
     int64_t attention = WIDTH * HEAD * (2 * HEADS + 2 * KV_HEADS), mlp = 3 * (int64_t)WIDTH * INNER;
     int64_t n = LAYERS / mesh.pp * ((attention + mlp) / mesh.tp + 2 * WIDTH);

@@ -118,7 +118,7 @@ static float moment_of(size_t parameter, int64_t index) {
     return (float)(index + (int64_t)parameter);
 }
 
-// Larger than what is asked for or read at once.
+// Parameters that are larger than what is asked for or read at once.
 static void large_states_go_in_pieces(void **state) {
     (void)state;
     struct fixture f;
