@@ -387,8 +387,7 @@ static void gradients_of_spread_logits(void **unused) {
     fleet_release(&f);
 }
 
-// Splits the first instruction of `op` that touches the buffer into two, each for half of the 16 rows; returns the
-// first.
+// Splits the first instruction of `op` that touches the buffer, for half of the 16 rows each; returns the first half.
 static struct instruction *halve(struct program *mutant, enum op op, const char *buffer) {
     struct place place = mutant_find(mutant, op, buffer);
     VEC_RESERVE(&place.template->instructions, place.template->instructions.count + 1);
