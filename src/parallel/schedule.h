@@ -79,8 +79,8 @@ struct schedule_options {
     int waves;            // hanayo only; 0: chunks / 2
     int activation_limit; // auto only: microbatches, counted over all chunks of a rank, that it may hold; 0: 2 * stages
     // auto only, in (0, 1]; 0: a half. What a microbatch counts for between its backward for the input and the one for
-    // the weights: the first frees all that the second does not need (Qi et al., "Zero Bubble Pipeline Parallelism",
-    // 2024, count it as a half, too).
+    // the weights. Qi et al., "Zero Bubble Pipeline Parallelism", 2024, count so: the first backward frees all that the
+    // second does not need.
     double weight_share;
     // Times that zb-v, v-half, v-min, hanayo and auto are fitted to. All 0: F = B = W = 1 without latency.
     struct schedule_times times;
@@ -93,7 +93,7 @@ struct schedule_place {
 
 struct schedule_rank {
     VEC(struct pass);
-    int line; // where a text had it, else 0
+    int line; // of the text that it was read from; else 0
 };
 
 struct schedule {
@@ -122,8 +122,8 @@ enum { SCHEDULE_SEARCH_PASSES = 20000000 };
 // TRIREME_ERROR_USAGE: an unknown name, a number out of range, options that the schedule does not have.
 trireme_status schedule_create(struct schedule *schedule, const char *name, int stages, int microbatches,
                                const struct schedule_options *options, trireme_error *error);
-// The same, where `name` may also be the path of a file with a schedule's text, which must have these numbers (of
-// chunks any, where options say 0). Messages about a file's text do not name the file: the caller does.
+// The same, where `name` may also be the path of a file with a schedule's text, which must have these numbers (any
+// number of chunks where options->chunks is 0). Messages about a file's text do not name the file: the caller does.
 trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches,
                              const struct schedule_options *options, trireme_error *error);
 // Puts the passes E, L, T and G of a spread vocabulary into a verified schedule that has none yet. Backwards are
@@ -200,13 +200,14 @@ double schedule_activations(const struct schedule *schedule, int rank, double we
 enum slots_for {
     // From the forward to the end of the backward, weights included; the lowest free slot is taken.
     SLOTS_FOR_ACTIVATIONS,
-    // From the same to the same. There is one slot more, or as many more as messages are on their way at a time where
-    // that was counted, and the slot is taken that has been free the longest: so what another rank sends has somewhere
-    // to go before its forward begins. Where the rank itself does the virtual stage before: from that one's forward on,
-    // without slots more. For the first virtual stage of a spread vocabulary: from E on, likewise.
+    // Likewise from the forward to the end of the backward, for what another rank sends. There is one slot more, or as
+    // many more as messages are on their way at a time where that was counted, and the slot is taken that has been free
+    // the longest: so a message has somewhere to go before its forward begins. Where the rank itself does the virtual
+    // stage before, slots are held from that one's forward on; in the first virtual stage of a spread vocabulary, from
+    // E on; in both cases without more slots.
     SLOTS_FOR_INPUTS,
-    // For what another rank sends for the backward: from the beginning of the backward to its end, weights included;
-    // more slots, and taken in turn, as for inputs.
+    // For what another rank sends for the backward: from the beginning of the backward to its end, weights included.
+    // More slots, taken in turn, as for inputs.
     SLOTS_FOR_GRADIENTS,
     // Of a spread vocabulary, whatever the chunk: from L to T.
     SLOTS_FOR_LOSS,
@@ -215,12 +216,12 @@ enum slots_for {
     // Of a spread vocabulary: on the rank of the first virtual stage from its backward to G, on others for G alone.
     SLOTS_FOR_EMBED_GRADIENT,
 };
-// Counts the messages for each virtual stage's forwards, on_way[virtual stage][0], and backwards, [1], that are sent
-// and not yet taken at any one time, with all passes equally long. With room for that many, ranks that take their
-// messages in another order than they need them do not wait for one another for ever. It counts only where one slot
-// more than are held may be too few. One is enough with one chunk to a rank, in V schedules, and in rounds of as many
-// microbatches as stages; it may not be for a schedule that was read from a text, or where the vocabulary is spread and
-// ranks have several chunks. The schedule is verified; making, reading and spreading a schedule end with this.
+// Sets on_way: for each virtual stage's forwards [0] and backwards [1], the most messages that are sent and not yet
+// taken at any one time, if all passes are equally long. With room for that many, ranks that take their messages in
+// another order than they need them do not wait for one another for ever. It counts only where one slot more than are
+// held may be too few. One is enough with one chunk to a rank, in V schedules, and in rounds of as many microbatches as
+// stages; it may not be for a schedule that was read from a text, or where the vocabulary is spread and ranks have
+// several chunks. The schedule is verified; making, reading and spreading a schedule end with this.
 void schedule_count_on_way(struct schedule *schedule);
 // Whether backwards are in two parts.
 bool schedule_splits_backward(const struct schedule *schedule);
