@@ -34,8 +34,8 @@ struct world_place {
     int rank, ranks;
     int node, nodes;  // this rank's, and of how many; nodes are numbered by their first ranks
     int node_ranks;   // ranks of this node
-    int core_ranks;   // of these, those that may use the same cores as this one, itself included
-    int core_rank;    // how many of those come before this one
+    int core_ranks;   // how many of these may use the same cores as this rank, itself included
+    int core_rank;    // how many of those come before this rank
     int cores;        // cores that this rank may use
     int core_threads; // its hardware threads on each of them, at most
     int all_cores;    // cores of all nodes that some rank may use
@@ -60,10 +60,10 @@ void world_break(struct world *world, const char *reason);
 // The reason why the world is broken, cut to `limit` bytes; empty while it is whole.
 void world_reason(struct world *world, char *text, size_t limit);
 
-// Every rank opens its groups in the same order, from one thread at a time; the call returns when all members have made
-// it. `members` lists the group's ranks in order of index, this rank among them. `name` ("tp", "dp+fsdp"; copied) is
-// for messages, and tells groups of the same members apart. A communicator serves one thread at a time, except that
-// one thread may send while another receives.
+// Every rank calls this for the same groups, equally often and in the same order, from one thread at a time; it returns
+// when all members have called it. `members` lists the group's ranks in order of index, this rank among them. `name`
+// ("tp", "dp+fsdp"; copied) is for messages, and tells groups of the same members apart. A communicator serves one
+// thread at a time, except that one thread may send while another receives.
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                                  const char *name, trireme_error *error);
 void communicator_free(struct communicator *communicator);
