@@ -35,7 +35,7 @@ def test_settings():
     untouched(1, r"nosuch\.yaml", "train", "nosuch.yaml")
     for command in ["train"], ["verify"], ["show", "memory"], ["bench", "step"], ["simulate", "cluster=h100"]:
         untouched(2, r"llama3-8b: cannot open: .*--model\.preset=llama3-8b", *command, "llama3-8b")
-    # Nor is a key of a command that is misspelt, or has another system's name, taken for one of the configuration.
+    # A misspelt key of a command, or another system's name for it, is not taken for a key of the configuration.
     for command in ["plan", "gpt2-124m", "cluster=h100"], ["simulate", "c.yaml", "cluster=h100"]:
         for given in ["gpus=8"], ["--devces", "8"], ["device=8"]:
             name = given[0].strip("-").split("=")[0]
@@ -50,7 +50,7 @@ def test_settings():
     untouched(2, r'no key "num_microbatches" .*did you mean microbatches; ', "simulate", "schedule=1f1b", "stages=2",
               "num_microbatches=4")
     untouched(2, r"usage: trireme eval", "eval")
-    # A key that is none is told of before what is missing beside it.
+    # An unknown key is reported before what is missing besides.
     untouched(2, r"input: unknown key, given t\.txt; inputs are named without", "prepare", "--input", "t.txt")
     untouched(2, r"output_prefix: unknown key, given x; use data\.path", "prepare", "--output_prefix=x")
     untouched(2, r"ckpt: unknown key", "eval", "--ckpt", "run")
@@ -62,7 +62,7 @@ def test_settings():
     untouched(2, r"peak, step or calibrate", "bench", "nothing")
     untouched(2, r"unknown key", "help", "nonsense")
     untouched(1, r"none/ranks\.bin: no such file: none is no run directory, or ", "show", "ranks", "none")
-    # Nothing that is given is passed over.
+    # No argument is silently ignored.
     for given in ["--training.sepes=1"], ["--training.steps", "1"], ["training.steps=1"]:
         for command in ["show", "ranks", "run"], ["help"], ["help", "train"], ["help", "models"]:
             untouched(2, rf'unexpected "{given[0]}": .* takes no settings', *command, *given)
@@ -91,7 +91,7 @@ def test_settings():
     tool.write("a_run/config.yaml", tool.CONFIG)
     for command in ["train"], ["show", "memory"], ["verify"]:
         untouched(2, r"a_run/? is a run.s directory: its configuration is a_run/?/config\.yaml", *command, "a_run/")
-    # A model as Hugging Face describes it is no configuration, whose keys would be told one by one.
+    # A model's config.json of Hugging Face is not a configuration: its keys are not reported one by one.
     os.makedirs("a_model")
     tool.write("a_model/config.json", '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}')
     for command in ["train"], ["plan", "cluster=h100"], ["simulate", "cluster=h100"], ["show", "memory"]:
@@ -148,7 +148,7 @@ def test_token_files():
     for arguments in ["train", "c.yaml", "run.directory=new"], ["eval", "run"]:
         code, out, err = tool.run(*arguments, "--data.path=high/t")
         assert code == 1 and "high/t.bin" in err.splitlines()[-1] and "vocabulary" in err, (arguments, code, err)
-    # What is validated on is read before the first step, as far as validation goes.
+    # The tokens that validations will need are read before the first step.
     tool.plant_token()
     on_bad = ["train", "c.yaml", "run.directory=on_bad", "--data.validation_path=bad/t", "--data.split=[1, 0]"]
     untouched(1, "bad/t.bin: token .*position 1000 ", *on_bad, "--validation.steps=16")
@@ -167,7 +167,7 @@ def test_nothing_to_predict():
     tool.good("prepare", "few.jsonl", "--data.path=few/t")
     few = ["train", "c.yaml", "--data.path=few/t", "--data.split=[1, 0]", "--validation.freq=0", "--metrics.log_freq=1",
            "--training.global_batch_size=2"]
-    # Neither of two windows among some sixty has it; of all of them one has.
+    # Neither of the two windows of the first step has a target; of all some sixty windows one has.
     code, out, err = tool.run(*few, "--training.steps=1")
     assert code == 1 and "no step of 1 met a token to predict" in err.splitlines()[-1], (code, err)
     assert "loss: no targets  " in out and tool.metrics("run")[0]["loss"] is None, out
@@ -201,7 +201,7 @@ def test_directories():
     tool.good("train", "c.yaml", "--run.directory=whole")
     untouched(2, r"whole/checkpoint holds the checkpoints of a run: give .* the run directory above it", "generate",
               "whole/checkpoint")
-    # Who names a checkpoint means the run that it is of, or one that starts from it.
+    # A user who names a checkpoint means its run, or a run that starts from it.
     untouched(2, r"whole/checkpoint/step-6 holds a model: to go on .*model.init_from=whole/checkpoint/step-6$", "train",
               "c.yaml", "--run.directory=whole/checkpoint/step-6")
     untouched(2, r"whole/checkpoint holds the checkpoints of a run: name the directory above it$", "train", "c.yaml",
@@ -216,7 +216,7 @@ def test_directories():
 
 def test_foreign_tokens():
     """Token files that `trireme prepare` did not make have no tokenizer; a model on them trains, but writes no text."""
-    # llm.c's shards say whose tokens theirs are.
+    # llm.c's shards name the tokenizer of their tokens.
     for name, magic, version, code in ("gpt2", 20240520, 1, "H"), ("llama3", 20240801, 7, "I"):
         tool.write(f"{name}.bin", struct.pack(f"<256i100{code}", magic, version, 100, *[0] * 253, *[1] * 100))
     for pair in ("gpt2.bin", "text/t"), ("text/t", "gpt2.bin"):
@@ -260,7 +260,7 @@ def test_does_not_fit():
     line = untouched(1, r"does not fit.*training\.micro_batch_size", "train", "c.yaml",
                      "--training.global_batch_size=4000000")
     assert re.search(r"state [0-9.]+ kB, the largest \S+ [0-9.]+ k?B; step [0-9.]+ GB", line), line
-    # What no type would bring into memory.
+    # A model that does not fit into memory with any dtype.
     tool.refused(1, r"does not fit.*; take a smaller model$", "bench", "step", "--model.preset=llama3.1-405b")
 
 
@@ -292,7 +292,7 @@ def test_disk_full():
     assert tool.snapshot("run/checkpoint") == kept
     tool.good(*arguments)
     assert tool.weights("run", 6)[0] == tool.weights("whole", 6)[0]
-    # A step of which no line can be written says which.
+    # If the line of a step cannot be written, the message names the step.
     room = len(tool.read("run/config.yaml")) + 4000
     for more, words in (["--metrics.enable_tensorboard=false"], r"goes on from step 6, once.*metrics\.jsonl"), \
                        (["--run.directory=new"], r"nothing is saved, .*begins again.*new/tb/events\.\S*"):
@@ -300,7 +300,7 @@ def test_disk_full():
                                 "--validation.freq=0", preexec_fn=limit(room))
         assert code == 1 and re.search(rf"step \d+ is not recorded \(.*{words}: cannot write",
                                        err.splitlines()[-1]), (code, err)
-    # What is of no use goes before anything is written: it may be what fills the disk.
+    # What dead processes left is removed before anything is written: it may be what fills the disk.
     dead = f"run/checkpoint/.tmp-step-8-{os.getpid()}"
     os.mkdir(dead)
     code, _, err = tool.run(*arguments, preexec_fn=limit(LEAST))
@@ -315,7 +315,7 @@ def test_settings_of_no_use():
     tool.good("train", "c.yaml")
     untouched(2, "model.hidden_size: eval does not use this key; it takes data.path, data.split, .*_threads, "
               "parallelism", "eval", "run", "data.path=text/t", "--model.hidden_size=77")
-    # Nor is a key of no use, beside others of its section that are, passed over.
+    # A key that a command cannot use is not ignored either where others of its section can be used.
     untouched(2, "training.steps: eval does not use this key", "eval", "run", "data.path=text/t", "--training.steps=7")
     untouched(2, r"training.seq_len: generate does not use this key; it takes generate\.\*, training\.dtype, ",
               "generate", "run", "--prompt=a", "--training.seq_len=8")
@@ -327,7 +327,7 @@ def test_settings_of_no_use():
     code, _, err = tool.run("train", "c.yaml", "--training.steps=7", "--optimizer.lr=2e-2")
     told = "with other settings from here on: training.steps 7 (before: 6), optimizer.lr 0.02 (before: 0.01)\n"
     assert code == 0 and told in err, err
-    # What val_loss is of is none of the tokens that a run trains on.
+    # The tokens behind val_loss are not tokens that a run trains on, so they may change.
     tool.good("train", "c.yaml", "--data.split=[1, 0]", "--data.validation_path=text/t", "--run.directory=other")
     shutil.copytree("text", "moved")
     code, _, err = tool.run("train", "c.yaml", "--data.split=[1, 0]", "--data.validation_path=moved/t",
@@ -335,7 +335,7 @@ def test_settings_of_no_use():
     told = ("with other settings from here on: training.steps 7 (before: 6), data.validation_path moved/t "
             "(before: text/t), validation.freq 2 (before: 3)\n")
     assert code == 0 and told in err, err
-    # The mesh, what gradients travel in, and what is computed again.
+    # The mesh, the dtype in which gradients travel, and recomputation.
     code, _, err = tool.run("train", "c.yaml", "--reduce_dtype=bf16", "--ranks=2", "--training.steps=8",
                             "--activation_checkpoint.mode=full")
     told = ("with other settings from here on: training.steps 8 (before: 7), optimizer.lr 0.01 (before: 0.02), "
@@ -345,7 +345,7 @@ def test_settings_of_no_use():
 
 
 def test_long_paths():
-    # What the result names is what lies there, to the last byte that there is room for.
+    # The path in the result is the checkpoint's, to the last byte that there is room for.
     longest = "/".join(["d" * 99] * 4 + ["d" * (511 - 400 - len("/checkpoint/step-6"))])
     untouched(2, "run.directory: given .*, which is too long by 1: a checkpoint's path has at most 511 bytes", "train",
               "c.yaml", f"--run.directory={longest}d")
@@ -375,7 +375,7 @@ def test_init_from():
         os.remove(f"{path}/manifest.json")
         edit_weights(path, change)
         untouched(1, pattern, "train", "c.yaml", f"--model.init_from={path}", "--run.directory=new")
-    # What is about to be done is said before anything large is loaded.
+    # A run says what it is about to do before anything large is loaded.
     code, out, _ = tool.run("train", "c.yaml", "--model.init_from=weights-0", "--run.directory=new")
     assert code == 1 and "M parameters, 1 thread" in out, out
     untouched(1, "nowhere: no such file or directory; a model of a hub", "train", "c.yaml", "--model.init_from=nowhere",
@@ -391,7 +391,7 @@ def test_init_from():
     assert code == 0 and "is not quite what the weights are of: rope_theta 500 (theirs: 10000)\n" in err, err
     code, _, err = tool.run("train", "c.yaml", "--model.init_from=first", "--run.directory=third", "model.family=gpt2")
     assert code == 2 and "another architecture" in err and "is not quite what" not in err, err
-    # A name and sizes say nothing of the tokens that begin and end what the weights know.
+    # A name and sizes do not say which tokens begin and end the texts that the weights know.
     shutil.copytree("first/checkpoint/step-6", "ends")
     config = json.loads(tool.read("ends/config.json"))
     tool.write("ends/config.json", json.dumps({**config, "bos_token_id": 9, "eos_token_id": [10, 13]}))
@@ -408,7 +408,7 @@ def test_init_from():
     shutil.rmtree("first/checkpoint")
     tool.good("train", "c.yaml", "--model.init_from=first", "--run.directory=of-run", "--training.steps=7")
     assert tool.metrics("new")[0]["loss"] < tool.metrics("first")[0]["loss"]
-    # Of a run that exists they are its own; the same words are the same run.
+    # A run that exists has weights of its own; with the same words it is the same run.
     untouched(2, "model.init_from: given nowhere, but the run in new goes on with", "train", "c.yaml",
               "--run.directory=new", "--model.init_from=nowhere")
     tool.good("train", "c.yaml", "--model.init_from=first/checkpoint/step-6", "--run.directory=new")
@@ -444,7 +444,7 @@ def test_tokenizer_of_the_model():
 
     check("new/checkpoint/step-6")
     check("new/checkpoint/step-7")
-    # So does a model of which only the sizes are taken, unless its vocabulary is another.
+    # So does a model from which only the sizes are taken, unless its vocabulary differs.
     tool.write("d.yaml", tool.CONFIG[tool.CONFIG.index("training:"):])
     for name in os.listdir("other"):
         shutil.copy(f"other/{name}", name)
@@ -462,7 +462,7 @@ def test_sizes_beyond_counting():
             "--training.global_batch_size=16777216"]
     for command in ["verify"], ["show", "memory"], ["simulate", "cluster=h100", "--training.dtype=bf16"]:
         untouched(2, "training.micro_batch_size: .* fit no address space", *command, *most)
-    # Each microbatch fits, all that are held do not.
+    # Each microbatch fits by itself, but not all that are held.
     held = ["--model.hidden_size=1024", "--model.family=llama", "--model.num_attention_heads=4",
             "--model.num_hidden_layers=2", "--model.vocab_size=256", "--training.seq_len=16777216",
             "--training.global_batch_size=16777216", "--training.micro_batch_size=1048576",
@@ -475,7 +475,7 @@ def test_sizes_beyond_counting():
     untouched(2, pieces, "verify", "--model.family=llama", "--model.hidden_size=16", "--model.num_attention_heads=2",
               "--model.num_hidden_layers=1", "--training.seq_len=32", "--training.global_batch_size=16777216",
               "--training.logits_rows=64")
-    # However many logits a microbatch has, the program stays one that can be looked at.
+    # However many logits a microbatch has, the program stays small enough to read.
     program = tool.good("show", "program", "--model.family=llama", "--model.hidden_size=64",
                         "--model.num_attention_heads=4", "--model.num_hidden_layers=1", "--model.vocab_size=128256",
                         "--training.seq_len=8192", "--training.global_batch_size=1024")

@@ -31,7 +31,7 @@ def test_prepare():
     plain = tool.good("prepare", "a.jsonl", "more", "--data.path=out/q")
     assert plain.count("\n") == 1 and "14 tokens of 3 documents" in plain, plain
     assert tool.read("out/p.bin") == tool.read("out/q.bin") and tool.read("out/p.idx") == tool.read("out/q.idx")
-    # A prefix may be given by one of its files; what is said is what is there.
+    # A prefix may be given as one of its files; the message names the files that were written.
     tool.write("c.jsonl", '{"text": "x"}\n{"text": ""}\n')
     out = tool.good("prepare", "c.jsonl", "--data.path=out/r.bin")
     assert out == ("1 token of 1 document in 1 file are in out/r.bin and out/r.idx\n"
@@ -74,7 +74,7 @@ def test_prepare_stream():
     for content, program in ((b"caf\xe9", "iconv"), (gzip.compress(b"some text"), "gunzip")):
         assert f"convert the text first, with {program} " in prepared_from(content, "of/none")[2]
     tool.refused(2, "it cannot be read again", "prepare", "-", "-", "--data.path=of/none")
-    # Who waits for a line can be told to stop.
+    # A process that waits for a line can be told to stop.
     with subprocess.Popen([tool.BINARY, "prepare", "-", "--data.path=of/none"], stdin=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
         process.stdin.write(b"a line\n")
@@ -106,11 +106,11 @@ def test_train():
     assert {"config.json", "model.safetensors", "tokenizer.json", "state.safetensors"} <= names, names
     config = json.loads(tool.read("run/checkpoint/step-6/config.json"))
     assert config["vocab_size"] == 256 and config["hidden_size"] == 16 and config["model_type"] == "llama", config
-    # Without validation.freq the last step alone is validated.
+    # Without validation.freq only the last step is validated.
     last = tool.good_json("train", "c.yaml", "--validation.freq=0", "--run.directory=seldom")
     losses = [line.get("val_loss") for line in tool.metrics("seldom")]
     assert last["val_loss"] == result["val_loss"] and losses == 5 * [None] + [last["val_loss"]], losses
-    # So many batches are validated on as are asked for.
+    # Validation takes as many batches as the key says.
     one = tool.good_json("train", "c.yaml", "--validation.steps=1", "--run.directory=one")
     assert one["loss"] == result["loss"] and one["val_loss"] != result["val_loss"], (one, result)
     # Into a pipe: plain lines, no control characters, the validation loss last.
@@ -119,7 +119,7 @@ def test_train():
     last = out.splitlines()[-1]
     assert last.startswith("validation loss ") and abs(float(last.split()[-1]) - result["val_loss"]) < 1e-4, out
     assert "warm-up" not in err, err
-    # A run that ends within its warm-up may be meant, and is told.
+    # A run that ends within its warm-up may be intended: there is a note about it.
     code, _, err = tool.run("train", "c.yaml", "--run.directory=short", "--lr_scheduler.warmup_steps=7")
     assert code == 0 and "lr_scheduler.warmup_steps is 7, training.steps 6" in err, err
     # Once more: there is nothing to do, and it says so.
@@ -172,12 +172,12 @@ def test_terminal():
     code, frames = on_terminal(80, "train", "c.yaml", f"--training.steps={steps}", "--validation.freq=0")
     assert code == 0, frames[-1]
     live = [frame for frame in frames[:-1] if frame.startswith("step: ")]
-    # Some frames a second, each within the width, each with progress, loss, speed and time left.
+    # A few frames a second, each within the width, with progress, loss, speed and time left.
     assert 1 <= len(live) < 1500, len(live)
     for frame in live:
         assert len(frame) < 80 and "\n" not in frame, frame
         assert all(part in frame for part in (f"/{steps}  loss: ", "  tps: ", "  left: ")), frame
-    # What is not erased tells of the last step.
+    # What is not erased in the end is about the last step.
     lines = frames[-1].splitlines()
     assert re.match(rf"step: {steps}/{steps}  loss: \d+\.\d+  ", lines[0]), lines
     assert f"the model is in run/checkpoint/step-{steps}" in lines, lines
@@ -264,7 +264,7 @@ def test_pipes():
         out = subprocess.run(["bash", "-c", script, tool.BINARY], stdout=subprocess.PIPE, timeout=tool.TIMEOUT,
                              check=True).stdout
         assert tool.strict_json(out)["step_seconds"] == expected, (script, out)
-    # Where there is nobody yet it is waited for a moment: who waits has the pipe open.
+    # A pipe without a writer yet is waited for a moment: the waiting process has it open.
     process = tool.start("simulate", "pipe", "cluster=h100", "--json")
     while os.path.abspath("pipe") not in open_files(process):
         assert process.poll() is None, tool.finish(process)
@@ -283,7 +283,7 @@ def test_eval_and_generate():
     assert abs(result["bits_per_byte"] - result["loss"] / 0.6931471805599453) < 1e-9, result
     again = tool.good_json("eval", "run/checkpoint/step-6", "--data.path", "text/t")
     assert result == {**again, "resident_bytes": result["resident_bytes"]}, again
-    # A model that could take more is evaluated as its run was: sequences as long, batches as large.
+    # A model that could take longer sequences is evaluated with the lengths and batches of its run.
     trained = tool.good_json("train", "c.yaml", "--model.max_position_embeddings=64", "--run.directory=long",
                              "--training.global_batch_size=12")
     part = ["eval", "long", "data.path=text/t", "data.split=[0.8, 0.2]", "--validation.steps=2"]
@@ -294,9 +294,9 @@ def test_eval_and_generate():
     tool.refused(2, r"the run: training\.global_batch_size: given 12, .*microbatches of 8", *part,
                  "--training.micro_batch_size=8")
     assert "in sequences of 64" in tool.good(*part, "--training.seq_len=64")
-    # What is set apart for training need not be enough to train on.
+    # The part for training need not be enough to train on.
     assert "over 4495 tokens" in tool.good("eval", "run", "data.path=text/t", "data.split=[0.001, 0.999]")
-    # Four kinds of choosing; the seed repeats.
+    # Four ways of choosing; the same seed gives the same text.
     for choice in ["--temperature=0"], ["--seed=3"], ["--seed=3", "--top_k=5"], ["--seed=3", "--top_p=0.5"]:
         arguments = ["generate", "run", "--prompt", "The qu", "--max_new_tokens=9", *choice]
         first, second = tool.good_json(*arguments), tool.good_json(*arguments)
@@ -306,7 +306,7 @@ def test_eval_and_generate():
     plain = tool.good("generate", "run", "--prompt=The qu", "--max_new_tokens=9", "--temperature=0")
     assert plain.startswith("The qu"), plain
     assert tool.good("generate", "run", "prompt=The qu", "max_new_tokens=9", "temperature=0") == plain
-    # Unless told how much, it writes as far as the model has positions: 16 here, of which the last token takes none.
+    # By default it writes as far as the model has positions: 16 here, of which the last token takes none.
     long = ["generate", "run", "--temperature=0"]
     for prompt in "T", "The qu", "The quick brown ":
         made, most = tool.good_json(*long, "--prompt", prompt)["tokens"], 17 - len(prompt)
@@ -383,13 +383,13 @@ class Tokenizer:
         assert (tokens.read(), index.read()) == before
     assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
     assert tool.read("made/t.bin") == b"".join(bytes([b, 0]) for b in tool.read("c.yaml"))
-    # Ends of lines stay as they are, and what another tokenizer left beside the tokens does not.
+    # Ends of lines stay as they are; files that another tokenizer left beside the tokens do not.
     tool.write("crlf.txt", b"a\r\nb\rc\n")
     tool.good("prepare", "t.txt", "--data.path=made/t")
     subprocess.run([*arguments, "crlf.txt"], env=environment, check=True, stdout=subprocess.DEVNULL)
     assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
     assert tool.read("made/t.bin")[::2] == b"a\r\nb\rc\n"
-    # What cannot be read is told of in a line, and leaves all as it was.
+    # For input that cannot be read there is one line, and everything stays as it was.
     before = tool.snapshot("made")
     tool.write("latin.txt", b"caf\xe9\n")
     for text, why in ("missing.txt", "No such file"), ("latin.txt", "can't decode byte 0xe9"):
@@ -411,7 +411,7 @@ def test_show():
     sizes = [tensor["bytes"] for tensor in memory["at_peak"]]
     assert sizes and sizes == sorted(sizes, reverse=True) and all(t["name"] for t in memory["at_peak"])
     assert sum(sizes) == memory["peak_live_bytes"], memory # of one microbatch at a time
-    # The batch is there with all its microbatches.
+    # The batch counts with all of its microbatches.
     many = tool.good_json("show", "memory", "c.yaml", "training.global_batch_size=4096", "training.micro_batch_size=1")
     sizes = [tensor["bytes"] for tensor in many["at_peak"]]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] == 4096 * 16 * 4, many["at_peak"][:5]
@@ -425,7 +425,7 @@ def test_show():
     trace = tool.strict_json(tool.good("show", "timeline", "c.yaml"))
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert events and all(e["dur"] >= 0 and e["ts"] >= 0 and e["name"] for e in events)
-    # A step that is done has no trace, unless it was asked for in time.
+    # A step that was done before has no trace, unless its trace was requested in time.
     code, _, err = tool.run("train", "c.yaml", "--training.steps=2", "--profiling.trace_step=1")
     told = "no trace is written: step 1, which profiling.trace_step names, is done"
     assert code == 0 and err.splitlines().count(told) == 1 and not os.path.exists("run/trace"), (code, err)
@@ -445,19 +445,19 @@ def test_more_tokens_than_the_tokenizer_has():
 def test_verify():
     programs = tool.good_json("verify", "c.yaml")["programs"]
     assert [p["program"] for p in programs] == ["train", "evaluate"] and all(p["sound"] for p in programs), programs
-    # A key may stand without section and dashes, and a path that is one hold an '='.
+    # A key may come without section and dashes, and the path of a file may contain an '='.
     shutil.copy("c.yaml", "ranks=2")
     assert "ranks" not in tool.good("verify", "ranks=2") and "on 4 ranks" in tool.good("verify", "c.yaml", "ranks=4")
     assert "sound" in tool.good("verify", "c.yaml", "--activation_checkpoint.mode=full")
-    # No tokens are read, so a vocabulary smaller than that of bytes is as good as any.
-    # Groups of microbatches that are larger than the pipeline, with all ranks coming to the loss together; waves.
+    # No tokens are read, so a vocabulary smaller than that of bytes will do.
+    # Groups with more microbatches than stages, with all ranks coming to the loss together; waves.
     pipelines = (5, 2, 9, "interleaved"), (8, 2, 15, "interleaved"), (7, 2, 27, "interleaved"), (3, 4, 7, "hanayo")
     for stages, chunks, microbatches, schedule in pipelines[::3] if tool.SANITIZED else pipelines:
         assert "sound" in tool.good("verify", "c.yaml", f"--model.num_hidden_layers={stages * chunks}",
                                     f"--training.global_batch_size={microbatches}", "--training.micro_batch_size=1",
                                     f"--pipeline_parallel_degree={stages}", f"--pipeline_parallel_chunks={chunks}",
                                     f"--pipeline_parallel_schedule={schedule}", "--vocabulary_parallel=true")
-    # Ranks that have one column of a layer, one feature of a head or one row of a microbatch.
+    # Ranks with only one column of a layer, one feature of a head or one row of a microbatch.
     for words in (["--model.intermediate_size=2"], ["--model.intermediate_size=2", "--data_parallel_shard_degree=2"],
                   ["--model.family=gpt2", "--model.hidden_size=2"]):
         assert "sound" in tool.good("verify", "c.yaml", "--tensor_parallel_degree=2", *words)
@@ -498,7 +498,7 @@ def test_bench():
     assert kernels and all(0 < k["seconds"] <= k["rule_seconds"] and k["call"].startswith("matmul") for k in kernels)
     one = "bench", "step", "c.yaml", "--training.steps=1"
     assert "kernels" not in tool.good_json(*one, "--training.kernel_choice=rule")
-    # Without a model four sequences of GPT-2, which ranks share.
+    # Without a model, four sequences of GPT-2 divided among the ranks.
     alone = ("--training.seq_len=8", "--training.steps=1", "--training.kernel_choice=rule",
              "--model.num_hidden_layers=1", "--model.vocab_size=512")
     assert tool.good("bench", "step", "--ranks=2", *alone).startswith("2 ranks (fsdp 2)")
@@ -541,7 +541,7 @@ def test_help():
         assert f"\n  {command:9} " in overview
         assert f"trireme {command} " in tool.good("help", command) == tool.good(command, "--help")
         assert "\nexample: trireme " + command in tool.good("help", command)
-    # What a command does begins in one column, below what it takes where that is long.
+    # Descriptions of commands begin in one column, on a new line where the arguments are long.
     columns = {line.index(says) for line in overview.splitlines()
                for says in ("train, or go on", "predict a step", "what the machine") if says in line}
     assert columns == {49}, overview
@@ -552,7 +552,7 @@ def test_help():
         assert len(line.split()) > 3 and tool.good_json(
             "simulate", f"schedule={line.split()[0]}", "stages=2", "microbatches=4")["cost"] > 0, line
     assert "gpt2-124m" in tool.good("help", "models") and "optimizer.lr" in tool.good("help", "optimizer.lr")
-    # A name that one section alone has needs none.
+    # A name that only one section has needs no section.
     assert tool.good("help", "dtype") == tool.good("help", "training.dtype")
     tool.refused(2, "steps: unknown key; use training.steps or validation.steps", "help", "steps")
     models = {model["preset"]: model for model in tool.good_json("help", "models")["models"]}

@@ -34,12 +34,12 @@ def test_what_others_do_not_do():
     # The smallest group of 3 or more that leaves none over, or 3 or more: 13 = 5 + 5 + 3.
     assert "--microbatch-group-size-per-virtual-pipeline-stage 5 " in flags, flags
     assert "--attention-dropout 0 --hidden-dropout 0" in flags and "# to be set: --data-path" in flags, flags
-    # Llama's begin alike; GPT-2's as there.
+    # Llama's matrices all begin alike, unlike there; GPT-2's begin as there.
     assert " --init-method-std 0.02 " in flags and "divided by the root of twice the layers" in flags, flags
     assert "divided" not in tool.good("plan", "gpt2-124m", "cluster=h100", "devices=1", "mode=none", "seq_len=256",
                                       "global_batch_size=1", "export=megatron")
     assert "microbatch-group" not in exported("megatron", *words, "global_batch_size=12")
-    # Chunks that go round are interleaved there, in the layers that they have.
+    # Chunks that go through all ranks over and over are interleaved there, with the same layers.
     tool.good("simulate", "schedule=interleaved", "stages=2", "chunks=2", "microbatches=5", "save=s.txt")
     two = ("devices=2", "pipeline_parallel_degree=2", "global_batch_size=5")
     own = (*two, "pipeline_parallel_schedule=./s.txt", "pipeline_parallel_layout=1,1,1,3")
@@ -49,18 +49,18 @@ def test_what_others_do_not_do():
     assert '-layout "Et*1|t*1|t*1|t*3L"' in flags, flags
     assert "--microbatch-group-size-per-virtual-pipeline-stage 3 " in flags, flags
     assert 'pipeline_parallel_schedule = "Interleaved1F1B"' in toml and '["layers.1"],' in toml, toml
-    # How many layers others have, and of them are computed again, is for the ranks' chunks together.
+    # For merged chunks, numbers of layers, and of recomputed layers, are for all chunks of a rank together.
     folded = (*two, "pipeline_parallel_schedule=v-half", "pipeline_parallel_layout=1,2,1,2", "full_layers=1,1,1,1")
     flags, toml = exported("megatron", *folded), exported("torchtitan", *folded)
     for text in flags, toml:
         assert "not there: the schedule v-half; here 1F1B of one chunk, which" in text and "fqns" not in text, text
     assert "layout" not in flags and "--recompute-method block --recompute-num-layers 2 " in flags, flags
     assert 'pipeline_parallel_schedule = "1F1B"' in toml and "layers_per_stage = 3\n" in toml, toml
-    # 6 layers over 4 ranks: what says no word is refused there.
+    # 6 layers over 4 ranks: Megatron-LM refuses that without a layout.
     flags = exported("megatron", "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=zb-h1",
                      "pipeline_parallel_layout=", "vocabulary_parallel=false", "global_batch_size=4")
     assert '-layout "Et*2|t*2|t*1|t*1L"' in flags, flags
-    # Of as many layers each it is what it is without a word.
+    # With equally many layers on each stage no layout is needed.
     for schedule, here in ("v-min", "1F1B of one chunk"), ("zb-h1", "1F1B"):
         flags = exported("megatron", "devices=3", "pipeline_parallel_degree=3", "vocabulary_parallel=false",
                          "pipeline_parallel_layout=", f"pipeline_parallel_schedule={schedule}", "global_batch_size=6")
@@ -107,10 +107,10 @@ def test_what_others_split_otherwise():
                    "num_key_value_heads: 2, intermediate_size: 64, vocab_size: 64}\n")
         return tool.good("plan", "few.yaml", "cluster=h100", "devices=4", "global_batch_size=2", "mode=none",
                          "tensor_parallel_degree=4", *words, f"export={to}")
-    # Two ranks have one head of keys and values: Megatron-LM copies it.
+    # Two ranks share one head of keys and values: Megatron-LM copies it.
     assert "heads" not in exported("megatron", "seq_len=64").split("--tensor")[0]
     assert "# not there: 2 heads of keys and values over 4" in exported("torchtitan", "seq_len=64")
-    # 4 ranks share 132 rows of two sequences, not those of each.
+    # 4 ranks divide the 132 rows of two sequences, not the 66 of each.
     words = "seq_len=66", "micro_batch_size=2"
     uneven = "# not there: sequences of 66 tokens; {} has to divide them"
     flags = exported("megatron", *words, "sequence_parallel=true")
@@ -124,7 +124,7 @@ def test_exports_what_is_given():
     def exported(to, model, *words):
         return tool.good("plan", model, "cluster=h100", "devices=1", "seq_len=128", "global_batch_size=2",
                          "micro_batch_size=1", "mode=none", *words, f"export={to}")
-    # Layers that are computed again.
+    # Recomputed layers.
     assert "--recompute-method block --recompute-num-layers 2" in exported("megatron", "llama-5m", "full_layers=2")
     differ = "layers of a stage that differ in what is computed again (full: {}; selective: {}; the rest: {})"
     flags = exported("megatron", "llama-5m", "full_layers=2", "selective_layers=1")
@@ -132,7 +132,7 @@ def test_exports_what_is_given():
     assert differ.format(2, 1, "none") + "; here the first 3 of each virtual stage are in full, which" in flags, flags
     toml = exported("torchtitan", "llama-5m", "full_layers=2", "selective_layers=1")
     assert 'mode = "full"' in toml and differ.format(2, 1, "none") + "; here all layers are in full" in toml, toml
-    # What takes no more memory than the plan, and no more time than need be.
+    # A mode that takes no more memory than the plan, and no more time than necessary.
     flags = exported("megatron", "llama-5m", "selective_layers=1")
     assert "--recompute-granularity selective " in flags and "--recompute-method" not in flags, flags
     toml = exported("torchtitan", "llama-5m", "selective_layers=1")
@@ -156,7 +156,7 @@ def test_exports_the_model():
             model = "model.config=model.json"
         return tool.good("plan", model, "cluster=h100", "devices=1", "seq_len=64", "global_batch_size=1", "mode=none",
                          *words, f"export={to}")
-    # Biases of all linear layers, of some that Megatron-LM tells apart, and of others.
+    # Biases of all linear layers, of those that Megatron-LM can switch separately, and of others.
     assert "bias" not in exported("megatron", "gpt2-124m")
     assert "--disable-bias-linear \\\n" in exported("megatron", "gpt2-124m", "model.bias=false")
     assert "--disable-bias-linear --add-qkv-bias " in exported("megatron", "qwen2-0.5b")
@@ -194,7 +194,7 @@ def test_exports_the_model():
     assert "not there: a base of rotary frequencies that is no whole number, 100.5" in flags, flags
     window = {"architectures": ["MistralForCausalLM"], "num_key_value_heads": 2, "sliding_window": 8}
     assert "to be set: the sliding window (--window-size 7,0)" in exported("megatron", window)
-    # What no dense model of TorchTitan has.
+    # Features that no dense model of TorchTitan has.
     for model, what in (({"mlp_bias": True}, "biases of linear layers"), (window, "a sliding window"),
                         ({"rope_scaling": linear}, "linear scaling of rotary frequencies")):
         assert f"# not there: {what}\n" in exported("torchtitan", model), model

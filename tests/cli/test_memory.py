@@ -8,7 +8,7 @@ import sys
 
 import tool
 
-# The programs of these are small, so what else a process holds shows: code, tables, threads and what they print with.
+# The programs of these models are small, so the rest of a process shows: code, tables, threads, buffers for printing.
 MODEL = ["model.family=llama", "model.num_hidden_layers=6", "model.hidden_size=320", "model.num_attention_heads=5",
          "training.seq_len=128", "training.threads=1", "training.steps=1"]
 MODES = ["none", "selective", "full"]

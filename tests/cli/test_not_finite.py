@@ -44,7 +44,7 @@ def test_no_model():
     assert "validation loss" not in out, out
     evaluated = [line for line in tool.metrics("run") if "val_loss" in line]
     assert [line["step"] for line in evaluated] == [3, 6] and all(line["val_loss"] is None for line in evaluated)
-    # Asked again it has nothing to do, and is no better for it.
+    # Started again, the run has nothing to do, and is still an error.
     tool.refused(1, "in the last 6 of 6 steps", "train", "c.yaml", "--model.init_from=broken")
 
 
@@ -88,7 +88,7 @@ def test_skipped_until_it_ends():
         assert code == 1 and f"5 steps in a row, up to step {sound + 5} " in err.splitlines()[-1], (code, err)
         assert err.endswith(f"the last checkpoint from before them is that of step {sound}\n"), err
         assert checkpoints("run") == [sound - 2, sound - 1, sound]
-    # Ended by its last step, it saves that one beside those.
+    # A run that ends with its last step saves that one besides the others.
     told = f"from before them is that of step {sound}: remove newer ones to go on from it\n"
     for _ in range(2):
         code, _, err = tool.run(*arguments, f"--training.steps={sound + 4}", "--optimizer.lr=1000")

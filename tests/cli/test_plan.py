@@ -31,7 +31,7 @@ def test_a_limit_of_activations():
     two = "pipeline_parallel_degree=2", "micro_batch_size=1"
     best = tool.good_json("plan", *words, *two, "save=limited.yaml")["plans"][0]
     assert tool.good_json("simulate", "limited.yaml", "cluster=h100")["step_seconds"] == best["step_seconds"]
-    # Of what holds one microbatch at a time no stage works while another does.
+    # Where only one microbatch is held at a time, no two stages work at the same time.
     least = tool.good_json("plan", *MODEL, "mode=none", "pipeline_parallel_activation_limit=1", *two)["plans"][0]
     assert least["step_seconds"] > 1.2 * best["step_seconds"], (least, best)
 
@@ -41,7 +41,7 @@ def test_room_of_ranks_that_share_a_device():
                            "save=two.yaml")["plans"]
     classes = tool.good_json("simulate", "two.yaml", "cluster=cpu")["classes"]
     assert plans[0]["device_bytes"] == min(c["device_bytes"] for c in classes), (plans[0], classes)
-    # Cores have as few logits at once as by default.
+    # CPUs make as few logits at once as by default.
     assert not any("logits_rows" in p for p in plans), plans
 
 
@@ -62,13 +62,13 @@ def test_logits_that_are_made_at_once():
     assert tool.good_json("simulate", "logits.yaml", "cluster=h100")["step_seconds"] == best["step_seconds"]
     few = tool.good_json("plan", *words, "training.logits_rows=0")["plans"]
     assert few[0]["step_seconds"] > 1.02 * best["step_seconds"] and not any("logits_rows" in p for p in few), few
-    # Plans are compared with many rows, not bettered by them afterwards alone: here the best is another one with few.
+    # Plans are compared with many rows, not only improved by them afterwards: here another plan is best with few.
     words = ("llama3.2-1b", "cluster=h100", "devices=8", "global_batch_size=128", "seq_len=4096", "mode=none",
              "pipeline_parallel_schedule=interleaved", "pipeline_parallel_chunks=8", "tensor_parallel_degree=1",
              "micro_batch_size=4", "zero_stage=1")
     best, few = (tool.good_json("plan", *words, *more)["plans"][0] for more in ([], ["training.logits_rows=0"]))
     assert best["pipeline_parallel_degree"] == 1 < few["pipeline_parallel_degree"], (best, few)
-    # Where stages share the vocabulary a part of it may be made at once by default: no other plan, nothing to better.
+    # Where stages share the vocabulary, all rows of a part may be made at once by default: nothing is to be improved.
     result = tool.good_json("plan", "model.family=llama", "model.num_hidden_layers=4", "model.hidden_size=2048",
                             "model.num_attention_heads=16", "model.vocab_size=64000", "cluster=h100", "devices=4",
                             "seq_len=1024", "global_batch_size=4", "pipeline_parallel_degree=4",
@@ -76,7 +76,7 @@ def test_logits_that_are_made_at_once():
     assert not any("logits_rows" in p for p in result["plans"]) and result["ways_simulated"] == 0, result
 
 
-# Nodes of six: of three stages of four the second lies on both nodes.
+# Nodes of six devices: of three stages of four ranks, the second lies on both nodes.
 NODES_OF_SIX = """
 devices:
   x: {peak: {f32: 75 TFLOP/s, bf16: 300 TFLOP/s}, memory: 24 GB, bandwidth: 2000 GB/s, launch: 2 us,
@@ -87,7 +87,7 @@ links:
   - {name: in, spans: node, latency: 4 us, bandwidth: 100 GB/s}
   - {name: out, spans: all, latency: 7 us, bandwidth: 3 GB/s, adapters: 1}
 """
-# Where 1F1B was estimated better than ZB-H2, on other meshes.
+# A cluster on which 1F1B was estimated to be better than ZB-H2, on other meshes.
 SLOW_LINKS = """
 devices:
   x: {peak: {f32: 25 TFLOP/s, bf16: 100 TFLOP/s}, memory: 1 GB, runtime_memory: 10 MB, bandwidth: 300 GB/s,
@@ -104,7 +104,7 @@ collectives: pipelined
 
 @tool.not_sanitized
 def test_all_logits_in_little_room():
-    # A 32nd of the memory has room for no more logits than are made by default.
+    # A 32nd of the memory has no room for more logits than are made by default.
     tool.write("little.yaml", """
 devices:
   one: {peak: {f32: 20 TFLOP/s, bf16: 50 TFLOP/s}, memory: 1 GB, bandwidth: 300 GB/s, launch: 3 us,
@@ -123,7 +123,7 @@ links: [{name: all, spans: all, latency: 1 us, bandwidth: 300 GB/s}]
 
 @tool.not_sanitized
 def test_as_many_logits_as_fit():
-    # Larger microbatches, of which not all logits fit, with more of them than a small part of the memory holds.
+    # Larger microbatches, where not all logits fit, but more than a small part of the memory would hold.
     tool.write("some.yaml", """
 devices:
   one: {peak: {f32: 100 TFLOP/s, bf16: 200 TFLOP/s}, memory: 4 GB, runtime_memory: 10 MB, bandwidth: 100 GB/s,
@@ -141,7 +141,7 @@ links: [{name: all, spans: all, latency: 2 us, bandwidth: 100 GB/s}]
 
 @tool.not_sanitized
 def test_logits_that_stages_keep():
-    # Of a vocabulary over stages all rows of some microbatches are kept, in however many pieces they are made.
+    # With a vocabulary over stages, all logits of some microbatches are kept, in however many pieces they are made.
     tool.write("narrow.yaml", """
 devices:
   x: {peak: {f32: 19.5 TFLOP/s, bf16: 312 TFLOP/s}, memory: 8 GB, runtime_memory: 1.5 GB, bandwidth: 900 GB/s,
@@ -163,7 +163,7 @@ def test_microbatches_of_short_sequences():
     times = [tool.good_json("simulate", "short.yaml", "cluster=h100", f"--training.micro_batch_size={size}",
                             f"--training.logits_rows={32 * size}")["step_seconds"] for size in (64, 512, 4096)]
     assert best["step_seconds"] <= 1.001 * min(times) < .7 * times[0], (best, times)
-    # Of 7 there are 1 and 7, and 1 is few.
+    # A batch of 7 divides into microbatches of 1 or 7, and 1 is few.
     words = ("model.family=gpt2", "model.num_hidden_layers=2", "model.hidden_size=512", "model.num_attention_heads=4",
              "model.vocab_size=50257", "cluster=h100-compiled", "devices=4", "seq_len=32768", "global_batch_size=7")
     best, one = (tool.good_json("plan", *words, *more)["plans"][0]["step_seconds"]
@@ -260,13 +260,13 @@ def test_schedules_on_the_best_mesh():
     best, one, other = (tool.good_json("plan", *words, *more)["plans"][0]["step_seconds"]
                         for more in ((), ("pipeline_parallel_schedule=zb-h2",), ("micro_batch_size=3",)))
     assert best <= 1.001 * one, (best, one)
-    # Which is a quarter slower than with one sequence until its layers are moved.
+    # That plan is a quarter slower than one with single sequences, until its layers are moved.
     assert best <= 1.001 * other, (best, other)
 
 
 @tool.not_sanitized
 def test_estimates_of_a_vocabulary_at_the_ends():
-    # Those of a vocabulary over stages are too low by 75% where links are as slow as these.
+    # On links as slow as these, estimates for a vocabulary over stages are too low by 75%.
     tool.write("tree.yaml", """
 devices:
   x: {peak: {f32: 19.5 TFLOP/s, bf16: 312 TFLOP/s}, memory: 5 GB, runtime_memory: 900 MB, bandwidth: 2039 GB/s,
@@ -285,7 +285,7 @@ links:
     assert best <= 1.001 * one, (best, one)
 
 
-# Single devices on slow links.
+# Nodes of one device, on slow links.
 LAN = """
 devices:
   x: {peak: {f32: 200 GFLOP/s, bf16: 400 GFLOP/s}, memory: 16 GB, runtime_memory: 300 MB, bandwidth: 40 GB/s,
@@ -361,7 +361,7 @@ links:
     least = {n: min(plan["peak_bytes"] for plan in tool.good_json("plan", *words, f"devices={n}")["plans"])
              for n in (8, 10, 12, 16)}
     assert least[8] > least[10] > least[12] > least[16], least
-    # Whole nodes, even where fewer devices are enough; one by one where the last that were too few are no node away.
+    # Whole nodes are advised even if fewer devices are enough; single devices if less than a node is missing.
     for node, memory, devices, expected in ((4, least[10], 4, 12), (4, least[12], 4, 12), (4, least[12] - 1, 4, 16),
                                             (1, least[10], 4, 10), (16, least[10], 8, 10), (2, least[10], 5, 10),
                                             (4, least[8], 3, 8)):
@@ -390,21 +390,21 @@ links:
     assert length and 1024 < int(length[1]) < 2048, out
     assert tool.run(*words, f"seq_len={length[1]}")[0] == 0, out
     assert tool.run(*words, f"seq_len={int(length[1]) + 128}")[0] == 2, out
-    # On a larger device of another cluster all fit, where it computes in that type at all.
+    # On a larger device of another cluster everything fits, if it computes in that dtype at all.
     others = [re.findall("fits with cluster=(.*)", tool.run(*words, "seq_len=8192", f"training.dtype={dtype}")[1])
               for dtype in ("f32", "f64")]
     assert others[1] == ["a100", "a100-flash", "h100", "h100-compiled"], others
     assert sorted(others[1] + ["cpu"]) == others[0], others
-    # All 8192 of them do not fit by themselves.
+    # With 8192 positions the model does not fit at any length.
     out = tool.run(*words, "seq_len=8192", "model.max_position_embeddings=8192")[1]
     assert "nothing fits" in out and "fits with training.seq_len" not in out, out
 
 
 @tool.not_sanitized
 def test_unequal_devices():
-    # A third as fast: the last stages get fewer layers, and no word for the same plan comes twice.
+    # With some devices a third as fast, the last stages get fewer layers, and the same plan is not listed twice.
     tool.write("unequal.yaml", UNEQUAL)
-    # The vocabulary is small: else the head alone would be what the fast stage can do more.
+    # The vocabulary is small: otherwise the head alone would be the additional work that the fast stage can do.
     words = ("gpt2-124m", "model.vocab_size=8192", "cluster=unequal.yaml", "global_batch_size=8", "seq_len=1024",
              "pipeline_parallel_degree=2", "micro_batch_size=1")
     result = tool.good_json("plan", *words, "save=best.yaml")
@@ -426,7 +426,7 @@ def test_unequal_devices():
 
 @tool.not_sanitized
 def test_estimates_of_unlike_devices():
-    # Ten times as fast at products, as fast at all else, and slow links, of which no device makes anything else.
+    # A device is ten times as fast at products and equally fast at all else; links are slow, the same for all devices.
     text = UNEQUAL.replace("f32: 50 TFLOP/s, bf16: 100 TFLOP/s", "f32: 15 TFLOP/s, bf16: 30 TFLOP/s")
     assert text != UNEQUAL
     tool.write("unlike.yaml", text.replace("bandwidth: 20 GB/s", "bandwidth: 1 GB/s"))
@@ -458,7 +458,7 @@ links:
              "global_batch_size=24", "cluster=edges.yaml", "mode=none", "zero_stage=1")
     three = tool.good_json(*words, "tensor_parallel_degree=3", "pipeline_parallel_degree=1")["plans"][0]
     assert .9 < three["estimated_seconds"] / three["step_seconds"] < 1.15, three
-    # What is wrong about one mesh is not so about all.
+    # Estimates that are wrong about one mesh do not spoil those of others.
     best, one = (tool.good_json(*words, *more)["plans"][0] for more in ((), ("tensor_parallel_degree=1",)))
     assert best["step_seconds"] <= 1.03 * one["step_seconds"], (best, one)
 
@@ -487,13 +487,13 @@ def test_devices_that_others_are_not():
                                 "mode=none", "pipeline_parallel_schedule=1f1b", *words)
         assert result["fits"], (cluster, words)
         return result["plans"][0]["step_seconds"]
-    # What is not in use, or in another stage, takes no room from those that are.
+    # Devices that are not used, or are in another stage, do not limit the room of others.
     short = UNEQUAL.replace("memory: 32 GB", "memory: 1 GB")
     tool.write("short.yaml", short)
     tool.write("large.yaml", short.replace("  - {device: small, nodes: 1, devices: 2}\n", ""))
     assert seconds("short.yaml", "devices=2") == seconds("large.yaml", "devices=2")
     assert seconds("short.yaml", "pipeline_parallel_degree=2") > 0
-    # A straggler holds up its tensor group once, and what the runtime takes is taken once.
+    # A straggler slows its tensor group only once, and the runtime's memory counts only once.
     four = UNEQUAL.replace("  - {device: small, nodes: 1, devices: 2}\n", "").replace("devices: 2}", "devices: 4}")
     tool.write("straggler.yaml", four + "stragglers:\n  - {device: 1, slower: 2}\n")
     free = seconds("straggler.yaml")
@@ -526,7 +526,7 @@ def test_the_smallest_change_that_fits():
     assert "parallelism.zero_stage=1" in found and "devices=16" not in found, found
     found = changes(*eight, "micro_batch_size=2", "zero_stage=2", "mode=none")
     assert "activation_checkpoint.mode=selective" in found and "training.seq_len=7168" in found, found
-    # How many layers are computed again, and rows that are whole.
+    # How many layers are recomputed, and rows that are not split.
     found = changes(*eight, "micro_batch_size=2", "zero_stage=2", "mode=none", "full_layers=1")
     assert "activation_checkpoint.full_layers=4" in found, found
     found = changes(*eight[:5], "tensor_parallel_degree=1", "data_parallel_shard_degree=1",
@@ -547,11 +547,11 @@ links:
     found = changes(*eight[:5], "tensor_parallel_degree=8", "sequence_parallel=false", "micro_batch_size=8",
                     "mode=none")
     assert "parallelism.sequence_parallel=true" in found, found
-    # A mesh of as many ranks as there are changes as a whole.
+    # A mesh whose degrees already multiply to all ranks changes as a whole.
     found = changes(*eight, "micro_batch_size=8", "mode=none", "data_parallel_shard_degree=8",
                     "data_parallel_replicate_degree=1")
     assert "parallelism.tensor_parallel_degree=8 parallelism.data_parallel_shard_degree=1" in found, found
-    # Devices between those that are too few and twice as many.
+    # A number of devices between one that is too small and its double.
     four = UNEQUAL.replace("  - {device: small, nodes: 1, devices: 2}\n", "").replace("devices: 2}", "devices: 16}")
     tool.write("little.yaml", four.replace("80 GB", "0.9 GB"))
     words = ("gpt2-124m", "cluster=little.yaml", "global_batch_size=12", "seq_len=256", "mode=full")
@@ -561,13 +561,13 @@ links:
 
 @tool.not_sanitized
 def test_what_little_room_leaves():
-    # Fits with units of half a layer alone; and what a run wrote down, every key, is a plan.
+    # Fits only with units of half a layer; and the configuration that a run has written, with every key, is a plan.
     tight = tool.good_json("plan", "llama3-405b", "cluster=h100", "devices=1024", "global_batch_size=1024",
                            "seq_len=8192", "tensor_parallel_degree=1", "pipeline_parallel_degree=1",
                            "micro_batch_size=1")
     assert tight["fits"] and any("half a layer" in p["plan"] for p in tight["plans"]), tight
     assert tool.good_json("plan", *MODEL, "data_parallel_replicate_degree=2", "zero_stage=3")["fits"]
-    # What seems smallest does not fit; of very many that seem larger, some do.
+    # The plans that seem smallest do not fit; of very many that seem larger, some do.
     tool.write("room.yaml", """
 devices:
   x: {peak: {f32: 19 TFLOP/s, bf16: 200 TFLOP/s}, memory: 370 MB, bandwidth: 1500 GB/s, launch: 1 us,
@@ -583,12 +583,12 @@ links:
     words = ("room.model.yaml", "cluster=room.yaml", "devices=16", "global_batch_size=16", "seq_len=1024",
              "tensor_parallel_degree=4")
     assert tool.good_json("plan", *words)["fits"]
-    # Stages as even as can be do not fit in this mode; with fewer layers where the ends are, they do.
+    # An even layout does not fit in this mode; one with fewer layers on the first and last stage does.
     words += "pipeline_parallel_degree=4", "pipeline_parallel_schedule=1f1b", "mode=full"
-    # Those that seem to need least do not fit: where there is no time for others, nothing is said of them.
+    # Plans that seem to need least do not fit; where there is no time to try others, nothing is claimed about them.
     code, out, err = tool.run("plan", *words, "pipeline_parallel_layout=4,4,4,4", "seconds=0.001")
     assert code == 2 and re.match(r"of \d+ plans \d+ were tried and do not fit, others may: ", out), (code, out)
-    # Nor is there for more than one change, if that.
+    # There is time for one change at most, too.
     assert out.count("fits with") <= 1 and "\ntime was up before all changes were tried\n" in out, out
     assert re.fullmatch(r"trireme plan: no plan for 16 ranks was found that fits .*\n", err), err
     best = tool.good_json("plan", *words, "save=room.best.yaml")["plans"][0]

@@ -21,7 +21,7 @@ def test_answers():
     assert len(same["plans"]) == 1 and same["plans"][0]["step_seconds"] == plans[0]["step_seconds"]
     few = "mode=none", "micro_batch_size=4", "tensor_parallel_degree=2"
     assert "pipeline_parallel_degree" in tool.good("plan", *MODEL, *few, "save=/dev/stdout")
-    # With rows that tensor ranks split, and without; or as it is set.
+    # With rows that tensor ranks split and with whole rows; or as the key says.
     free, split, whole = (tool.good_json("plan", *MODEL, *few, *given)["plans"]
                           for given in ((), ("sequence_parallel=true",), ("sequence_parallel=false",)))
     assert {plan["sequence_parallel"] for plan in split} == {True}, split
@@ -61,7 +61,7 @@ links: [{name: all, spans: all, latency: 1 us, bandwidth: 50 GB/s}]
             last[family(plan)] = plan
         assert plans[0]["variants"] > 0 and 0 <= plans[0]["variants_within"] <= .01, plans[0]
         assert all(("variants_within" in plan) == (plan["variants"] > 0) for plan in plans), plans
-        # Others are looked at where those that are fastest are of few families.
+        # Other families are searched where the fastest plans belong to few.
         assert more == data or len(plans) == 10, plans
     assert any("more_free_than" in plan for plan in plans), plans
     lines = tool.good("plan", *words, *data).split("\n")
@@ -90,7 +90,7 @@ def test_refusals():
     refused(r"h100", "llama-5m", "cluster=h10", *MODEL[2:])
     refused(r"devices=99999: h100 has 32768", "llama-5m", "cluster=h100", "devices=99999")
     refused(r"the mesh has 4 ranks \(fsdp 4\), but h100 has 2 devices", *MODEL, "ranks=4")
-    # Other batches would not help.
+    # Other batch sizes would not help.
     refused(r"^trireme plan: the mesh has 4 ranks \(fsdp 4\), but cpu has 1 device of too few cores to share$",
             "llama-5m", "cluster=cpu", "ranks=4", "global_batch_size=6", "seq_len=64")
     refused(r'devices="two": expected a whole number', "llama-5m", "cluster=h100", "devices=two")
@@ -100,7 +100,7 @@ def test_refusals():
     refused(r"cluster= is missing; clusters are .*h100.*, or give the path of a file", "llama-5m", "devices=2")
     refused(r"global_batch_size: given 3, .*splits evenly", "llama-5m", "cluster=h100", "devices=7",
             "global_batch_size=3", "tensor_parallel_degree=1")
-    # The nearest batches that work.
+    # The nearest batch sizes that work.
     for batch, works in (16, "es that could be split are of 14 and 21"), (3, " that could be split is of 7"):
         refused(rf"global_batch_size: given {batch}, .*splits evenly; the nearest batch{works} sequences$",
                 "llama-5m", "cluster=h100", "devices=7", f"global_batch_size={batch}", "tensor_parallel_degree=1")
@@ -109,7 +109,7 @@ def test_refusals():
     refused("micro_batch_size: given 4, .*; the nearest batch that could be split is of 32 sequences$", "llama-5m",
             "cluster=h100", "devices=8", "global_batch_size=8", "micro_batch_size=4", "data_parallel_shard_degree=8")
     assert tool.good_json("plan", "llama-5m", "cluster=h100", "devices=7", "global_batch_size=14", "mode=none")["fits"]
-    # The key that rules all out is the one that is named.
+    # The message names the key that rules out all plans.
     refused(r"tensor_parallel_degree: given 3, but 2 ranks cannot be divided into groups of 3", *MODEL,
             "tensor_parallel_degree=3")
     refused(r"data_parallel_shard_degree: given 2, but 2 ranks cannot be divided into groups of 4", *MODEL,
@@ -147,7 +147,7 @@ def test_refusals():
             "zero_stage=0", "data_parallel_shard_degree=2")
     refused(r"zero_stage: given 2, but the other degrees leave no ranks to shard over", *MODEL, "zero_stage=2",
             "tensor_parallel_degree=2")
-    # Of what all choices refuse, what the plainest says.
+    # Where all choices are refused, the message is that of the plainest.
     refused(r'full_layers: given "100", but no stage has more than 3 layers', *MODEL, "pipeline_parallel_degree=2",
             "full_layers=100")
     layout = ["pipeline_parallel_degree=2", "pipeline_parallel_layout=1,2,3"]
@@ -159,7 +159,7 @@ def test_refusals():
             "pipeline_parallel_degree=1")
     refused(r"schedule: given zb-w, which is neither a file nor one of gpipe, ", *MODEL,
             "pipeline_parallel_schedule=zb-w")
-    # What the user said is told as the user's.
+    # Values that the user has set are reported as the user's.
     tool.write("crossed", "F0 F1 B0 B1\nF1 B1 F0 B0\n")
     refused(r"possible: command line: parallelism.pipeline_parallel_schedule: given crossed, where rank 0", *MODEL,
             "pipeline_parallel_degree=2", "micro_batch_size=2", "pipeline_parallel_schedule=crossed", "mode=none")
@@ -182,7 +182,7 @@ def test_what_is_given_is_told():
     answer = tool.good_json("plan", *MODEL, "full_layers=2", "data_parallel_shard_degree=2")
     assert answer["seq_len"] == 256 and answer["dtype"] == "bf16"
     assert all(plan["full_layers"] == "2" for plan in answer["plans"])
-    # Layers that the user says are computed again count in estimates: what fits with them is found.
+    # Layers that the user has recomputed count in estimates: plans that fit with them are found.
     three = tool.good_json("plan", "gpt2-124m", "cluster=a100", "devices=4", "global_batch_size=32", "seq_len=1024",
                            "pipeline_parallel_degree=4", "micro_batch_size=4", "mode=none", "full_layers=3",
                            "pipeline_parallel_schedule=1f1b", "vocabulary_parallel=false")["plans"][0]
@@ -190,7 +190,7 @@ def test_what_is_given_is_told():
     if not tool.SANITIZED:
         assert tool.good_json("plan", "llama3-8b", "devices=8", "cluster=a100", "global_batch_size=64", "seq_len=8192",
                               "pipeline_parallel_degree=8", "micro_batch_size=8", "mode=none", "full_layers=1")["fits"]
-    # What is set is not searched.
+    # Keys that are set are not searched.
     assert "\nkept as set: data_parallel_shard_degree 2, full_layers \"2\"\n" in first, first
     tool.write("open.yaml", "parallelism:\n  data_parallel_shard_degree: -1\n  pipeline_parallel_chunks: 0\n"
                             "training:\n  micro_batch_size: 0\n  logits_rows: 0\n"
@@ -213,7 +213,7 @@ def test_what_is_given_is_told():
     assert ("\nno pipeline is possible with parallelism.pipeline_parallel_chunks 3, "
             "parallelism.pipeline_parallel_schedule zb-v: only plans without one\n") in none, none
     assert "no pipeline" not in tool.good("plan", *MODEL, "mode=none", "pipeline_parallel_schedule=zb-v")
-    # Shades of one plan are one line.
+    # Plans that hardly differ are one line.
     alike = tool.good("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=16", "seq_len=256",
                       "data_parallel_shard_degree=2", "micro_batch_size=8", "mode=none")
     assert re.search(r"; \d+ like it within 0\.\d%\n\nthe best", alike) and "e-1" not in alike, alike

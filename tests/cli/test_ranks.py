@@ -32,7 +32,7 @@ def test_meshes():
     assert tool.good("show", "ranks", "one").count("rank 0: ended, last step done") == 1
     tool.refused(2, "training.dtype: given bf16, but the run in one was started with f32", *TRAIN,
                  "--run.directory=one", "--training.dtype=bf16")
-    # What a run wrote, every key, asks for no more than what was given: other meshes are as good.
+    # The configuration that a run has written, with every key, does not fix more than was given: other meshes work.
     for name in ("one", "run0"):
         for mesh in ("--ranks=4", "--tensor_parallel_degree=2", "--pipeline_parallel_degree=2"):
             assert "sound" in tool.good("verify", f"{name}/config.yaml", mesh)
@@ -66,7 +66,7 @@ def test_traces():
 def test_going_on_elsewhere():
     tool.good(*TRAIN, "--run.directory=straight", "--training.dtype=f64")
     arguments = [*TRAIN, "--training.dtype=f64"]
-    # Stop half way by keeping the checkpoint of step 3 alone.
+    # Keeping only the checkpoint of step 3 is like stopping half way.
     tool.good(*arguments, "--checkpoint.interval=3", "--ranks=4", "--tensor_parallel_degree=2")
     os.rename("run/checkpoint/step-6", "run/away")
     out = tool.good(*arguments, "--ranks=2", "--pipeline_parallel_degree=2")
@@ -88,7 +88,7 @@ def test_eval():
         assert all(abs(many[key] - one[key]) < 1e-5 for key in ("loss", "bits_per_byte")), (mesh, many, one)
     tool.refused(2, r"training.global_batch_size: given \d+, which does not split over 7 data", *evaluate, "--ranks=7")
     tool.refused(2, "optimizer.lr: eval does not use this key", *evaluate, "--optimizer.lr=1")
-    # One process it is in a job's script, however many tasks the job has.
+    # In a job's script it is one process, however many tasks the job has.
     script = {**os.environ, "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
     assert tool.strict_json(tool.good(*evaluate, "--json", env=script))["loss"] == one["loss"]
 
@@ -138,7 +138,7 @@ def test_not_finite():
     told = r"not finite for 2 steps in a row.*nothing was saved before them$"
     code, out, err = tool.run(*train, "--training.steps=200")
     assert code == 1 and re.search(told, err.splitlines()[-1]), err
-    # Saved between the two, since the run ends there, it goes on between them.
+    # The run ends and saves between two regular checkpoints, and goes on from there.
     between = tool.metrics("run")[-1]["step"] - 1
     code, out, err = tool.run(*train, f"--training.steps={between}")
     assert code == 1 and f"in the last 1 of {between} steps" in err.splitlines()[-1], err
@@ -178,7 +178,7 @@ def test_bad_meshes():
               "--pipeline_parallel_schedule=interleaved")
     untouched(2, r"data_parallel_shard_degree: given 0, expected 1 or more, or -1", *TRAIN,
               "--data_parallel_shard_degree=0")
-    # What is said of a pipeline, without one.
+    # Keys of pipelines, without a pipeline.
     untouched(2, r"pipeline_parallel_schedule: given zb-vv, which is neither a file nor one of", *TRAIN,
               "--pipeline_parallel_schedule=zb-vv")
     untouched(2, r"pipeline_parallel_chunks: given 4, but pipeline_parallel_degree is 1", *TRAIN,
@@ -245,16 +245,16 @@ def test_schedule_files():
         # Ranks 1 and 2 send each other both ways, rank 0 one way alone.
         (3, ""): "placement 0 0 1 2 1 2\n" + 3 * (" ".join(f"F{m}.{chunk}" for chunk in (0, 1) for m in range(8)) +
                                                "".join(f" B{m}.1 B{m}.0" for m in range(8)) + "\n"),
-        # What comes is taken much later than it is sent.
+        # Messages are taken much later than they are sent.
         (2, ""): "placement 1 0 1 0\n"
                  "F0.0 F1.0 F2.0 F3.0 F0.1 B0.1 F4.0 F1.1 B1.1 B0.0 F5.0 B1.0 F6.0 F7.0 F2.1 B2.1 B2.0 "
                  "F3.1 F4.1 B3.1 B4.1 B3.0 B4.0 F5.1 F6.1 F7.1 B5.1 B5.0 B6.1 B7.1 B6.0 B7.0\n"
                  "F0.0 F1.0 F2.0 F3.0 F0.1 F4.0 F1.1 B0.1 F5.0 B1.1 B0.0 F6.0 F7.0 B1.0 F2.1 B2.1 F3.1 "
                  "B2.0 F4.1 B3.1 B4.1 B3.0 B4.0 F5.1 F6.1 F7.1 B5.1 B5.0 B6.1 B7.1 B6.0 B7.0\n",
-        # All that there is to embed, first.
+        # All microbatches are embedded first.
         (2, "v"): 2 * (" ".join(f"{kind}{m}" for kind in "EF" for m in range(8)) +
                        "".join(f" L{m} B{m} T{m} G{m}" for m in range(8)) + "\n"),
-        # One rank embeds before it meets the other for the loss, which embeds behind.
+        # One rank embeds before the ranks meet for the loss, the other one after.
         (2, "vocabulary"): "E0 F0" + "".join(f" E{m} F{m} L{m - 1} T{m - 1} B{m - 1} G{m - 1}" for m in range(1, 8)) +
                            " L7 T7 B7 G7\nE0 F0" +
                            "".join(f" L{m - 1} E{m} B{m - 1} T{m - 1} F{m} G{m - 1}" for m in range(1, 8)) +

@@ -62,7 +62,7 @@ def test_lines_that_are_no_steps():
         assert [tool.strict_json(line)["step"] for line in now[len(stays):]] == [*range(checkpoint + 1, 7)], now
         shutil.rmtree("run/checkpoint/step-6")
 
-    # Steps 5 and 6 are done again, wherever they stand.
+    # Steps 5 and 6 are done again, wherever their lines are.
     go_on(b"".join([*lines[:2], notes[0], *lines[2:]]), 4, [*lines[:2], notes[0], *lines[2:4]],
           ["run/metrics.jsonl: 1 line is no step's and stays, the first is line 3"])
     go_on(b"".join([notes[2], *lines[:5], notes[1], lines[5], notes[0]]), 4, [notes[2], *lines[:4], notes[1], notes[0]],
@@ -83,7 +83,7 @@ def test_lines_that_are_no_steps():
           [f"run/metrics.jsonl: the last line was cut short and is dropped; {lost}"])
     go_on(b"", 4, [], [f"run/metrics.jsonl: {lost}"])
 
-    # Reading these would never end.
+    # Reading such files would never end.
     for target in "/dev/zero", "pipe":
         os.remove("run/metrics.jsonl")
         os.symlink(target, "run/metrics.jsonl")
@@ -128,11 +128,11 @@ def test_interrupt():
     assert code == 75 and "stopped after step" in err, (code, err)
     done = tool.metrics("run")[-1]["step"]
     assert 0 < done < steps and os.listdir("run/checkpoint") == [f"step-{done}"], done
-    # So long a run measures which ways to run kernels are the fastest, and one that goes on knows them.
+    # A run of this length measures which ways of running kernels are fastest, and a run that goes on knows them.
     kernels = tool.read("run/kernels.json")
     known = tool.strict_json(kernels)["kernels"]
     assert known and all(k["seconds"][k["way"]] > 0 and k["seconds"]["rule"] > 0 for k in known), known
-    # Goes on for three more steps, as a run that was not disturbed.
+    # Goes on for three more steps, like an undisturbed run.
     end = f"--training.steps={done + 3}"
     fixed = ["--lr_scheduler.decay_type=constant", "--validation.freq=0", end]
     tool.good("train", "c.yaml", *fixed)
@@ -269,7 +269,7 @@ def test_fewer_are_kept():
     arguments = ["train", "c.yaml", "--checkpoint.interval=2"]
     for keep, left in (0, [2, 4, 6]), (0, [2, 4, 6]), (2, [4, 6]), (2, [4, 6]), (1, [6]):
         code, _, err = tool.run(*arguments, f"--checkpoint.keep_latest_k={keep}")
-        # The one before is what the newest checkpoint was saved with.
+        # The value before is the one with which the newest checkpoint was saved.
         told = f"with other settings from here on: checkpoint.keep_latest_k {keep} (before: 0)"
         assert code == 0 and err.splitlines().count(told) == (keep > 0), (code, err)
         assert sorted(os.listdir("run/checkpoint")) == [f"step-{step}" for step in left], (keep, left)
@@ -289,7 +289,7 @@ def test_damaged_newest():
     passed = [line for line in err.splitlines() if "passed over" in line]
     assert len(passed) == 1 and "step-6" in passed[0] and 'tensor "' in passed[0], err
     assert tool.weights("run", 6)[0] == before[0]
-    # One that cannot be read, as on a disk that is not there, may be whole.
+    # A checkpoint that cannot be read, for one because a disk is missing, may be whole.
     os.rename("run/checkpoint/step-6", "away")
     os.symlink("nowhere", "run/checkpoint/step-6")
     for command in arguments, ["eval", "run", "data.path=text/t"]:
@@ -297,13 +297,13 @@ def test_damaged_newest():
                      "run/checkpoint/step-6 away for the one before it", *command)
     os.remove("run/checkpoint/step-6")
     os.rename("away", "run/checkpoint/step-6")
-    # What is saved last is kept beside a damaged one of a higher number.
+    # The last checkpoint is kept even beside a damaged one with a higher number.
     tool.flip("run/checkpoint/step-6/model.safetensors", -100)
     tool.good("train", "c.yaml", "--training.steps=5", "--checkpoint.keep_latest_k=1")
     assert sorted(os.listdir("run/checkpoint")) == ["step-5", "step-6"]
     tool.good(*arguments)
     assert sorted(os.listdir("run/checkpoint")) == ["step-5", "step-6"]
-    # Truncated, and none left.
+    # A truncated one, and no other left.
     for step in 5, 6:
         path = f"run/checkpoint/step-{step}/state.safetensors"
         os.truncate(path, os.path.getsize(path) - 1)
@@ -376,7 +376,7 @@ def test_directory_gone():
         ended(process, "run")
         assert tool.snapshot("run") == kept
         shutil.rmtree("run")
-    # A path that still leads there is as good as the first.
+    # Another path that still leads to the directory is as good as the first.
     process = begun("linked")
     stop(process)
     os.rename("linked", "elsewhere")
@@ -397,7 +397,7 @@ def test_without_state():
         tool.good("generate", path, "--prompt=The", "--max_new_tokens=4")
         tool.good("train", "c.yaml", f"--model.init_from={path}", f"--run.directory=of-{path}")
     assert tool.weights("of-run", 6)[0] == tool.weights("of-model", 6)[0]
-    # What is read must be whole, of the training state the header; a run goes on with all of it alone.
+    # What is read must be whole, and of the training state the header; a run only goes on if all of it is.
     tool.flip("model/model.safetensors", -1)
     tool.refused(1, "model.safetensors.*is damaged", "eval", "model", "data.path=text/t")
     tool.flip("of-run/checkpoint/step-6/state.safetensors", -1)
@@ -435,7 +435,7 @@ def test_without_source():
     for setting in "model.hidden_size=32", "model.preset=gpt2-124m":
         tool.refused(2, "the weights are of another", *train, f"--{setting}", "--training.steps=4")
     assert tool.snapshot("run") == kept
-    # Nor does it need to be named, by any of several ranks.
+    # Nor does it have to be given again, on any of several ranks.
     shutil.copytree("run", "many")
     for more in ["--ranks=2", "--run.directory=many"], ["--training.steps=8"]:
         out = tool.good(*train, *more)
@@ -443,11 +443,11 @@ def test_without_source():
     for name in os.listdir("whole/checkpoint/step-8"):
         if name.split(".")[0] not in ("state", "manifest"):
             assert tool.read(f"whole/checkpoint/step-8/{name}") == tool.read(f"run/checkpoint/step-8/{name}"), name
-    # Its own model is that of the newest checkpoint that is whole.
+    # The run's own model is that of the newest checkpoint that is whole.
     tool.flip("run/checkpoint/step-8/config.json", 0)
     code, out, err = tool.run(*train, "--training.steps=8")
     assert code == 0 and "step-8 is passed over" in err and "going on from run/checkpoint/step-6" in out, (out, err)
-    # Of a damaged checkpoint that is said, not that there is no model.
+    # For a damaged checkpoint the message says that it is damaged, not that there is no model.
     tool.flip("run/checkpoint/step-8/config.json", 0)
     for step in os.listdir("run/checkpoint"):
         os.truncate(f"run/checkpoint/{step}/state.safetensors", 100)
@@ -501,7 +501,7 @@ def test_bad_token():
     assert 0 < done < 199 and os.listdir("run/checkpoint") == [f"step-{done}"], done
     tool.good(*arguments, f"--training.steps={done}", "--run.directory=as_far")
     assert tool.weights("run", done)[0] == tool.weights("as_far", done)[0]
-    # So it is once more, and where the first step of all meets it nothing is saved.
+    # The same happens again; and if the very first step meets a bad token, nothing is saved.
     code, _, err = tool.run(*arguments, "--training.steps=200", "--run.directory=run")
     assert code == 1 and "position 1000" in err and os.listdir("run/checkpoint") == [f"step-{done}"], err
     code, _, err = tool.run(*arguments, "--training.global_batch_size=400", "--run.directory=none")
@@ -526,7 +526,7 @@ def test_tokens_cut_short():
         code, _, err = tool.finish(process)
         assert code == 1 and "cut/t.bin became shorter while it was read" in err, (command, code, err)
         os.truncate("cut/t.bin", whole)
-    # What was done before that is saved.
+    # What was done before the damage is saved.
     assert os.listdir("run/checkpoint") == [f"step-{tool.metrics('run')[-1]['step']}"]
 
 
@@ -574,7 +574,7 @@ def test_another_run():
         tool.refused(2, setting.split("=")[0], "train", "c.yaml", setting)
     tool.refused(2, "training.steps: given 5, but .* has done 6: give more, or name another", "train", "c.yaml",
                  "training.steps=5")
-    # Other tokens, or another part of them: what was validated on would be trained on.
+    # Other tokens, or another part of them: validation data would become training data.
     tool.write("other.txt", "She sells sea shells by the sea shore today. " * 100)
     tool.good("prepare", "other.txt", "--data.path=text/other")
     assert os.path.getsize("text/other.bin") == os.path.getsize("text/t.bin")
@@ -585,7 +585,7 @@ def test_another_run():
     tool.refused(2, "training.seed: by default 0, but the run in other was started with 5", "train", "c.yaml",
                  "run.directory=other")
     assert tool.snapshot("run") == kept
-    # The same tokens elsewhere are no other.
+    # The same tokens in another place are the same.
     os.rename("text", "moved")
     tool.good("train", "c.yaml", "data.path=moved/t", "training.steps=7")
 

@@ -95,14 +95,14 @@ def test_saved():
         made = tool.good_json(*made, f"schedule={name}", "save=s.txt")
         spread = [key for key in more if key.startswith(("embed", "loss"))]
         read = tool.good_json("simulate", "schedule=s.txt", *times, *spread)
-        # Of auto a microbatch counts for half between the two parts of its backward.
+        # With auto a microbatch counts for half between the two parts of its backward.
         for key in ("cost", "bubble") if name == "auto" else ("cost", "bubble", "peak_activations"):
             assert made[key] == read[key], (name, key, made[key], read[key])
     tool.write("bad.txt", "F0 B0\nF0 X0\n")
     tool.refused(2, r"simulate: schedule=bad\.txt: line 2: expected a pass", "simulate", "schedule=bad.txt")
     tool.refused(2, r"save=nowhere/s.txt: cannot be written there: No such file", "simulate", "schedule=1f1b",
                  "stages=2", "microbatches=2", "save=nowhere/s.txt")
-    # What is no file is not replaced by one.
+    # What is not a regular file is not replaced by one.
     os.mkfifo("pipe")
     reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     tool.good("simulate", "schedule=1f1b", "stages=2", "microbatches=1", "save=pipe")
@@ -139,7 +139,7 @@ def test_files_and_tables():
     assert lines[4].split() == ["0", "0", "9", "3", "2"] and lines[5].split() == ["1", "1", "7", "0", "1"], out
     rows = [words[1] for words in map(str.split, lines) if len(words) == 2 and set(words[1]) <= set("FB.")]
     assert [[key for key, _ in itertools.groupby(row)] for row in rows] == [list("F.B.B"), list(".FBFB.")], out
-    # A column is what takes most of it: passes that end, or begin, with .3 of one leave it idle.
+    # A column shows what takes most of it: passes that end, or begin, within .3 of a column leave it idle.
     out = tool.good("simulate", "schedule=gpipe", "stages=2", "microbatches=1", "forward=1", "backward_input=1",
                     "backward_weight=0", "latency=0.0576")
     assert f"   0  {24 * 'F'}{52 * '.'}{24 * 'B'}\n" in out, out
@@ -169,7 +169,7 @@ def test_picture():
     words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [words.count(str(number)) for number in (0, 3)] == [9 + 2, 9], words # and a rank, and the axis
     assert {"forward", "backward, input", "backward, weights", "idle", "time"} <= set(words), words
-    # The shipped one is drawn by the command that README prints.
+    # The picture in docs/ is drawn by the command in README.
     source = os.environ.get("TRIREME_SOURCE", ".")
     command = re.search(r"trireme (simulate .*svg=pipeline\.svg)\s*\\\n(.*)", tool.read(f"{source}/README.md").decode())
     tool.good(*" ".join(command.groups()).split())

@@ -84,7 +84,7 @@ def test_slow_link():
         for microbatches, mesh in (1, replicas), (1, moments), (1, shards), (2, replicas), (4, shards):
             step = simulate(*keys, tie, f"--training.global_batch_size={4 * microbatches}", *mesh)["step_seconds"]
             assert step < 1.04 * microbatches * alone, (tied, microbatches, mesh, step / alone)
-    # Of replicas over the slow link, each of two ranks over a fast one.
+    # Replicas over the slow link, each of two ranks over a fast one.
     tool.write("islands.yaml", SLOW.replace("nodes: 4, devices: 1", "nodes: 2, devices: 2").replace(
         "links: [", "links: [{name: fast, spans: node, latency: 5 us, bandwidth: 5 GB/s}, ").replace(
             "125 MB/s", "125 MB/s, adapters: 1"))
@@ -94,7 +94,7 @@ def test_slow_link():
         step = simulate(*keys, "--training.global_batch_size=8", *replicas, *shards,
                         f"--parallelism.zero_stage={zero}")["step_seconds"]
         assert step < 1.05 * alone, (zero, step / alone)
-    # Of more ranks, whose rows all travel to all, half as many bytes as the table.
+    # With more ranks, whose rows all travel to all, half as many bytes as the table.
     keys[2:] = "--training.micro_batch_size=4", "cluster=slow.yaml"
     alone = simulate(*keys, "--training.global_batch_size=4", "devices=1")["step_seconds"]
     step = simulate(*keys, "--training.global_batch_size=16", "--data_parallel_shard_degree=4",
@@ -148,7 +148,7 @@ def test_unequal_memory():
         assert (one["memory"]["runtime"], other["memory"]["runtime"]) == (10**10, 0), answer
         room = {c["rank"]: c["device_bytes"] - c["memory_bytes"] for c in answer["classes"]}
         assert answer["headroom_bytes"] == min(room.values()) == room[answer["tightest_rank"]], answer
-        # The same rank's, whose device may be the smaller one, here as in plans.
+        # The figures of the rank with the least room left, whose device may be the smaller one, here as in plans.
         tightest = one if answer["tightest_rank"] == one["rank"] else other
         assert (answer["peak_bytes"], answer["device_bytes"]) == (tightest["memory_bytes"], tightest["device_bytes"])
         assert answer["fits"] == (answer["headroom_bytes"] >= 0), answer
@@ -244,7 +244,7 @@ def test_import():
             tool.write(path, b"\xef\xbb\xbf" + tool.read(path))
         tool.good("bench", "calibrate", "cluster=a100", f"from={table}", f"from={collective}", f"out={both}")
         assert tool.read(both).decode() == text
-        # A reduce is made as an all_reduce: points of it would never be used.
+        # A reduce is made as an all_reduce: points for it would never be used.
         reduce = os.path.join(directory, "reduce.txt")
         with open(reduce, "w", encoding="utf-8") as file:
             file.write("# Collective test starting: reduce_perf\n")
@@ -252,7 +252,7 @@ def test_import():
                        "1048576 262144 float sum 0 77 13.6 13.6 0\n")
         tool.refused(2, "reduce_perf is not used here", "bench", "calibrate", "cluster=a100", f"from={reduce}",
                      f"out={both}")
-        # What is cut off, of two runs, in other units, or more than a cluster's file can say.
+        # Output that is cut off, of two runs, in other units, or beyond what a cluster's file can hold.
         ranks, row = "#  Rank  0 a\n#  Rank  1 b\n# busbw\n", "1048576 262144 float none 0 77 13.6 13.6 0\n"
         products = "m,n,k,dtype,{}\n64,64,64,bf16,50\n8192,8192,8192,bf16,{}\n"
         for content, pattern in (
@@ -270,7 +270,7 @@ def test_import():
         tool.write(table, products.format("us", 4000))
         tool.good("bench", "calibrate", "cluster=a100", f"from={table}", f"out={both}")
         tool.refused(2, "cluster is missing", "bench", "calibrate", f"from={table}")
-        # Nothing is measured that cannot be written.
+        # Nothing is measured if the file cannot be written.
         tool.refused(2, r"out=none/c\.yaml: cannot be written there: No such file", "bench", "calibrate",
                      "out=none/c.yaml")
 
@@ -293,7 +293,7 @@ def wrong_of_this_machine(out):
         return one["step_seconds"], measured["step_seconds"], cluster
     if tool.cores() < 2:
         return None
-    # What ranks waited for each other in their steps: no two of them come at once.
+    # How long ranks waited for each other in their steps: no two of them arrive at the same time.
     waits = r"(meeting: [\d.]+ [mun]?s|jitter: (0\.\d+|1|\d.*e-.*))"
     if not re.search(rf"cpu-of-2:(\n    .*)*\n    {waits}\n", cluster):
         return cluster

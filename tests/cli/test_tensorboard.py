@@ -90,7 +90,7 @@ def test_every_step():
             assert tag not in values or math.isclose(values[tag], line[key], rel_tol=1e-6), (step, tag)
         assert math.isclose(values["memory/max_reserved(GiB)"], line["peak_bytes"] / 2**30, rel_tol=1e-6)
         assert math.isclose(values["mfu(%)"], 100 * line["mfu"], rel_tol=1e-5) and values["tflops"] > 0
-    # Of the reference kernels no peak is known.
+    # There is no peak for the reference kernels.
     tool.good("train", "c.yaml", "--run.directory=reference", "--training.kernels=reference", "--training.steps=1")
     (_, values), = events(*glob.glob("reference/tb/events.out.tfevents.*"))[1]
     assert "loss_metrics/global_avg_loss" in values and not {"mfu(%)", "tflops"} & set(values), values
@@ -116,7 +116,7 @@ def test_validation_afterwards():
         tool.write("run/metrics.jsonl", cut + stays)
         tool.good(*train, "--training.steps=4")
         assert tool.read("run/metrics.jsonl") == whole + stays
-        # Once it is there it stays as it is.
+        # Once it is recorded it stays as it is.
         tool.good(*train, "--training.steps=4")
         assert tool.read("run/metrics.jsonl") == whole + stays
     val_loss = tool.strict_json(whole.splitlines()[-1])["val_loss"]

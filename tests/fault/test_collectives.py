@@ -19,7 +19,7 @@ def team(program, ranks, test="*", only=""):
     process = mpi.start(ranks, os.path.join(mpi.TESTS, program), **environment)
     code, out, err = tool.finish(process)
     assert "ERROR" not in out + err and "[  PASSED  ] 0" not in out + err, (program, ranks, test, only, out, err)
-    # Where no team is of so many ranks the test has nothing to do.
+    # If no team has this many ranks, the test has nothing to do.
     assert f"a team of {ranks}\n" in out, (program, ranks, test, only, out, err)
     assert time.monotonic() - begin < 60, (program, ranks, test, only)
     return code, out + err

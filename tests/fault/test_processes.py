@@ -46,7 +46,7 @@ def test_eval():
         for key in "loss", "tokens", "bits_per_byte", "predicted_bytes":
             assert threads[key] == processes[key], (key, threads, processes)
         assert processes["resident_bytes"] > processes["predicted_bytes"] > 0, processes
-    # Of what is wrong one rank tells.
+    # One rank alone reports an error.
     for code, pattern, more in ((1, "no.bin: no such file", ["data.path=no"]),
                                 (2, "optimizer.lr: eval", ["optimizer.lr=1"]),
                                 (1, r"run/checkpoint/step-6/model.safetensors: tensor \S+ .* is damaged", [])):
@@ -125,12 +125,12 @@ def check_survivors(process, gone, survivors, seconds):
     begin = time.monotonic()
     code, _, err = tool.finish(process)
     assert code != 0 and time.monotonic() - begin < 2 * seconds + 30, (code, time.monotonic() - begin, err)
-    # In the run directory: Open MPI 5 leaves half a second for words, which is too little where other tests run beside.
+    # Read from the run directory: Open MPI 5 leaves half a second for messages, too little while other tests run.
     shown = tool.good("show", "ranks", "run")
     lines = [line for line in shown.splitlines() if "group " in line]
     for rank in survivors:
         mine = [line for line in lines if f" rank {rank}, last step done " in line]
-        # Between steps no instruction runs: then it is the communicator of what all ranks agree on.
+        # Between steps no instruction runs: then the group is the communicator over which all ranks agree.
         where = r": (stream \S+, \S+\[\d+\] \S+ over \S+.*: group \S+: |group control: )"
         assert len(mine) == 1 and re.search(where, mine[0]), (rank, err, shown)
     assert any(re.search(rf"ranks? .*\b{gone}\b", line.split("group ", 1)[1]) for line in lines), shown
@@ -177,7 +177,7 @@ def test_stopped():
     process, found = in_impatient_training(2, 2, **patience(6))
     os.kill(found[0], signal.SIGSTOP)
     err = check_survivors(process, 0, [1], 6)
-    # mpirun lets it go on for its last words: not of the other one, whatever it sees first.
+    # mpirun continues it for its last words, which must not be about the other rank, whatever it sees first.
     assert re.search(r"rank 0 was stopped for [1-9]", err), err
     check_going_on(2)
 

@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.join(os.environ["TRIREME_SOURCE"], "tests", "cli"))
 import mpi  # noqa: E402
 import tool  # noqa: E402
 
-# Rank 0 here, the others elsewhere.
+# Rank 0 runs here, the others in another directory.
 RANK = '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 0 ] || { cd "$ELSEWHERE" || exit 1; }\nexec "$@"\n'
 
 
@@ -51,7 +51,7 @@ def test_bad_starts():
     process = by_rank("train c.yaml", "verify c.yaml")
     code, _, err = tool.finish(process)
     assert code == 2 and len(mpi.told(err)) == 1 and "verify runs as one process, but" in mpi.told(err)[0], (code, err)
-    # One of three, in whose environment another launcher has been.
+    # One of three processes, with another launcher's variables in its environment.
     for rank in 0, 1:
         process = mpi.start(3, "sh", "-c", f'[ $OMPI_COMM_WORLD_RANK != {rank} ] || export OMPI_COMM_WORLD_SIZE=4; '
                             'exec "$@"', "sh", tool.BINARY, "train", "c.yaml", "training.global_batch_size=3")
@@ -59,7 +59,7 @@ def test_bad_starts():
         code, _, err = tool.finish(process)
         assert code == 2 and time.monotonic() - begin < 30, (code, err)
         assert len(mpi.told(err)) == 1 and "mpirun has started 4 processes, but MPI sees 3 ranks" in err, err
-    # CPUs that differ.
+    # Ranks whose CPUs differ.
     one = ['[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export TRIREME_ISA=base; exec "$0" "$@"', tool.BINARY, "train", "c.yaml"]
     code, _, err = tool.finish(mpi.start(2, "sh", "-c", *one, "training.kernels=reference", "training.steps=1"))
     assert code == 0, err
@@ -71,7 +71,7 @@ def test_bad_starts():
     assert code == 0, err
     code, _, err = tool.finish(mpi.start(2, tool.BINARY, "train", "c.yaml", TRIREME_ISA="mmx"))
     assert code == 2 and len(mpi.told(err)) == 1 and "TRIREME_ISA=mmx in the environment: expected base," in err, err
-    # Launchers that MPI knows nothing of.
+    # Launchers that MPI does not know.
     for number, name in ((4, "OMPI_COMM_WORLD_SIZE"), (3, "PMI_SIZE"), (5, "SLURM_NTASKS")):
         mend = rf"`(mpirun\.openmpi|srun --mpi=pmix) -n {number} trireme"
         tool.refused(2, rf"{number} (processes|tasks), but MPI sees 1 rank: .*{mend}", "train", "c.yaml",
@@ -96,7 +96,7 @@ def test_bad_starts():
     tool.write("elsewhere/c.yaml", tool.CONFIG.replace("lr: 1e-2", "lr: 2e-2"))
     disagree("elsewhere", r'the ranks disagree: rank 0 has "optimizer\.lr: 0\.01", rank 1 on .* '
              r'has "optimizer\.lr: 0\.02"')
-    # One token of thousands.
+    # One token of thousands differs.
     shutil.copytree("text", "elsewhere/text", dirs_exist_ok=True)
     tool.write("elsewhere/c.yaml", tool.CONFIG)
     tokens = bytearray(tool.read("elsewhere/text/t.bin"))
@@ -167,7 +167,7 @@ def test_two_runs_of_one_name():
     disagree("elsewhere", r'rank 0 has "model\.init_from: elsewhere/run/.*rank 1 .*"model.*weights of its own"')
 
 
-# Rank 0 starts, rank 1 is something else, rank 2 is stopped before it can, rank 3 starts from within a shell, rank 4
+# Rank 0 starts, rank 1 is another program, rank 2 is stopped before it can start, rank 3 starts from a shell, rank 4
 # ends with nothing to complain about. mpirun ends all if that is after another rank has started MPI, so those that will
 # wait until mpirun has reaped rank 4.
 UNSTARTED = """case $OMPI_COMM_WORLD_RANK in

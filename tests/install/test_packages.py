@@ -44,7 +44,7 @@ def main():
         return 77
     version = version_of_header()
     with tempfile.TemporaryDirectory(prefix="trireme-install-") as top:
-        # Installed to one prefix and moved to another: nothing may remember where it was put.
+        # Installed to one prefix and moved to another: nothing may depend on where it was installed.
         run("cmake", "--install", BUILD, "--prefix", os.path.join(top, "first"))
         prefix = os.path.join(top, "second")
         os.rename(os.path.join(top, "first"), prefix)
