@@ -90,7 +90,7 @@ static void test_choices(void **state) {
         assert_true(count[token] == 0 || (count[token] > TIMES / 4 && count[token] < TIMES / 5 * 2));
     }
     assert_int_equal(chosen, 3);
-    // Each token has a random number of its own: of two that are about as likely not always the same comes.
+    // Each token has a random number of its own: of two equally likely ones not always the same is chosen.
     int best = 0;
     config.generate.top_k = 2;
     config.generate.top_p = 1;

@@ -251,7 +251,7 @@ static void test_pairs(void **state) {
             for (int b = a + 1; b < STRATEGIES; b++)
                 for (size_t d = 0; d < ARRAY_LENGTH(DEGREES); d++) {
                     struct spec spec = {0};
-                    // The order of a pipeline's passes is what it is whatever the degrees.
+                    // The order of a pipeline's passes does not depend on the degrees.
                     if (d > 0 && b >= GPIPE && b != ONE_F_ONE_B)
                         continue;
                     if (add(&spec, a, DEGREES[d][0], &all_models[m].config) &&
@@ -418,7 +418,7 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
     else if (spec->pp > 1 && roll(dice, 2))
         strcpy(spec->layout, "auto");
     spec->vocabulary = spec->pp > 1 && roll(dice, 3) == 0;
-    // The gradient of a key's bias is zero but for rounding where nothing rotates keys: its sign means nothing.
+    // Where nothing rotates keys, the gradient of a key's bias is zero except for rounding: its sign means nothing.
     if (spec->optimizer && strcmp(spec->optimizer, "lion") == 0 && has_key_bias(model))
         spec->optimizer = NULL;
     if (roll(dice, 3) == 0 && (!spec->recompute || strcmp(spec->recompute, "full") != 0))
@@ -594,6 +594,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_repeats),
     };
-    // A row is looked for in the tables of f64 only.
+    // A single row is looked for only in the tables of f64.
     return _cmocka_run_group_tests("ranks", tests, table.filter ? 4 : ARRAY_LENGTH(tests), NULL, forget);
 }

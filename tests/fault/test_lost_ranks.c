@@ -175,7 +175,7 @@ static void every_rank_says_whom_it_waits_for(void **state) {
         assert_says(view.record[r].error, " over ");
         assert_says(view.record[r].error, "rank");
     }
-    // Its neighbour in the tensor group waits for it, whoever was the first to lose patience.
+    // Its neighbour in the tensor group waits for it, whichever rank reported it first.
     assert_says(view.record[2].error, "rank 2, last step done 2: stream tensor");
     assert_says(view.record[2].error, "over tp");
     assert_says(view.record[2].error, "for rank 3");
@@ -400,7 +400,7 @@ static void damaged_counters_are_refused(void **state) {
         }
         bytes[i] = kept;
     }
-    // Who would write into it.
+    // A rank that would write into it.
     struct rank_file file;
     struct rank_record *record;
     const char *directory = path_in(*state, "run"), *path = path_in(*state, "run/" RANK_FILE_NAME);
@@ -425,7 +425,7 @@ static void damaged_counters_are_refused(void **state) {
     bytes[12] ^= 64;
     assert_ok(rank_view_parse(&view, bytes, length, "whole", &error), &error);
     rank_view_release(&view);
-    // What fuzzing begins with is of the form that is known.
+    // The seeds of the fuzzer have the known form.
     assert_ok(file_read(TRIREME_SOURCE "/fuzz/seeds/ranks/two.bin", 1 << 20, &bytes, &length, &error), &error);
     assert_ok(rank_view_parse(&view, bytes, length, "seed", &error), &error);
     rank_view_release(&view);

@@ -201,7 +201,7 @@ static void test_settings(void **state) {
             fail_msg("no%swith \"%s\"", SETTINGS[i].op, SETTINGS[i].attributes);
         free(text);
     }
-    // Units are gathered with the one before them, or no earlier than they are used.
+    // Units are gathered together with the one before them, or not before they are used.
     static const struct strategy AHEAD[] = {{.overrides = {FSDP "2", ZERO "3", "parallelism.data_parallel_prefetch=0"}},
                                             {.overrides = {FSDP "2", ZERO "3", "parallelism.data_parallel_prefetch=1"}},
                                             {.overrides = {FSDP "2", ZERO "3"}}};

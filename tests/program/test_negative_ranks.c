@@ -129,7 +129,7 @@ static void mutate_operands(const struct site *s, const struct instruction *was)
             const struct buffer *to = &p->buffers.item[b], *from = &p->buffers.item[operand->buffer];
             if (b == operand->buffer || to->dtype != from->dtype || buffer_count(to) != buffer_count(from))
                 continue;
-            // A batch is what the host puts into it; only what has a meaning is declared.
+            // A batch holds whatever the host puts into it; only buffers with a meaning are declared.
             if (from->kind == KIND_INPUT && to->kind == KIND_INPUT && !*from->as && !*to->as)
                 continue;
             tried++;

@@ -57,7 +57,7 @@ static void data_parallel(void **unused) {
           "layers.0.gradients");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.gradients")->when = WHEN_ALWAYS,
           "otherwise placed along dp", "grad.layers.0.");
-    // A mean of every rank's own mean.
+    // A mean of the ranks' own means.
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "targets.count")),
           "is a partial sum along dp; an all_reduce is missing", "targets.count");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "loss")), "is a partial sum along dp", "loss");
@@ -127,7 +127,7 @@ static void sequence(void **unused) {
 static void more_ranks_than_heads(void **unused) {
     (void)unused;
     FLEET(MODEL(LLAMA), BATCH(4), TP(4), NO_SEQUENCE);
-    // Ranks with the same keys and values each have the gradient of some queries'.
+    // Each of the ranks with the same keys and values has the contributions of some queries.
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.kv.gradients")),
           "is a partial sum along kv; an all_reduce is missing", "layers.0.kv.gradients");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.kv.gradients")->group = AXES(AXIS_TP),

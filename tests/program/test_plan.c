@@ -174,7 +174,7 @@ static void memory_estimates_are_near(void **unused) {
     struct fixture f;
     open_fixture(&f, LARGER, ARRAY_LENGTH(LARGER), 8);
     const struct offs offs = compare_estimates(&f, off_bytes);
-    // Lowest are stages of tensor ranks that share the vocabulary.
+    // Estimates are lowest for stages of tensor ranks that share the vocabulary.
     assert_near(&offs, "memory", .07, -.3, .1);
     close_fixture(&f);
 }
@@ -238,7 +238,7 @@ static void time_estimates_know_what_communication_costs(void **unused) {
 // many on all stages.
 static void layers_differ_where_memory_ends(void **unused) {
     (void)unused;
-    // Fast kernels' workspaces are not the same on every processor, and what just fits neither.
+    // Workspaces of fast kernels differ between processors, and so does what just fits.
     static const char *const TIGHT[] = {"model.preset=llama-5m",
                                         "training.kernels=reference",
                                         "training.dtype=bf16",
@@ -277,7 +277,7 @@ static void layers_differ_where_memory_ends(void **unused) {
         plan_result_release(&one);
         config_release(&config);
     }
-    // What was chosen is what is saved.
+    // The saved configuration is the plan that was chosen.
     struct plan_choice lists = best->choice;
     struct config saved;
     lists.full_layers = "1,0";

@@ -69,7 +69,7 @@ static void check(const char *const *settings, size_t count, int stages) {
             struct taken now = compile(settings, count, MODES[m][0], MODES[m][1], layers);
             print_message("%d stages, %d of %s beside %s: %lld bytes, %.0f operations\n", stages, layers, MODES[m][1],
                           MODES[m][0], (long long)now.bytes, now.flops);
-            // Of few layers the share that may be computed again in part is less than one.
+            // With few layers the share that may be recomputed selectively is less than one layer.
             if (layers > 0 && layers < all)
                 assert_true(selective ? now.bytes <= before.bytes : now.bytes < before.bytes);
             if (layers > 0)

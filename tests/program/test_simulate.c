@@ -148,7 +148,7 @@ static void compare_every_rank(const char *cluster, const char *const *more, siz
         const struct sim_class *one = &few.of_class[c], *same = &all.of_class[one->rank];
         assert_true(fabs(one->computing - same->computing) <= 1e-12 * all.seconds);
         assert_true(fabs(one->end - same->end) <= 1e-12 * all.seconds);
-        // A step is divided without rest.
+        // The parts add up to the step.
         double sum = one->computing + one->bubble;
         for (int a = 0; a < AXIS_COUNT; a++)
             sum += one->exposed[a];
@@ -179,7 +179,7 @@ static void ranks_that_are_alike_are_simulated_once(void **unused) {
          "parallelism.tensor_parallel_overlap=true", "parallelism.data_parallel_shard_degree=2",
          "parallelism.zero_stage=3"},
     };
-    // What is said of a device, and of the collectives.
+    // What the file says about a device, and about collectives.
     static const char *const MORE[][2] = {{"", ""},
                                           {"    communication: cores\n", ""},
                                           {"    jitter: 0.1\n    meeting: 10 us\n", "collectives: pipelined\n"}};

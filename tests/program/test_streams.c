@@ -125,7 +125,7 @@ static void sums_in_the_memory_of_terms(void **unused) {
         sum->peer = 1;
         sum->wait[STREAM_COMPUTE] = behind ? 1 : 2; // 2: for what makes b, not for what reads it
         program_invoke(&p, t, 0, true, true);
-        // Behind it there is but another fault: `a` is no part of a sum.
+        // After it there is only another fault: `a` is not a part of a sum.
         assert_program_refused(&p, ops, behind ? "reduced twice" : "sums in b while another stream may still use it",
                                "reduce");
     }

@@ -77,7 +77,7 @@ static void release(struct made *m) {
 }
 
 static void compare_orders(struct teammate *mate) {
-    // All instructions, and what compute's thread runs of them, in which order.
+    // All instructions, and those of them that the compute thread runs, in order.
     static const char *const CASE[][2] = {
         {"gxw", "gxw"},     // right before what waits for it,
         {"gxgw", "ggxw"},   // not earlier,

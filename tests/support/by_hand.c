@@ -21,7 +21,7 @@ void check_round_trip(const struct program *p, const struct op_table *ops) {
     assert_int_equal(back.buffers.count, p->buffers.count);
     for (size_t i = 0; i < p->buffers.count; i++)
         assert_int_equal(back.buffers.item[i].offset, p->buffers.item[i].offset);
-    // Planned again, it is laid out as before.
+    // A new plan lays it out as before.
     assert_int_equal(program_plan(&back, ops, 0, &error), TRIREME_OK);
     struct text third = {0};
     program_print(&back, ops, &third);

@@ -219,7 +219,7 @@ void fleet_end(struct fleet *f, int stage, struct program *mutant, const char *f
             int rank = alone ? (stage + 1) * per_stage - 1 : FLEET_STAGE;
             if (fleet_verify(f, stage, rank, mutant, &error) != TRIREME_OK) {
                 assert_true(error.message[0] != 0);
-                // What is wrong by itself is so on one rank too.
+                // A program that is wrong by itself is wrong on one rank, too.
                 if (alone || program_verify(mutant, ops, &error) != TRIREME_OK)
                     break;
                 continue;

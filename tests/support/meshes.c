@@ -68,7 +68,7 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     SET("training.logits_rows=%d", s->logits_rows);
     SET("training.max_norm=0.1");
     SET("optimizer.name=%s", text_or(s->optimizer, "adamw"));
-    // Some gradients are zero but for rounding: a smaller eps would show the rounding alone.
+    // Some gradients are zero except for rounding: a smaller eps would show only the rounding.
     SET("optimizer.eps=1e-4");
     SET("activation_checkpoint.mode=%s", text_or(s->recompute, "none"));
     SET("activation_checkpoint.full_layers=%s", text_or(s->full_layers, ""));

@@ -345,7 +345,7 @@ static void terminals_are_sent_no_controls(void **state) {
           "2J\xff\xc3(\xed\xa0\x80",
           "\\x9b2J\\xff\\xc3(\\xed\\xa0\\x80", 0);
     SHOWN("DOS\r\nover\rwritten\r\r\n", "DOS\r\nover\\x0dwritten\\x0d\r\n", 0);
-    // What comes next decides.
+    // Bytes at the end that only the next bytes decide are left over.
     SHOWN("a\xe2\x82", "a", 2);
     SHOWN("a\xf0", "a", 1);
     SHOWN("a\r", "a", 1);

@@ -31,7 +31,7 @@ static void test_saves(void **state) {
     assert_ok(sample_save(path, 7, DIRECTORY_REFUSE, &error), &error);
     assert_ok(directory_verify(path, MANIFEST_CONTENT, NULL, &error), &error);
     assert_int_equal(sample_version(path), 7);
-    // What is spared may be missing, and must be whole where it is not.
+    // A spare file may be missing, but must be whole where it is not.
     const struct manifest_check without = {.content = true, .spare = "a.txt"};
     assert_ok(directory_verify(path, without, NULL, &error), &error);
     flip_byte(path_in(path, "a.txt"), 0);
@@ -259,11 +259,11 @@ static void test_newest_skips_damaged(void **state) {
             }
             directory_search_release(&found);
         }
-        // What was damaged does not stand in the way of a new one.
+        // A damaged directory is not in the way of a new one.
         assert_sample_saved(path_in(folder, "step-9"), 2);
         assert_ok(tree_remove(path_in(folder, "step-9"), NULL), NULL);
     }
-    // What cannot be read may be whole.
+    // A directory that cannot be read may be whole.
     assert_int_equal(symlink("nowhere", path_in(folder, "step-9")), 0);
     assert_int_equal(directory_newest(folder, MANIFEST_SIZES, NULL, &found, &error), TRIREME_ERROR_IO);
     assert_null(found.path);
@@ -293,7 +293,7 @@ static void test_newest_reads_numbers(void **state) {
     assert_string_equal(found.path, path_in(folder, "step-0000000000011"));
     assert_int_equal(found.skipped.count, 0);
     directory_search_release(&found);
-    // Who waits is told of each file that is read: all of what is found here, none where sizes do.
+    // The watch is told of each file that is read: all files here, none where sizes are enough.
     for (int i = 0; i < 2; i++) {
         int files = 0;
         const struct checksum_watch watch = {count_file, &files};
@@ -371,7 +371,7 @@ static void test_prune(void **state) {
     assert_int_equal(directory_hold(path_in(folder, "step-8")), -1);
     assert_ok(directory_prune(folder, 12, 1, &error), &error);
     assert_int_equal(folder_count(folder), 4);
-    // What was saved last is kept, whatever lies at higher numbers.
+    // The last save is kept, whatever directories have higher numbers.
     assert_sample_saved(path_in(folder, "step-7"), 7);
     assert_ok(directory_prune(folder, 7, 1, &error), &error);
     assert_int_equal(folder_count(folder), 5);

@@ -235,7 +235,7 @@ static void letters(struct teammate *mate) {
                 data[i] = mate->rank * 1000000 + round * 1000 + i;
             teammate_failed(mate, comm_send(c, data, 8 * count, 0, &error), &error);
         } else {
-            // In another order every time, whoever sends first.
+            // In another order each time, and with either rank sending first.
             for (int k = 0; k < 3; k++) {
                 int from = 1 + (k + round) % 3;
                 teammate_failed(mate, comm_receive(c, data, 8 * count, from, &error), &error);

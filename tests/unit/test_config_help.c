@@ -18,7 +18,7 @@ static void test_table(void **state) {
         assert_ptr_equal(key_find(key->section, key->name), key);
         assert_non_null(key_section_find(key->section));
         assert_true(*key->help && key->bounds.least <= key->bounds.most);
-        // A word of ours that is another's synonym would send its user in a circle.
+        // A key of ours that is a synonym of another one would send its user in circles.
         assert_false(has_word(key->synonyms, key->name));
         assert_null(strchr(key->synonyms, '-'));
         char *full = mem_printf("%s.%s", key->section, key->name);

@@ -7,7 +7,7 @@ static void what_is_meant_is_told(void **state) {
     const struct {
         const char *name, *told; // after "unknown key"
     } cases[] = {
-        // A section that is right is kept to.
+        // If the section is right, the suggestion is from it.
         {"run.dir", "; use run.directory: text (path)"},
         {"data.dir", "; use data.path: text (path)"},
         {"run.name", "; the section has run.directory"},
@@ -49,7 +49,7 @@ static void what_is_meant_is_told(void **state) {
         {"nodes",
          "; a cluster's file has nodes, and devices=N takes its first N devices (trireme help simulate, plan)"},
         {"waves", "; a wave is two of parallelism.pipeline_parallel_chunks"},
-        // What has little in common is not near.
+        // Names with little in common are not near.
         {"n", "; `trireme help config` lists all keys"},
         {"dir", "; `trireme help config` lists all keys"},
         {"colour", "; `trireme help config` lists all keys"},

@@ -125,7 +125,7 @@ static void test_json_lines(void **state) {
     struct prepare_options with = {.documents.field = "body"};
     put_text(path, "{\"text\": \"no\", \"body\": \"yes\"}\n");
     assert_prepared(state, &with, path, NULL, "yes|");
-    // A NUL is a character as any other.
+    // A NUL is a character like any other.
     put_text(path, "{\"text\": \"a\\u0000b\"}\n");
     p = prepare_well(state, &plain, path, NULL);
     assert_memory_equal(p.text, "a\0b|", 5);
@@ -158,7 +158,7 @@ static void test_directories(void **state) {
     struct prepare_result result;
     assert_refused(prepare(in(state, "t"), &plain, &error, &result, in(state, "d"), NULL), TRIREME_ERROR_USAGE,
                    "loop: is a symbolic link that leads back");
-    // A link that leads nowhere matters only where a text should be.
+    // A dangling link matters only if its name is that of a text file.
     assert_int_equal(unlink(in(state, "d/m/loop")), 0);
     assert_int_equal(symlink("nowhere", in(state, "d/m/link.md")), 0);
     assert_prepared(state, &plain, in(state, "d/m"), NULL, "m10|m2|x|");

@@ -254,7 +254,7 @@ static void test_resume(void **state) {
     assert_memory_not_equal(a.memory, b.memory, a.bytes);
     free(a.memory);
     free(b.memory);
-    // For good: a run of an older version resumes with the same data.
+    // These must never change: a run of an older version resumes with the same data.
     static const int64_t golden[] = {1944, 587, 533, 249};
     for (size_t i = 0; i < ARRAY_LENGTH(golden); i++)
         assert_int_equal(window_of(&s, SAMPLER_TRAIN, (int64_t)i * 37, 3), golden[i]);
@@ -416,7 +416,7 @@ static void test_nothing_to_predict(void **state) {
     assert_ok(sampler_has_targets(&s, SAMPLER_TRAIN, &has, &error));
     assert_true(has);
     token_set_close(set);
-    // Of llm.c's documents without a word the ends are targets.
+    // In llm.c's documents without a word the end-of-text tokens are targets.
     const uint16_t ends[] = {50256, 50256, 50256};
     set = shard_of_llm_c(state, ends, ARRAY_LENGTH(ends));
     s = sampler(set, options(2, 1, 0));

@@ -367,7 +367,7 @@ static void test_missing_files(void **state) {
     struct index x = good_index(8, 2);
     put(in(state, "y.idx"), x.bytes, x.length);
     assert_refused(token_set_open(in(state, "y"), &set, &error), TRIREME_ERROR_IO, "y.bin: no such file");
-    // A pipe is there, but is none.
+    // A pipe exists, but is not a token file.
     assert_int_equal(mkfifo(in(state, "y.bin"), 0666), 0);
     const char *names[] = {"y", "y.bin", "y*.bin"};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)

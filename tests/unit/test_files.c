@@ -100,7 +100,7 @@ static void file_write_replaces_and_leaves_nothing_else(void **state) {
     assert_content(path, "newer");
     assert_false(path_exists(temporary));
 
-    // A leftover of a killed writer, longer than what comes now, is in nobody's way.
+    // A leftover of a killed writer that is longer than the new content does no harm.
     int file = open(temporary, O_WRONLY | O_CREAT, 0600);
     assert_int_equal(write(file, "leftover", 8), 8);
     close(file);

@@ -229,7 +229,7 @@ static void many_shapes_are_thinned_evenly(void **unused) {
     }
     text_release(&csv);
     cluster_release(&c);
-    // Others of as many bytes lie nowhere between.
+    // Samples of other ops with equally many bytes have no distance from one another.
     struct fit_samples samples = {0};
     c = load("a100");
     for (int i = 0; i < 70; i++)
@@ -332,7 +332,7 @@ static void collectives_come_from_nccl_tests(void **unused) {
     assert_ok(topology_create(&topology, &c, &mesh, &use, 1, &error), &error);
     double seconds = cost_communicate(&c, &topology.route[0][0], OP_ALL_REDUCE, 1 << 24);
     assert_true(fabs(seconds / (60e-6 + 1.75 * (1 << 24) / 200e9) - 1) < 1e-3);
-    // A size that is there twice is one point: what is written reads back.
+    // A size that occurs twice becomes one point, so that the written file reads back.
     struct text printed = {0};
     struct cluster again;
     cluster_print(&c, ops, &printed);
@@ -486,11 +486,11 @@ static void waits_are_told_apart(void **unused) {
     const struct fit_wait shares[] = {{100, 1, .02}, {200, 1, .01}};
     fit_waits(&d, shares, ARRAY_LENGTH(shares));
     assert_true(d.meeting == 0 && fabs(d.jitter - .015) < 1e-12);
-    // More than in proportion: nothing but a time each.
+    // Waits grow more than in proportion to meetings: only a time for each.
     const struct fit_wait times[] = {{100, 1, .01}, {200, 1, .03}};
     fit_waits(&d, times, ARRAY_LENGTH(times));
     assert_true(d.jitter == 0 && fabs(d.meeting - 140e-6) < 1e-12);
-    // One model cannot tell them apart.
+    // With one model the two cannot be told apart.
     fit_waits(&d, both, 1);
     assert_true(d.meeting == 0 && fabs(d.jitter - .04) < 1e-12);
     fit_waits(&d, both, 0);

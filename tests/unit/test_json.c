@@ -164,7 +164,7 @@ static void test_excerpts_stay_short(void **state) {
     (void)state;
     char buffer[JSON_EXCERPT_BYTES], text[2000];
     assert_string_equal(json_excerpt("a\"b\\c\n\x01", buffer), "\"a\\\"b\\\\c\\n\\u0001\"");
-    // What nobody would see: a space that does not break, one of no width, a byte order mark, a change of direction.
+    // Invisible characters: a no-break space, a zero-width space, a byte order mark, a change of direction.
     assert_string_equal(json_excerpt("F0\u00a0F1 \u200b\ufeff\u202e\u00e9", buffer),
                         "\"F0\\u00a0F1 \\u200b\\ufeff\\u202e\u00e9\"");
     for (size_t length = 0; length < sizeof text; length++)

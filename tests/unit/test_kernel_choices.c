@@ -161,7 +161,7 @@ static bool chooses(const int *microseconds, enum kernel_way best) {
         assert_true(c->seconds[way] >= 1e-9 * (double)takes[way]);
     assert_true(c->seconds[WAY_SMALL_BLOCKS] == 0);
     bool chosen = c->way == best;
-    // What is known is not measured again.
+    // A choice that is known is not measured again.
     measure(&choices, &call, 7, INT64_MAX);
     assert_int_equal(runs, 0);
     choices_release(&choices);

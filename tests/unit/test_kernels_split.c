@@ -239,7 +239,7 @@ static void check_head(const struct split *s) {
         struct tensor own = all, weights = rows_of(&w, s, r);
         own.dim[0] = 1;
         own.data = (char *)all.data + r * 3 * ROWS * dtype_size(sums);
-        // Workspace of products is the fast kernels' own affair: here the reference multiplies.
+        // Only fast kernels need workspace for products: here the reference multiplies.
         struct call times = {.inputs = 2, .outputs = 1, .in = {parts[r], weights}, .out = {a}, .threads = 1};
         kernel_find(OP_LOGITS_TIMES, DTYPE_F64, KERNELS_REFERENCE).run(&times);
         run(s, OP_LOGITS_PICK,

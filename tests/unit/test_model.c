@@ -80,14 +80,14 @@ static void unknown_preset_names_the_nearest(void **state) {
     trireme_error error = {0};
     assert_says(model_config_preset(&c, "lama3.1-8b", &error), &error, "nearest is llama3.1-8b");
     assert_says(model_config_preset(&c, "qwen3", &error), &error, "nearest is qwen3-0.6b");
-    // As others call them.
+    // The names that other programs use.
     assert_says(model_config_preset(&c, "meta-llama/Llama-3.2-1B", &error), &error, "nearest is llama3.2-1b");
     assert_says(model_config_preset(&c, "TinyLlama/TinyLlama_v1.1", &error), &error, "nearest is tinyllama-1.1b");
     assert_says(model_config_preset(&c, "Llama-3-8B-Instruct", &error), &error, "nearest is llama3-8b;");
     assert_says(model_config_preset(&c, "openai-community/gpt2-xl", &error), &error, "nearest is gpt2-124m");
     assert_says(model_config_preset(&c, "bert-base", &error), &error, "called \"bert-base\"; all are");
     assert_says(model_config_preset(&c, "owner/", &error), &error, "called \"owner/\"; all are");
-    // What is not near is not named.
+    // Names that are not near are not suggested.
     static const char *const FAR[] = {"", "nomodel", "falcon-40b"};
     for (size_t i = 0; i < ARRAY_LENGTH(FAR); i++) {
         char says[64];

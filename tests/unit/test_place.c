@@ -134,7 +134,7 @@ static void steps(void **unused) {
             step_create(&s, held / 2, LARGE[i] ? LARGE[i] : 32, held % 2);
             int64_t most = placed(&s, 0, INT64_MAX, &top);
             assert_true(top >= most && top <= most + most / 20);
-            // What else has taken may leave less than the largest needs, or nothing.
+            // Other memory in use may leave less than the largest range needs, or nothing.
             placed(&s, LARGE[i] / 2, LARGE[i] / 2, &again);
             placed(&s, -1000, -1000, &again);
             placed(&s, most - 64, most - 64, &again); // which all is tried for

@@ -356,11 +356,11 @@ static void faults_are_named(void **state) {
         {"F0 B0 F1 B1\n\nF0 F1 I0 I1 W0 W1\n",
          "the schedule cannot finish: rank 0 (line 1) waits at B0 for I0 of rank 1; rank 1 (line 3) waits at F1 for F1 "
          "of rank 0"},
-        // A circle is told from its lowest rank on, ...
+        // A cycle is described from its lowest rank on, ...
         {"F0 B0 F1 B1\nF0 F1 B0 B1\nF0 B0 F1 B1\n",
          "the schedule cannot finish: rank 0 (line 1) waits at B0 for B0 of rank 1; rank 1 (line 2) waits at F1 for F1 "
          "of rank 0"},
-        // ... which here is not rank 0: that one is stuck behind it.
+        // ... which is not rank 0 here: that one waits for the cycle.
         {"F0 F1 B0 B1\nF0 B0 F1 B1\nF1 B1 F0 B0\n",
          "the schedule cannot finish: rank 1 (line 2) waits at B0 for B0 of rank 2; rank 2 (line 3) waits at F1 for F1 "
          "of rank 1"},

@@ -34,7 +34,7 @@ static void same_recipe(void **unused) {
     }
     schedule_release(&found);
     schedule_release(&made);
-    // Nothing of it may differ.
+    // All parts of the recipe count.
     struct schedule_recipe other[10];
     for (size_t i = 0; i < ARRAY_LENGTH(other); i++)
         other[i] = recipe;
@@ -71,7 +71,7 @@ static void oldest_are_forgotten(void **unused) {
         assert_int_equal(is_there(store, recipe), i > 0);
     }
     schedule_release(&made);
-    // What is more than all that may be kept is not, and makes no room.
+    // A schedule that is larger than the whole store is not kept, and drops no other.
     made = created("1f1b", 2, (KEPT + 1) * MANY);
     const struct schedule_recipe more = recipe_of("1f1b", 2, (KEPT + 1) * MANY);
     schedule_store_add(store, &more, &made);

@@ -284,7 +284,7 @@ static void refuses(void **state) {
          "rank 1 (line 2) has E1 where rank 0 (line 1) has E0: ranks need the same order of what all do together"},
         {"E0 F0 E1 F1 L0 L1 B0 T0 B1 T1 G0 G1\nE0 F0 E1 F1 L0 L1 B0 T0 B1 T1 G1 G0\n",
          "rank 1 (line 2) has G1 where rank 0 (line 1) has G0: ranks need"},
-        // A rank that is ahead of the others in what all do together, or of the one that sends what it begins with.
+        // A rank that is ahead of the others in what all do together, or ahead of the rank that sends for it.
         {"E0 E1 E2 F0 F1 F2 L0 L1 L2 B0 B1 B2 T0 T1 T2 G0 G1 G2\nE0 F0 E1 F1 E2 F2 L0 L1 L2 B0 B1 B2 T0 T1 T2 G0 G1 "
          "G2\n",
          "the schedule cannot finish: rank 0 (line 1) waits at E2 for E1 of rank 1; rank 1 (line 2) waits at F0 for F0 "
