@@ -64,8 +64,8 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
             m->device = info.st_dev;
             m->inode = info.st_ino;
             m->modified = info.st_mtim;
-            // Windows are read in random order, for which the kernel would read ahead (megabytes on some disks) what
-            // nobody wants; will_need asks for what is wanted. Advice may fail: it only changes speed.
+            // Windows are read in random order: reading ahead (megabytes on some disks), the kernel would read what is
+            // not needed. will_need asks for what is. Advice may fail: it only changes speed.
             madvise(data, (size_t)info.st_size, MADV_RANDOM);
         }
     }

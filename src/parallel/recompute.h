@@ -7,7 +7,7 @@
 #include "program/program.h"
 
 enum recompute {
-    RECOMPUTE_NONE,      // keep what backward reads, except what is as cheap to make as to read: norms, activations
+    RECOMPUTE_NONE,      // keep what backward reads, except what costs no more to make than to read: norms, activations
     RECOMPUTE_SELECTIVE, // also drop what was gathered, and whatever else saves most for a few percent of the step
     RECOMPUTE_FULL,      // keep only what passes from one layer to the next
 };

@@ -171,7 +171,7 @@ static int set_of(const struct reducer *r, int unit) {
 }
 
 // Makes computing wait before the i-th instruction for the template's first `count` reductions, where `done` of them
-// come before it: what is written from then on may take their memory.
+// come before it: later instructions may then write to the memory of those reductions.
 static void wait_before(struct reducer *r, size_t i, int done, int count) {
     struct instruction *item = r->rewrite.out.item;
     size_t at = i;

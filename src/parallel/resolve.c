@@ -204,8 +204,8 @@ static int64_t micro_batch_size(const struct config *config, int64_t replicas, i
     return size;
 }
 
-// Ranks that the other degrees leave go to shards, or to replicas where nothing is to be sharded, unless the user says
-// where.
+// The ranks that remain after the other degrees become shards, or replicas where nothing is to be sharded, unless the
+// user has set the degrees.
 static void leave_rest(const struct config_parallelism *p, int64_t *replicas, int64_t *shards) {
     *replicas = p->data_parallel_replicate_degree ? p->data_parallel_replicate_degree : 1;
     *shards = p->data_parallel_shard_degree;

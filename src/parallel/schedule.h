@@ -115,8 +115,8 @@ struct schedule {
 enum { SCHEDULE_SEARCH_PASSES = 20000000 };
 
 // The schedule called `name`, one of schedules.def, verified; options NULL are zero everywhere. auto with two chunks is
-// placed like interleaved or like zb-v, whichever is better, and is no worse than those, v-half and v-min as far as its
-// limit admits them.
+// placed like interleaved or like zb-v, whichever is better, and is no worse than any of interleaved, zb-v, v-half and
+// v-min that its limit admits.
 // In every schedule each chunk does its forwards, and its backwards, in the order of microbatches: so sums over
 // microbatches have the bits of one rank's, and messages between two ranks match in order.
 // TRIREME_ERROR_USAGE: an unknown name, a number out of range, options that the schedule does not have.
@@ -209,7 +209,7 @@ enum slots_for {
     // For what another rank sends for the backward: from the beginning of the backward to its end, weights included.
     // More slots, taken in turn, as for inputs.
     SLOTS_FOR_GRADIENTS,
-    // Of a spread vocabulary, whatever the chunk: from L to T.
+    // Of a spread vocabulary, the same slots for all chunks: from L to T.
     SLOTS_FOR_LOSS,
     // The same, with one slot more, taken in turn as for inputs.
     SLOTS_FOR_LOSS_INPUTS,

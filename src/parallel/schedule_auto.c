@@ -5,8 +5,8 @@
 
 #define ROUNDING 1e-12
 
-// Rank i does slope * (stages - 1 - i) + more forwards, as far as the limit allows, and then a forward and a backward
-// in turn.
+// Rank i does slope * (stages - 1 - i) + more forwards, or as many as the limit allows, and then a forward and a
+// backward in turn.
 static void plan_ahead(struct schedule *s, double slope, int more, int limit) {
     for (int r = 0; r < s->stages; r++) {
         int m = s->microbatches, ahead = (int)ceil(slope * (s->stages - 1 - r) - 1e-9) + more;
@@ -72,9 +72,9 @@ static bool find_of_one(struct schedule *s, const struct schedule_options *o, in
     return found;
 }
 
-// ---- what is known
+// ---- the best schedule so far
 
-// The part of the passes that may be tried which is for polishing what is found.
+// The share of the passes that a search may try which is kept for polishing the best schedule.
 #define POLISH_PART .25
 
 struct best {

@@ -93,7 +93,7 @@ static bool is_done(const struct filler *f, int rank, struct pass pass) {
     return pass.microbatch < line_of(f, rank, pass.chunk, line_kind(pass.kind))->done;
 }
 
-// When a pass can begin, as far as other ranks are known: INFINITY where what it needs has not begun.
+// When a pass can begin, by the passes of other ranks alone: INFINITY where the pass that it needs has not begun.
 static double ready_at(const struct filler *f, int rank, struct pass pass) {
     const struct schedule *s = f->plan;
     int stage = s->virtual_stage[rank * s->chunks + pass.chunk], last = s->stages * s->chunks - 1;

@@ -30,8 +30,8 @@ void schedule_swap(struct schedule *a, struct schedule *b);
 // microbatches; it has all weights' passes, or none, which leaves them to the filler. Filling goes by the clock. A rank
 // does the next pass of its plan as soon as it is ready; in a gap before that it does a pass which the plan has later
 // and which is ready, or the weights' pass that has waited longest; and when there is no room for the plan's next
-// forward, it does weights' passes, which free some. A pass that is done early never takes memory that the plan needs
-// before it: so a plan that comes to its end within the limit does so whatever is done early.
+// forward, it does weights' passes, which free some. A pass that is done early never takes memory that passes before it
+// in the plan need: so early passes cannot keep a plan that fits into the limit from coming to its end.
 struct fill_rank {
     double patience;    // for this long in all a rank waits rather than begin a weights' pass longer than the gap
     double overrun;     // by how much an early pass of the plan may be longer than the gap, in its own length

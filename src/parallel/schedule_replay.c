@@ -21,7 +21,7 @@ static struct pass pass_like(struct pass pass, enum pass_kind kind) {
     return pass;
 }
 
-// Bits: what is done of a (chunk, microbatch), and of a microbatch's passes on the vocabulary.
+// Bits: which passes of a (chunk, microbatch) are done, and which passes of a microbatch on the vocabulary.
 enum { DONE_FORWARD = 1, DONE_INPUT = 2, DONE_WEIGHT = 4, DONE_ALL = 7 };
 enum { DONE_EMBED = 1, DONE_LOSS = 2, DONE_LOSS_WEIGHT = 4, DONE_EMBED_WEIGHT = 8 };
 

@@ -101,7 +101,7 @@ static void try_ways(struct schedule_search *s, const struct schedule *plan) {
     free(rank);
 }
 
-// ---- changing what is best so far
+// ---- changing the best plan so far
 
 struct draws {
     uint64_t stream, count;

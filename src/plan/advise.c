@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-// In units of the search's time: no trial, each of which is a search, is begun later.
+// In units of the search's time: no trial begins later. Each trial is a search.
 static const double ADVICE_TIME = 4. / 3;
 
 enum { SEQ_LEN_LEAST = 1, SEQ_LEN_PARTS = 8, DEVICE_TRIES = 4 };

@@ -231,7 +231,7 @@ const struct probe *find_measured(struct estimator *e, const struct plan_choice 
 struct filling {
     struct estimator *estimator;
     pthread_mutex_t lock;
-    int refused; // the number of the last refused job, in whatever order they end, plus one
+    int refused; // the highest number of a refused job, plus one: the same in whatever order jobs end
 };
 
 static void fill_one(void *argument, int i) {
@@ -516,8 +516,8 @@ static double collective(const struct data_links *l, const struct route *route, 
     return cost_communicate(l->cluster, route, op, bytes) + (units - 1) * cost_communicate(l->cluster, route, op, 0);
 }
 
-// What transfers add to the work beside which they run, where `least` of them cannot hide: what does not fit beside the
-// work, and what computing loses to the rest.
+// The seconds that transfers add to the work that they overlap, where `least` of them cannot hide: those that exceed
+// the work, and those that computing loses to the rest.
 static double add_beside(const struct data_links *l, double transfers, double least, double work) {
     double exposed = MAX(least, transfers - work);
     return exposed + l->loss * MAX(0, transfers - exposed);

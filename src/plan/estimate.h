@@ -203,7 +203,7 @@ double held_bytes(const struct shape *shape, const struct plan_choice *choice, c
 struct data_links {
     const struct cluster *cluster;
     struct route shards, replicas, all;
-    double loss; // the part of its rate that computing loses beside a transfer
+    double loss; // the part of its rate that computing loses during a transfer
 };
 bool data_links_create(struct data_links *out, const struct plan_request *request, const struct plan_choice *choice,
                        trireme_error *error);

@@ -243,8 +243,8 @@ static void units_to_be_set(struct text *cannot, const struct plan_request *r, c
         text_add(cannot, "# to be set: %s gathered and reduced together\n", layers ? "several layers" : "half a layer");
 }
 
-// Megatron-LM's interleaved order takes microbatches in groups, of which the last, too, has at least as many
-// microbatches as there are stages.
+// Megatron-LM's interleaved order takes microbatches in groups, each of which, the last one included, has at least as
+// many microbatches as there are stages.
 static void megatron_groups(struct text *out, struct text *cannot, const struct plan_choice *c, int64_t microbatches) {
     int64_t group = c->stages;
     while (group < microbatches && microbatches % group && microbatches % group < c->stages)

@@ -81,8 +81,8 @@ static bool is_found(const struct search *s, const struct plan_choice *c) {
     return false;
 }
 
-// Takes the most promising candidate of each family of which nothing was found, and of these the OTHERS most promising,
-// in order.
+// Takes the most promising candidate of each family in which nothing was found yet, and of those candidates the OTHERS
+// most promising, in order.
 static int choose_others(struct search *s, struct candidate **sorted, size_t count, struct candidate **others) {
     double seconds[OTHERS + 1];
     struct candidate *kept[OTHERS + 1];
@@ -112,7 +112,7 @@ static int choose_others(struct search *s, struct candidate **sorted, size_t cou
     return many;
 }
 
-// Whether no family of which nothing was found can be among the lines.
+// Whether no family in which nothing was found yet can be among the lines.
 static bool are_enough(struct search *s, const struct candidate *next) {
     struct lines lines = choose_lines(s, false);
     return lines.count == PLAN_ANSWERS &&

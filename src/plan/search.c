@@ -175,8 +175,8 @@ void run_batch(struct search *s, struct candidate **batch, int jobs) {
     free(job);
 }
 
-// Takes the most promising candidates that may fit, but only a few of each kin at once, so that what is learnt from
-// these counts for the next.
+// Takes the most promising candidates that may fit, but only a few of each kin at once, so that the next ones are
+// chosen by what these have taught.
 static int choose(struct search *s, const struct candidates *all, struct candidate **batch) {
     int count = 0;
     while (count < BATCH) {
@@ -256,8 +256,8 @@ static int by_seconds(const void *x, const void *y) {
     return COMPARE(a->estimate.seconds, b->estimate.seconds);
 }
 
-// Tries other schedules and layouts on the meshes of the best, as far as they were not simulated: what was learnt about
-// a schedule on other meshes may have ruled out what is better on this one.
+// Tries those other schedules and layouts on the meshes of the best that were not simulated: what was learnt about a
+// schedule on other meshes may have ruled it out where it is better.
 static void search_siblings(struct search *s, const struct candidates *all) {
     enum { BEST = 2 };
     struct candidate **siblings = mem_alloc(all->count * sizeof *siblings);

@@ -171,7 +171,7 @@ static void add_layouts(struct space *s, struct plan_choice *c, const struct sha
     }
 }
 
-// Adds a schedule with each number of chunks that it may have, as far as there are layers.
+// Adds a schedule with each number of chunks that it may have and for which there are enough layers.
 static void add_chunks(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     int64_t given =
         fixed(s->config, "parallelism.pipeline_parallel_chunks", s->config->parallelism.pipeline_parallel_chunks);
@@ -281,7 +281,7 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
     }
 }
 
-// Adds a mesh of which the tensor and pipeline groups are given; data parallel ranks are divided into shards and
+// Adds the meshes with the choice's tensor and pipeline groups: data parallel ranks are divided into shards and
 // replicas in every way.
 static void add_mesh(struct space *s, struct plan_choice *c) {
     struct sharings sharings = {0};

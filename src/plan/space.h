@@ -14,7 +14,7 @@ struct candidates {
     VEC(struct candidate);
 };
 
-// Lists all possible choices, with their estimates. Refuses degrees that do not divide the ranks, and whatever
+// Lists all possible choices, with their estimates. Refuses degrees that do not divide the ranks, and all that
 // parallel_check refuses.
 trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error);
 // For when no choice is possible: the error names the key that leaves nothing to try; else it is `why`, the reason of

@@ -41,7 +41,7 @@ static trireme_status read_peak(const struct outline *t, int mapping, struct dev
     return any ? TRIREME_OK : outline_refuse(t, mapping, error, "the peak of f32, bf16 or f64 is missing");
 }
 
-// Reads which part of its computing a device loses beside a transfer.
+// Reads which part of its computing rate a device loses during a transfer.
 static trireme_status read_communication(const struct outline *t, int mapping, double *out, trireme_error *error) {
     int node = outline_member(t, mapping, "communication");
     if (node < 0)

@@ -31,7 +31,7 @@ struct curve_point {
 // estimates near it: the maximum is multiplied by the factor by which it is wrong at nearby points, weighted by their
 // distance in octaves.
 struct curve {
-    double compute; // 1 where a file says nothing; 0: operations cost nothing beside the bytes
+    double compute; // 1 where a file says nothing; 0: only bytes cost time, operations do not
     double memory;  // above 0
     double half_bytes;
     double launch; // seconds
@@ -145,7 +145,7 @@ int link_point_compare(const void *a, const void *b);
 // The node of a device, counted through all nodes, and its type (an index of `devices`).
 int cluster_node(const struct cluster *cluster, int device);
 int cluster_type(const struct cluster *cluster, int device);
-// Whether any device has cores, each of which may have a rank: is a CPU.
+// Whether any device is a CPU, on which each core may have a rank.
 bool cluster_has_cores(const struct cluster *cluster);
 
 // The shipped clusters, one line each, for people.

@@ -145,8 +145,8 @@ static double by_formula(const struct cluster *c, const struct route *route, enu
 
 // Seconds by the measured points of this collective and number of ranks; false where there are none. Between points a
 // straight line in logarithms; above the largest its bytes per second; below the smallest its seconds times the ratio
-// of the formula. Points were measured on a group that has its links to itself: beside other groups it takes longer,
-// again by the ratio of the formula.
+// of the formula. Points were measured on a group that has its links to itself: while other groups use them it takes
+// longer, again by the ratio of the formula.
 static bool from_points(const struct cluster *c, const struct route *route, int level, enum op op, double bytes,
                         double *out) {
     const struct link_point *below = NULL, *above = NULL;

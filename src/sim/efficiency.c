@@ -69,7 +69,7 @@ static trireme_status read_fused(const struct outline *t, int mapping, struct su
     return TRIREME_OK;
 }
 
-// 0: operations cost nothing beside the bytes. Otherwise the share may be small, but not so small that steps never end.
+// 0: only bytes cost time, operations do not. Otherwise the share may be small, but not so small that steps never end.
 static trireme_status read_compute(const struct outline *t, int mapping, struct curve *curve, trireme_error *error) {
     TRY(outline_may_figure(t, mapping, "compute", QUANTITY_NUMBER, 0, 1, &curve->compute, error));
     if (curve->compute > 0 && curve->compute < COMPUTE_LEAST) {

@@ -132,8 +132,8 @@ static bool number_fits(const struct picture_box *box, const struct canvas *c, d
     return box->microbatch >= 0 && .6 * size * c->digits + 1.5 <= box_width(c, box);
 }
 
-// The size of the largest digits that fit into nearly all boxes, or else into half of them; 0 where none fit that can
-// be read.
+// The size of the largest digits that fit into nearly all boxes, or if there are none, into half of them; 0 where no
+// readable size fits.
 static double number_size(const struct canvas *c) {
     static const double SIZES[] = {10.5, 9.5, 8.5, 7.5, 6.5, 5.5}, SHARES[] = {.9, .5};
     for (size_t n = 0; n < ARRAY_LENGTH(SHARES); n++)

@@ -33,7 +33,7 @@ struct line {            // a stream of a class
     struct cause *cause; // of each done instruction and of the next one; not on compute
     double *computed;    // on compute: the seconds that the rank has computed when it has done each instruction
     int64_t paid;        // transfers, of those done, for which computing has paid (`pay`)
-    int64_t beside;      // the first instruction of compute that may run beside the next transfer
+    int64_t beside;      // the first instruction of compute that may overlap the next transfer
     unsigned waiters;    // streams of the same class that wait for this one
     bool posted, queued, ended;
     double ready; // when it was posted
@@ -286,8 +286,8 @@ static double worked_beside(const struct line *compute, struct line *line) {
     return seconds;
 }
 
-// Computing loses a part of the time in which it works beside a transfer. It pays when it waits for the transfer: that
-// is at the same place of the program, in whatever order streams are simulated.
+// Computing loses a part of the time in which it overlaps a transfer. It pays when it waits for the transfer: that
+// place in the program does not depend on the order in which streams are simulated.
 static double pay(struct actor *a, const int64_t *awaited) {
     const double part = a->out->station.device->communication;
     double sum = 0;

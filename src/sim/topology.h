@@ -12,7 +12,7 @@ struct station {
     const struct device *device;
     double part;   // the rank's share of the device's rates
     double slower; // the factor by which its time is longer (struct straggler)
-    int64_t room;  // bytes of the device's memory that the rank has, beside the ranks that share the device
+    int64_t room;  // the rank's share of the device's memory, in bytes
 };
 
 // The station of a rank on the device with this number, where ranks_per_device ranks share each device.
@@ -24,7 +24,7 @@ struct station station_on(const struct cluster *cluster, int device, int ranks_p
 struct route {
     int ranks;
     int parts[CLUSTER_LEVELS_MAX];        // the most that the level joins; 1: nothing to do there
-    double bandwidth[CLUSTER_LEVELS_MAX]; // bytes per second of one rank, beside others that use the same adapters
+    double bandwidth[CLUSTER_LEVELS_MAX]; // bytes per second of one rank while others use the same adapters
     double alone[CLUSTER_LEVELS_MAX];     // bytes per second if nobody else used them; 0: the same
 };
 
@@ -65,8 +65,8 @@ int topology_threads(const struct cluster *cluster, int64_t asked, int ranks_per
 trireme_status topology_create(struct topology *out, const struct cluster *cluster, const struct mesh *mesh,
                                const struct link_use *uses, size_t count, trireme_error *error);
 // Finds the classes. To be called once, and only where classes are needed: with few ranks alike it takes longer than
-// everything else here. Coordinates along AXIS_PP are always told apart, those along other axes where device, straggler
-// or links differ, and all of them with `every_rank`.
+// everything else here. Ranks with different coordinates along AXIS_PP are always in different classes; those with
+// different coordinates along other axes only where device, straggler or links differ, and with `every_rank` always.
 void topology_classify(struct topology *topology, bool every_rank);
 void topology_release(struct topology *topology);
 

@@ -283,8 +283,8 @@ static trireme_status run_links(void *user, const struct member *member, trireme
     return status;
 }
 
-// Fits what is used for sizes and numbers of ranks without points: a line through a message's smallest and largest
-// times.
+// Fits the line that is used for sizes and numbers of ranks without points: through the times of the smallest and the
+// largest message.
 static void fit_level(struct link_level *level) {
     double small = 0, large = 0;
     for (size_t i = 0; i < level->points.count; i++)

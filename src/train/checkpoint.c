@@ -276,9 +276,9 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
     return status;
 }
 
-// The checkpoint from which a run goes on, NULL where there is none. Of weights and states only the sizes are checked;
-// they are equal in all checkpoints of a run. Where all checkpoints are damaged, one that has a model: run_start says
-// what is wrong with them.
+// The checkpoint from which a run goes on, NULL where there is none. Of weights and states only the sizes are checked,
+// which are equal in all checkpoints of a run. Where all checkpoints are damaged, *own is one that has a model, and
+// run_start reports the damage.
 static trireme_status find_own(const char *run, char **own, trireme_error *error) {
     char *parent = mem_printf(CHECKPOINTS_PATH, run);
     struct directory_search search = {0};

@@ -38,7 +38,7 @@ void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trireme_error *error);
 // The same, checking only the sizes of files; checkpoint_verify_once should follow.
 trireme_status checkpoint_find(const char *path, char **out, int *hold, trireme_error *error);
-// Where the directory has a manifest, verifies all content, as far as the training state is there. All ranks call it
+// Where the directory has a manifest, verifies all content; only the training state may be missing. All ranks call it
 // over `control` (NULL with one rank): one rank (`reads`) reads, the others wait.
 trireme_status checkpoint_verify_once(const char *path, struct communicator *control, bool reads, trireme_error *error);
 // The model of a configuration (model_config_resolve). *start becomes the directory that the weights come from, ""

@@ -11,7 +11,8 @@ static trireme_status find_tokenizer(const struct token_set *set, struct tokeniz
     return found ? token_manifest_tokenizer(&manifest, out, error) : TRIREME_OK;
 }
 
-// Refuses token files that name another tokenizer, beside token files that a tokenizer of ours has made.
+// Refuses token files that name another tokenizer than the one with which `trireme prepare` has made the `prepared`
+// files of the same corpus.
 static trireme_status check_named(const struct token_set *named, const struct token_set *prepared,
                                   const struct tokenizer *tokenizer, trireme_error *error) {
     const char *name = token_set_tokenizer(named);

@@ -25,8 +25,8 @@ int64_t corpus_vocab_size(const struct corpus *corpus);
 // Refuses tokens made by another tokenizer than that of the model in `directory` ("": no model), where both are known.
 trireme_status corpus_check_model(const struct corpus *corpus, const struct config *config, const char *directory,
                                   trireme_error *error);
-// Appends the number of tokens and a hash, in words, by which these tokens can be told from others. In sets of more
-// than 64M tokens only a sample is hashed.
+// Appends the number of tokens and a hash, in words, that identify these tokens. In sets of more than 64M tokens only a
+// sample is hashed.
 trireme_status corpus_identify(const struct token_set *set, struct text *out, trireme_error *error);
 // CORRUPT where a file of the training data was written to since it was opened, and `identity` no longer ends with what
 // corpus_identify appends now.

@@ -225,8 +225,8 @@ static void release_memory(void *memory) {
     free(memory);
 }
 
-// Takes the memory of ranks that are threads, side by side in one region: with a region for each rank, each would end
-// in a huge page of which it needs little.
+// Takes the memory of ranks that are threads in one region, one after the other: with a region for each rank, each
+// region would end in a huge page that is hardly used.
 static trireme_status share_memory(struct engine *e, const struct stages *stages, struct communicator *all,
                                    trireme_error *error) {
     char *base = NULL;

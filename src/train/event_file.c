@@ -109,8 +109,8 @@ static int64_t last_second(const char *directory) {
     return last;
 }
 
-// TensorBoard reads a directory's files in the order of their names: the new one must sort last, whatever the clock
-// says, and whatever numbers processes have that start in the same second.
+// TensorBoard reads a directory's files in the order of their names: the new one must sort last, even if the clock has
+// been set back, or a process with a higher number has started in the same second.
 static trireme_status create(struct event_file *events, const char *directory, trireme_error *error) {
     char host[64] = "";
     gethostname(host, sizeof host - 1);

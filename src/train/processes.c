@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 enum { HOST_BYTES = 64, LINE_BYTES = 128, REFUSAL_SECONDS = 30 };
-// Seconds that rank 0 has to tell what is wrong before the ranks know of each other, and then rank 1; the launcher ends
-// the others.
+// Before the ranks know of each other: seconds that rank 1 leaves to rank 0 to report an error, and the other ranks,
+// twice as long, to ranks 0 and 1; the launcher ends those that did not report it.
 enum { START_PATIENCE = 5 };
 // The most milliseconds that other ranks give rank 0 to report an error that they have found, too.
 enum { PATIENCE = 1000 };

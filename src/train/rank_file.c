@@ -341,7 +341,7 @@ static void add_json(void *user, int rank) {
     json_add_integer(user, NULL, rank);
 }
 
-// Appends words from the file, made safe for a terminal, whoever wrote them.
+// Appends words from the file, made safe for a terminal: another program may have written them.
 static void add_words(struct text *out, const char *words, size_t most) {
     text_add_shown(out, words, strnlen(words, most), true);
 }

@@ -97,7 +97,7 @@ static trireme_status take_lock(struct run_directory *run, trireme_error *error)
     return status;
 }
 
-// The path, beside the run's, of a directory that is not yet, or no longer, the run's.
+// The path, next to the run's, of a directory that is not the run's yet, or not any more.
 static char *path_beside(const struct run_directory *run) {
     size_t length = strlen(run->path);
     while (length > 1 && run->path[length - 1] == '/')

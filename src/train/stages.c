@@ -127,8 +127,8 @@ struct derived {
 };
 _Static_assert(sizeof(struct derived) % sizeof(int32_t) == 0, "travels as i32");
 
-// A hash of what is done, in which order, on which stream and with which ranks; not of where memory lies, since the
-// scratch space that kernels ask for may depend on the processor.
+// A hash of the operations, their order, their streams and the ranks that take part; not of offsets in memory, since
+// the scratch space that kernels ask for may depend on the processor.
 static uint64_t hash_program(const struct program *program, const struct op_table *ops) {
     static const char *const OMITTED[] = {"buffer ", "arena ", "pool "};
     static const char WORKSPACE[] = " workspace %";

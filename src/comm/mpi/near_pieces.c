@@ -1,7 +1,7 @@
 // All-reduces of middle length on a node, piece by piece: member i reduces part i. A member's window has a place for
-// its contribution to the part of each other member, and one for what it has reduced, which is not needed where others
-// can read that where it lies. One place each is enough: whoever fills a place has waited until the others have taken
-// the step that follows reading it.
+// its contribution to the part of each other member, and one for the part that it has reduced, which is not needed
+// where others can read that part in place. One place each is enough: before a member fills a place again, it waits
+// until the others have taken the step that follows reading it.
 #include "comm/mpi/near.h"
 
 // Longer calls are faster by reading alone (near_direct.c).
@@ -11,7 +11,7 @@ static int64_t place_bytes(const struct process_communicator *c) {
     return NEAR_WINDOW / c->base.size / NEAR_LINE * NEAR_LINE;
 }
 
-// The place where `from` keeps what is for `to`; the place for itself holds what it has reduced.
+// The place where `from` keeps its data for `to`; with from == to, the place of the part that it has reduced.
 static char *place(const struct process_communicator *c, int from, int to) {
     int size = c->base.size;
     return c->near->member[from].window + (to - from + 2 * size - 1) % size * place_bytes(c);

@@ -104,9 +104,9 @@ struct process_communicator {
         bool ahead; // whether it belongs to the round after the current one
     })
     way;                       // of each pending message
-    int left;                  // messages that are not complete, of the current round and of what is ahead
-    int awaited;               // those of them that are the current round's
-    bool is_ahead;             // what is posted now belongs to the round after the current one
+    int left;                  // incomplete messages, of the current round and of the one after it
+    int awaited;               // those of them that belong to the current round
+    bool is_ahead;             // messages that are posted now belong to the round after the current one
     int64_t since;             // the current round's beginning
     int64_t pace;              // nanoseconds that the round before took, where this one is like it; else 0
     char taken;                // what a receiver answers

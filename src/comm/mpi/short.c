@@ -1,4 +1,4 @@
-// Calls whose data have come with the cards: what is left is local.
+// Calls whose data have come with the cards: the rest of the call needs no other rank.
 #include "comm/mpi/processes.h"
 
 static void reduce(struct process_communicator *c, bool all) {

@@ -1,4 +1,4 @@
-// Which ranks keep MPI from starting, as far as this machine's processes tell: the launcher has put job and rank into
+// Finds ranks that keep MPI from starting, among this machine's processes only: the launcher has put job and rank into
 // the environment of each process that it has started here.
 #include "comm/mpi/processes.h"
 
