@@ -77,7 +77,7 @@ struct safetensors {
     bool mapped;                           // the maps are ours to undo
 };
 
-// `path`: a .safetensors file, an index (.json), or a directory with model.safetensors or else
+// `path`: a .safetensors file, an index (.json), or a directory with model.safetensors or, if that is missing,
 // model.safetensors.index.json. Read files that may shrink while they are open by safetensors_read alone: touching
 // `data` beyond a file's end kills the process.
 trireme_status safetensors_open(const char *path, struct safetensors **out, trireme_error *error);

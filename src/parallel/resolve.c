@@ -87,7 +87,7 @@ static trireme_status spread_vocabulary(struct schedule *schedule, const struct 
 // The passes that a search may try: they take a fraction of a second.
 enum { SEARCH_PASSES = 2000000 };
 
-// What the keys say of a schedule besides its name; kind NULL: one from a file.
+// Reads what the keys say about a schedule besides its name; kind NULL: one from a file.
 static trireme_status read_options(struct schedule_options *out, const struct config *config,
                                    const struct schedule_kind *kind, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;

@@ -127,10 +127,10 @@ trireme_status schedule_create(struct schedule *schedule, const char *name, int 
 trireme_status schedule_load(struct schedule *schedule, const char *name, int stages, int microbatches,
                              const struct schedule_options *options, trireme_error *error);
 // Puts the passes E, L, T and G of a spread vocabulary into a verified schedule that has none yet. Backwards are
-// delayed behind the forwards of up to two more microbatches, so that all ranks have time to reach the loss. A rank
-// then holds that many more microbatches, and, where a message takes as long as the passes of several, also those that
-// begin while it travels. auto keeps to its activation limit: either the schedule itself is spread, or one that is made
-// anew with a lower limit, whose search takes as long again.
+// delayed until after the forwards of up to two more microbatches, so that all ranks have time to reach the loss. A
+// rank then holds that many more microbatches, and, where a message takes as long as the passes of several, also those
+// that begin while it travels. auto keeps to its activation limit: either the schedule itself is spread, or one that is
+// made anew with a lower limit, whose search takes as long again.
 void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times);
 // A deep copy.
 struct schedule schedule_copy(const struct schedule *schedule);

@@ -230,7 +230,7 @@ static bool take_in_order(struct trials *t, const struct schedule *lists, double
     t->passes_left = passes;
     t->clock = *t->times;
     t->best = AS_LISTED; // no choice comes before it
-    // If the lists' order comes to an end with any number of microbatches on their way, it does so with the most.
+    // If the lists' order comes to an end with some number of microbatches on their way, it does so with the most.
     if (try_order(t, AS_LISTED, held + MIN(held, lists->microbatches), out))
         return true;
     for (int k = 0; k < CLOCKS && (k == 0 || t->passes_left > 0); k++) {

@@ -1,7 +1,7 @@
 // Two chunks to a rank, placed there and back: the first rank has the first and the last virtual stage. A microbatch's
 // backward then begins where its forward did, and so all ranks hold equally much. Qi et al. 2024, "Pipeline Parallelism
 // with Controllable Memory": a schedule repeats a *building block*, the passes of one microbatch on all ranks, once
-// every six passes, and the block's length decides what is held.
+// every six passes, and the block's length decides how much is held.
 #include "parallel/schedule_make.h"
 
 #include <math.h>

@@ -145,8 +145,8 @@ double shape_waiting(struct shape *shape, bool vocabulary, double latency, doubl
 // How many messages a rank has room for: received activations and gradients, one more than are held; and sent ones,
 // which have one place where pools are in parts, as they mostly are with several chunks or backwards in two parts.
 double count_messages(const struct schedule *schedule, bool split, int rank);
-// The first layer of each virtual stage, and behind these the number of all layers: as the user lists them, `auto`, or
-// even. NULL where that is impossible. The caller frees.
+// The first layer of each virtual stage, followed by the number of all layers: as the user lists them, `auto`, or even.
+// NULL where that is impossible. The caller frees.
 int *first_layers(struct estimator *estimator, const struct plan_choice *choice, const struct shape *shape);
 // The probe's slot for the shape's kind of backwards.
 const struct probe_slot *slot_of(const struct probe *probe, const struct shape *shape);
@@ -207,9 +207,9 @@ struct data_links {
 };
 bool data_links_create(struct data_links *out, const struct plan_request *request, const struct plan_choice *choice,
                        trireme_error *error);
-// Bytes that a rank keeps of these, as the choice shards them.
+// Of these bytes (parameters, gradients, the optimizer's states), those that a rank keeps, as the choice shards them.
 double state_bytes(const struct plan_choice *choice, double parameters, double gradients, double states);
-// Bytes of the layer that is being gathered or reduced, besides those.
+// Bytes of the layer that is being gathered or reduced, in addition to state_bytes.
 double passing_bytes(const struct plan_choice *choice, const struct pipe_estimate *pipe);
 // The whole estimate: the pipeline's, and what data parallel ranks add.
 struct estimate estimate_data(const struct estimator *estimator, const struct pipe_estimate *pipe,

@@ -51,7 +51,7 @@ void measure_memory(struct search *search, struct plan_answer *const *answer, in
 bool is_same_plan(const struct plan_answer *a, const struct plan_answer *b);
 // Nanoseconds that it takes to compile a choice, approximately.
 double time_of(const struct search *search, const struct plan_choice *choice);
-// Whether that is so long that it is not done twice.
+// Whether compiling takes so long that it is not done twice.
 bool takes_long(const struct search *search, const struct plan_choice *choice);
 // Moves layers between the stages of the best plans, and of those that may become the best by it (move.c).
 void search_layouts(struct search *search);

@@ -153,8 +153,8 @@ static void account_other(struct sim_class *out, uint8_t axis, double seconds) {
 }
 
 // Accounts for the time from `begin` to `end`, in which compute stood still until the first `count` instructions of
-// `stream` were done: while the last of these ran, before that what it had waited for, and so on back. In the rest of
-// the time other ranks were waited for.
+// `stream` were done: the time in which the last of these ran, before that the time of the instruction that it had
+// waited for, and so on back. In the rest of the time compute waited for other ranks.
 static void account_gap(struct sim_class *out, const struct actor *a, double begin, double end, int stream,
                         int64_t count) {
     double waited = end - begin;
