@@ -5,8 +5,10 @@
 #include "program/place.h"
 #include "program/spans.h"
 
-static const int64_t WORK = 3000000; // ranges times classes: more are placed in one order alone
+static const int64_t WORK = 3000000;            // ranges times classes: more are placed in one order alone
+static const double AIMS[] = {1, .5, .25, .25}; // of the time that a repair may take, for one after another
 enum {
+    NEAR = 300,    // of the whole: so near to what failed nothing is aimed at
     HOLES = 50,    // the part of the whole, 1/50, that orders may waste before the skyline is tried
     FEW = 1 << 20, // bytes: fewer are not worth a repair
 };
@@ -175,19 +177,24 @@ static bool is_worth_repair(const struct best *best, int64_t fair) {
     return best->top > MAX(fair, best->end) && best->top >= FEW;
 }
 
-// Aims at `fair` bytes, then, for half as long, half way between those and what is taken now.
+// Aims at `fair` bytes; and if that fails, for less time each, half way between what failed and what is taken so far.
 static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
     int end = 0;
     struct in_use *all = in_use_all(s);
     for (size_t i = 0; i < s->count; i++)
         end = MAX(end, all[i].last);
-    if (place_repair(all, s->count, fair, end / microbatches, 1) ||
-        place_repair(all, s->count, fair + (best->top - fair) / 2, end / microbatches, .5)) {
-        best->top = 0;
-        for (size_t i = 0; i < s->count; i++) {
-            best->offset[i] = all[i].offset;
-            best->top = MAX(best->top, all[i].offset + all[i].bytes);
+    int64_t aim = fair, failed = fair;
+    for (size_t i = 0; i < ARRAY_LENGTH(AIMS) && best->top - failed > (i ? fair / NEAR : 0); i++) {
+        if (place_repair(all, s->count, aim, end / microbatches, AIMS[i])) {
+            best->top = 0;
+            for (size_t k = 0; k < s->count; k++) {
+                best->offset[k] = all[k].offset;
+                best->top = MAX(best->top, all[k].offset + all[k].bytes);
+            }
+        } else {
+            failed = aim;
         }
+        aim = failed + (best->top - failed) / 2;
     }
     free(all);
 }
