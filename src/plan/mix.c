@@ -71,7 +71,7 @@ static bool read_bytes(struct mix *mix, struct estimator *e, const struct plan_c
 
 static int hold_more_first(const void *a, const void *b) {
     const struct layers_chunk *x = a, *y = b;
-    return COMPARE(y->share, x->share) ? COMPARE(y->share, x->share) : COMPARE(x->index, y->index);
+    return COMPARE(y->share, x->share) ?: COMPARE(x->index, y->index);
 }
 
 // A rank's chunks, by the microbatches that are held of each.
