@@ -102,7 +102,7 @@ static void best_of_all(void **unused) {
         }
         if (throw % 3 == 0)
             stage[0].layers = p.least;
-        if (throw % 60 == 5)
+        if (throw % 12 == 5)
             give_chunks(&p);
         double room = 1 + 8 * U();
         for (int r = 0; r < p.stages; r++)
