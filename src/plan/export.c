@@ -78,7 +78,7 @@ static void pipeline_release(struct pipeline *p) {
 }
 
 static void schedule_is_not_there(struct text *cannot, const struct pipeline *p, const struct plan_choice *c) {
-    text_add(cannot, "# not there: the schedule %s; here 1F1B%s, which takes other time and memory\n", c->schedule,
+    text_add(cannot, "# not available: the schedule %s; here 1F1B%s, which takes other time and memory\n", c->schedule,
              p->chunks > 1 ? " of several chunks, interleaved"
              : p->merged   ? " of one chunk"
                            : "");
@@ -127,11 +127,12 @@ static int64_t decay_begin(const struct config *c) {
 
 static void mixed_is_not_there(struct text *cannot, const struct again *again, enum config_recompute rest,
                                const char *here) {
-    text_add(cannot,
-             "# not there: layers of a stage that differ in what is computed again (full: %s; selective: %s; the rest: "
-             "%s); here %s, which is slower\n",
-             *again->full ? again->full : "none", *again->selective ? again->selective : "none",
-             config_recompute_word(rest), here);
+    text_add(
+        cannot,
+        "# not available: layers of a stage that differ in what is computed again (full: %s; selective: %s; the rest: "
+        "%s); here %s, which is slower\n",
+        *again->full ? again->full : "none", *again->selective ? again->selective : "none", config_recompute_word(rest),
+        here);
 }
 
 // Notes that layers differ in the plan, and that all are in one mode there.
@@ -154,14 +155,15 @@ static void heads_are_not_there(struct text *cannot, const struct model_config *
                  {m->num_key_value_heads, copies, "heads of keys and values"}};
     for (size_t i = 0; i < ARRAY_LENGTH(split); i++)
         if (split[i].count % tensor && !(split[i].copies && tensor % split[i].count == 0))
-            text_add(cannot, "# not there: %" PRId64 " %s over %d tensor parallel ranks, which do not divide them\n",
+            text_add(cannot,
+                     "# not available: %" PRId64 " %s over %d tensor parallel ranks, which do not divide them\n",
                      split[i].count, split[i].what, tensor);
 }
 
 // Both systems split each sequence; Trireme splits the rows of a microbatch, wherever sequences begin.
 static void sequence_is_not_there(struct text *cannot, int64_t seq_len, int divisor) {
     if (seq_len % divisor)
-        text_add(cannot, "# not there: sequences of %" PRId64 " tokens; %d has to divide them\n", seq_len, divisor);
+        text_add(cannot, "# not available: sequences of %" PRId64 " tokens; %d has to divide them\n", seq_len, divisor);
 }
 
 // ---- Megatron-LM
@@ -174,10 +176,10 @@ static void megatron_biases(struct text *out, struct text *cannot, const struct 
         return;
     text_add(out, "--disable-bias-linear %s\\\n", qkv ? "--add-qkv-bias " : "");
     if (gpt2)
-        text_add(cannot, "# not there: LayerNorm without biases\n");
+        text_add(cannot, "# not available: LayerNorm without biases\n");
     for (int i = 0; i < 2; i++)
         if (rest[i])
-            text_add(cannot, "# not there: biases of %s, where not all linear layers have them\n",
+            text_add(cannot, "# not available: biases of %s, where not all linear layers have them\n",
                      i ? "the feed-forward" : "attention's output");
 }
 
@@ -186,24 +188,25 @@ static void megatron_activation(struct text *out, struct text *cannot, const str
     if (m->bias && m->activation == ACTIVATION_GELU)
         text_add(out, "--no-bias-gelu-fusion \\\n");
     if (!m->bias && m->activation == ACTIVATION_GELU_TANH)
-        text_add(cannot, "# not there: GELU by tanh without biases; here it is exact\n");
+        text_add(cannot, "# not available: GELU by tanh without biases; here it is exact\n");
 }
 
 static void megatron_rope(struct text *out, struct text *cannot, const struct model_config *m) {
     text_add(out, "--position-embedding-type rope --rotary-base %.0f \\\n", m->rope_theta);
     if (m->rope_theta != rint(m->rope_theta))
-        text_add(cannot, "# not there: a base of rotary frequencies that is no whole number, %.10g\n", m->rope_theta);
+        text_add(cannot, "# not available: a base of rotary frequencies that is no whole number, %.10g\n",
+                 m->rope_theta);
     if (m->rope_scaling == ROPE_SCALING_LINEAR && m->rope_factor == rint(m->rope_factor))
         text_add(out, "--rotary-seq-len-interpolation-factor %.0f \\\n", m->rope_factor);
     else if (m->rope_scaling == ROPE_SCALING_LINEAR)
-        text_add(cannot, "# not there: positions divided by what is no whole number, %.10g\n", m->rope_factor);
+        text_add(cannot, "# not available: positions divided by what is no whole number, %.10g\n", m->rope_factor);
     if (m->rope_scaling != ROPE_SCALING_LLAMA3)
         return;
     text_add(out, "--use-rope-scaling --rope-scaling-factor %.10g \\\n", m->rope_factor);
     if (m->rope_low_freq_factor != 1 || m->rope_high_freq_factor != 4 ||
         m->rope_original_max_position_embeddings != 8192)
         text_add(cannot,
-                 "# not there: scaling of rotary frequencies between %.10g and %.10g turns in %" PRId64
+                 "# not available: scaling of rotary frequencies between %.10g and %.10g turns in %" PRId64
                  " positions; here between 1 and 4 in 8192\n",
                  m->rope_low_freq_factor, m->rope_high_freq_factor, m->rope_original_max_position_embeddings);
 }
@@ -233,8 +236,9 @@ static void megatron_model(struct text *out, struct text *cannot, const struct m
         text_add(cannot, "# to be set: the sliding window (--window-size %" PRId64 ",0)\n", m->sliding_window - 1);
     text_add(out, "--attention-dropout 0 --hidden-dropout 0 --init-method-std %.10g \\\n", m->initializer_range);
     if (m->family == FAMILY_LLAMA)
-        text_add(cannot, "# not there: weights in front of residual sums that begin as large as all others; there they "
-                         "are divided by the root of twice the layers\n");
+        text_add(cannot,
+                 "# not available: weights in front of residual sums that begin as large as all others; there they "
+                 "are divided by the root of twice the layers\n");
 }
 
 static void units_to_be_set(struct text *cannot, const struct plan_request *r, const struct plan_choice *c) {
@@ -250,7 +254,7 @@ static void megatron_groups(struct text *out, struct text *cannot, const struct 
     while (group < microbatches && microbatches % group && microbatches % group < c->stages)
         group++;
     if (microbatches < c->stages)
-        text_add(cannot, "# not there: interleaved with fewer microbatches (%" PRId64 ") than stages (%d)\n",
+        text_add(cannot, "# not available: interleaved with fewer microbatches (%" PRId64 ") than stages (%d)\n",
                  microbatches, c->stages);
     else if (group > c->stages)
         text_add(out, "--microbatch-group-size-per-virtual-pipeline-stage %" PRId64 " \\\n", group);
@@ -261,7 +265,7 @@ static void megatron_pipeline(struct text *out, struct text *cannot, const struc
     if (strcmp(c->schedule, p->schedule))
         schedule_is_not_there(cannot, p, c);
     if (c->vocabulary)
-        text_add(cannot, "# not there: a vocabulary spread over all stages\n");
+        text_add(cannot, "# not available: a vocabulary spread over all stages\n");
     if (!p->even) {
         // E: embedding, t: a layer, L: head and loss; | between virtual stages.
         text_add(out, "--pipeline-model-parallel-layout \"E");
@@ -331,7 +335,7 @@ static void megatron_rate(struct text *out, struct text *cannot, const struct co
     const struct config_lr_scheduler *s = &c->lr_scheduler;
     int64_t warm_up = MIN(s->warmup_steps, decay_end(c) - 1);
     if (warm_up < s->warmup_steps)
-        text_add(cannot, "# not there: a warm-up of %s, longer than all that follows it\n",
+        text_add(cannot, "# not available: a warm-up of %s, longer than all that follows it\n",
                  counted(s->warmup_steps, "step").text);
     text_add(out, "--train-iters %" PRId64 " --lr %.10g --lr-decay-style %s", c->training.steps, c->optimizer.lr,
              STYLES[s->decay_type]);
@@ -345,17 +349,18 @@ static void megatron_rate(struct text *out, struct text *cannot, const struct co
 static void megatron_optimizer(struct text *out, struct text *cannot, const struct config *c, int zero_stage) {
     const struct config_optimizer *o = &c->optimizer;
     if (o->name == CONFIG_OPTIMIZER_LION)
-        text_add(cannot,
-                 "# not there: the optimizer lion, but in the latest versions (--optimizer lion), with betas of %.10g "
-                 "and %.10g\n",
-                 o->beta1, o->beta2);
+        text_add(
+            cannot,
+            "# not available: the optimizer lion, but in the latest versions (--optimizer lion), with betas of %.10g "
+            "and %.10g\n",
+            o->beta1, o->beta2);
     else if (o->name == CONFIG_OPTIMIZER_SGD)
         text_add(out, "--optimizer sgd --sgd-momentum %.10g \\\n", o->momentum);
     else
         text_add(out, "--optimizer adam --adam-beta1 %.10g --adam-beta2 %.10g --adam-eps %.10g \\\n", o->beta1,
                  o->beta2, o->eps);
     if (o->name != CONFIG_OPTIMIZER_ADAMW && zero_stage > 0)
-        text_add(cannot, "# not there: sharded states of another optimizer than adam\n");
+        text_add(cannot, "# not available: sharded states of another optimizer than adam\n");
     text_add(out, "--weight-decay %.10g --clip-grad %.10g \\\n", o->weight_decay, c->training.max_norm);
     megatron_rate(out, cannot, c);
 }
@@ -374,7 +379,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     if (c->sequence)
         sequence_is_not_there(&cannot, config->training.seq_len, c->tensor);
     if (r->model->intermediate_size % c->tensor)
-        text_add(&cannot, "# not there: a hidden layer of %" PRId64 " over %d tensor parallel ranks\n",
+        text_add(&cannot, "# not available: a hidden layer of %" PRId64 " over %d tensor parallel ranks\n",
                  r->model->intermediate_size, c->tensor);
     // Megatron-LM refuses tensor parallel ranks without it, except with Megatron-FSDP, which does better without.
     if (c->tensor > 1 && c->zero_stage < 2)
@@ -389,7 +394,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     if (config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16)
         text_add(&flags, "--grad-reduce-in-bf16 \\\n");
     if (config->training.dtype == CONFIG_DTYPE_F64)
-        text_add(&cannot, "# not there: training in f64\n");
+        text_add(&cannot, "# not available: training in f64\n");
     text_add(&flags, "--micro-batch-size %" PRId64 " --global-batch-size %" PRId64 " \\\n", c->micro_batch_size,
              config->training.global_batch_size);
     text_add(&flags, "--reset-position-ids --reset-attention-mask --eod-mask-loss \\\n"); // documents are kept apart
@@ -413,10 +418,11 @@ static void titan_microbatches(struct text *cannot, const struct pipeline *p, in
     const int64_t rounds = MAX(1, microbatches / p->stages);
     if (strcmp(p->schedule, "interleaved") == 0 && microbatches % rounds)
         text_add(cannot,
-                 "# not there: interleaved with %" PRId64 " microbatches, which are not %" PRId64 " equal rounds\n",
+                 "# not available: interleaved with %" PRId64 " microbatches, which are not %" PRId64 " equal rounds\n",
                  microbatches, rounds);
     if (p->chunks == 1 && microbatches < p->stages)
-        text_add(cannot, "# not there: fewer microbatches (%" PRId64 ") than stages (%d)\n", microbatches, p->stages);
+        text_add(cannot, "# not available: fewer microbatches (%" PRId64 ") than stages (%d)\n", microbatches,
+                 p->stages);
 }
 
 static void titan_pipeline(struct text *out, struct text *cannot, const struct plan_request *r,
@@ -427,7 +433,7 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
     const int count = p.stages * p.chunks;
     text_add(out, "pipeline_parallel_degree = %d\n", c->stages);
     if (c->vocabulary)
-        text_add(cannot, "# not there: a vocabulary spread over all stages\n");
+        text_add(cannot, "# not available: a vocabulary spread over all stages\n");
     if (!there)
         schedule_is_not_there(cannot, &p, c);
     text_add(out, "pipeline_parallel_schedule = \"%s\"\n", schedule_kind(p.schedule)->torch);
@@ -480,13 +486,13 @@ static void titan_rate(struct text *out, struct text *cannot, const struct confi
         titan_real(out, "decay_ratio", s->decay_type == CONFIG_DECAY_WSD ? s->decay_ratio : 0);
     titan_real(out, "min_lr_factor", s->min_lr_factor);
     if (s->decay_type != CONFIG_DECAY_CONSTANT && decay_end(c) != c->training.steps)
-        text_add(cannot, "# not there: a decay that is over after step %" PRId64 ", not the last\n", decay_end(c));
+        text_add(cannot, "# not available: a decay that is over after step %" PRId64 ", not the last\n", decay_end(c));
 }
 
 static void titan_optimizer(struct text *out, struct text *cannot, const struct config *c) {
     const struct config_optimizer *o = &c->optimizer;
     if (o->name != CONFIG_OPTIMIZER_ADAMW) {
-        text_add(cannot, "# not there: the optimizer %s\n", config_optimizer_name_word(o->name));
+        text_add(cannot, "# not available: the optimizer %s\n", config_optimizer_name_word(o->name));
     } else {
         text_add(out, "\n[optimizer]\nname = \"AdamW\"\n");
         titan_real(out, "lr", o->lr);
@@ -502,22 +508,22 @@ static void titan_optimizer(struct text *out, struct text *cannot, const struct 
 
 static void titan_model(struct text *cannot, const struct model_config *m, int stages) {
     if (m->family == FAMILY_GPT2) {
-        text_add(cannot, "# not there: GPT-2\n");
+        text_add(cannot, "# not available: GPT-2\n");
         return;
     }
     text_add(cannot, "# to be set: [model] name and flavor, or a flavor of these sizes\n");
     text_add(cannot, "# to be set: attn_mask_type = \"block_causal\" in the flavor, which keeps documents apart\n");
     text_add(cannot,
-             "# not there: weights that begin with a standard deviation of %.10g; each model there has its own\n",
+             "# not available: weights that begin with a standard deviation of %.10g; each model there has its own\n",
              m->initializer_range);
     if (m->tie_word_embeddings && (!m->qk_norm || stages > 1))
-        text_add(cannot, "# not there: an embedding that is the head too, but in Qwen3 without a pipeline\n");
+        text_add(cannot, "# not available: an embedding that is the head too, but in Qwen3 without a pipeline\n");
     if (m->attention_bias || m->mlp_bias)
-        text_add(cannot, "# not there: biases of linear layers\n");
+        text_add(cannot, "# not available: biases of linear layers\n");
     if (m->sliding_window > 0)
-        text_add(cannot, "# not there: a sliding window\n");
+        text_add(cannot, "# not available: a sliding window\n");
     if (m->rope_scaling == ROPE_SCALING_LINEAR)
-        text_add(cannot, "# not there: linear scaling of rotary frequencies\n");
+        text_add(cannot, "# not available: linear scaling of rotary frequencies\n");
 }
 
 void plan_export_torchtitan(struct text *out, const struct plan_request *r, const struct plan_answer *a) {
@@ -538,31 +544,31 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (c->zero_stage > 0)
         text_add(&body, "fsdp_reshard_after_forward = \"%s\"\n", c->zero_stage == 3 ? "always" : "never");
     if (c->replicas > 1 && c->shards == 1 && c->tensor * c->stages > 1)
-        text_add(&cannot, "# not there: replicas without shards beside tensor or pipeline parallel ranks\n");
+        text_add(&cannot, "# not available: replicas without shards beside tensor or pipeline parallel ranks\n");
     if (c->zero_stage == 1)
-        text_add(&cannot, "# not there: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
+        text_add(&cannot, "# not available: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
     text_add(&body, "tensor_parallel_degree = %d\n", c->tensor);
     heads_are_not_there(&cannot, r->model, c->tensor, false);
     sequence_is_not_there(&cannot, config->training.seq_len, 2 * c->tensor);
     if (c->tensor > 1 && !c->sequence)
-        text_add(&cannot, "# not there: tensor parallel ranks that hold all rows; they split them (later: "
+        text_add(&cannot, "# not available: tensor parallel ranks that hold all rows; they split them (later: "
                           "enable_sequence_parallel = False)\n");
     if (c->overlap)
         text_add(&cannot,
-                 "# not there: inputs' gradients that tensor parallel ranks exchange beside weights' products\n");
+                 "# not available: inputs' gradients that tensor parallel ranks exchange beside weights' products\n");
     units_to_be_set(&cannot, r, c);
     if (c->stages > 1)
         titan_pipeline(&body, &cannot, r, c, sequences);
     titan_recompute(&body, &cannot, r, c);
     if (config->training.dtype == CONFIG_DTYPE_BF16 && c->shards == 1 && c->tensor * c->stages > 1)
         text_add(&cannot,
-                 "# not there: bf16 in tensor or pipeline parallel ranks without shards, which compute in f32\n");
+                 "# not available: bf16 in tensor or pipeline parallel ranks without shards, which compute in f32\n");
     else if (config->training.dtype == CONFIG_DTYPE_BF16)
-        text_add(&cannot, "# not there: parameters kept in bf16 with a 16-bit remainder; they are kept in f32\n");
+        text_add(&cannot, "# not available: parameters kept in bf16 with a 16-bit remainder; they are kept in f32\n");
     if (config->training.dtype == CONFIG_DTYPE_F64)
-        text_add(&cannot, "# not there: training in f64\n");
+        text_add(&cannot, "# not available: training in f64\n");
     if (config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16)
-        text_add(&cannot, "# not there: gradients that travel as bf16\n");
+        text_add(&cannot, "# not available: gradients that travel as bf16\n");
     titan_model(&cannot, r->model, c->stages);
     text_add(out,
              "# TorchTitan until February 2026, on %s; later ones have no TOML: fields of mostly these names\n"

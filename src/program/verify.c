@@ -54,15 +54,16 @@ static trireme_status check_declared(const struct buffer *b, trireme_error *erro
         REFUSE("buffer %s is not kept as long as it is needed outside the program's instructions", b->name);
     // A template without a microbatch reads all instances: only the host can have written them all by then.
     if (b->scope == SCOPE_MICROBATCH && b->kind != KIND_INPUT)
-        REFUSE("buffer %s is of each microbatch throughout the step, but no input", b->name);
+        REFUSE("buffer %s belongs to each microbatch for the whole step, but is not an input", b->name);
     for (int a = 0; a < AXIS_COUNT; a++) {
         if (b->placement[a] < PLACE_STAGE || b->placement[a] > b->ndim)
-            REFUSE("buffer %s is split along %s by a dim that it has not", b->name, axis_name((enum axis)a));
+            REFUSE("buffer %s is split along %s over a dim that it does not have", b->name, axis_name((enum axis)a));
         if (b->placement[a] == PLACE_STAGE && a != AXIS_PP)
-            REFUSE("buffer %s is said to be each stage's own along %s", b->name, axis_name((enum axis)a));
+            REFUSE("buffer %s is declared each stage's own along %s, which has no stages", b->name,
+                   axis_name((enum axis)a));
     }
     if (b->own && (b->kind != KIND_PARAM || b->scope != SCOPE_STATE || b->parent != NONE))
-        REFUSE("buffer %s is no unit of parameters: ranks cannot keep their own parts of it", b->name);
+        REFUSE("buffer %s is not a unit of parameters, so ranks cannot keep their own parts of it", b->name);
     return TRIREME_OK;
 }
 
@@ -77,21 +78,21 @@ static trireme_status check_buffer(const struct program *program, int number, tr
             REFUSE("buffer %s has an extent of %lld", b->name, (long long)b->dim[i]);
     if (b->gradient_of < NONE || b->gradient_of >= count || b->recomputes < NONE || b->recomputes >= count ||
         b->belongs_to < NONE || b->belongs_to >= count)
-        REFUSE("buffer %s refers to a buffer that is not there", b->name);
+        REFUSE("buffer %s refers to a buffer that does not exist", b->name);
     if (b->recomputes >= number)
-        REFUSE("buffer %s recomputes one that does not stand before it", b->name);
+        REFUSE("buffer %s recomputes a buffer that is not listed before it", b->name);
     if (b->gradient_of != NONE && b->recomputes != NONE)
-        REFUSE("buffer %s is to be a gradient and what is computed again", b->name);
+        REFUSE("buffer %s is declared both a gradient and a recomputed buffer", b->name);
     if (b->parent < NONE || b->parent >= number)
-        REFUSE("buffer %s is a slice of a buffer that does not stand before it", b->name);
+        REFUSE("buffer %s is a slice of a buffer that is not listed before it", b->name);
     if (b->parent == NONE)
         return TRIREME_OK;
     const struct buffer *p = &program->buffers.item[b->parent];
     if (b->kind != p->kind)
-        REFUSE("buffer %s is not of the kind of %s, of which it is a slice", b->name, p->name);
+        REFUSE("buffer %s is a slice of %s, but of another kind", b->name, p->name);
     if (b->dtype != p->dtype || b->scope != p->scope || b->pool != p->pool || b->parent_offset < 0 ||
         b->parent_offset + buffer_count(b) > buffer_count(p))
-        REFUSE("buffer %s does not fit in %s, of which it is a slice", b->name, p->name);
+        REFUSE("buffer %s is a slice of %s, but does not fit in it", b->name, p->name);
     return TRIREME_OK;
 }
 
@@ -166,7 +167,7 @@ static trireme_status check_extent(const struct checked *k, trireme_error *error
     if (b->scope == SCOPE_MICROBATCH && k->all_microbatches &&
         (__builtin_mul_overflow((int64_t)k->program->microbatches - 1, buffer_microbatch_stride(b), &instances) ||
          __builtin_add_overflow(count, instances, &count)))
-        REFUSE("%s: all instances of %s do not fit any address space", k->site, b->name);
+        REFUSE("%s: the instances of %s together exceed the address space", k->site, b->name);
     bool sound = operand->ndim >= 1 && operand->ndim <= OP_MAX_DIMS && operand->offset >= 0;
     for (int i = 0; sound && i < operand->ndim; i++)
         sound = operand->dim[i] >= 1 && operand->stride[i] >= 1 &&
@@ -178,13 +179,12 @@ static trireme_status check_extent(const struct checked *k, trireme_error *error
         REFUSE("%s: operand %s reaches element %lld of %s, which has %lld", k->site, k->row->name, (long long)last,
                b->name, (long long)count);
     if (operand->dim[operand->ndim - 1] > 1 && operand->stride[operand->ndim - 1] != 1)
-        REFUSE("%s: elements of a row of %s, operand %s, do not lie one behind the other", k->site, b->name,
-               k->row->name);
+        REFUSE("%s: the elements of a row of %s, operand %s, are not contiguous", k->site, b->name, k->row->name);
     int64_t ranks = mesh_group_size(&k->program->mesh, operand->along);
     if (operand->step < 0 || (operand->along == AXES_NONE) != (operand->step == 0) ||
         __builtin_mul_overflow(operand->step, ranks - 1, &further) || further > count - 1 - last)
-        REFUSE("%s: the part of %s that operand %s is does not lie in it on the last of %lld ranks", k->site, b->name,
-               k->row->name, (long long)ranks);
+        REFUSE("%s: operand %s is a part of %s that ends beyond it on the last of %lld ranks", k->site, k->row->name,
+               b->name, (long long)ranks);
     struct footprint footprint;
     if (!footprint_of(k->program, operand, &footprint))
         REFUSE("%s: operand %s (%s) is neither contiguous nor a band of columns", k->site, k->row->name, b->name);
@@ -215,13 +215,14 @@ static trireme_status check_stream(const struct instruction *instruction, const 
     bool end = instruction->stream >= STREAM_MESSAGES,
          out = end && stream_channel(instruction->stream) == instruction->stream;
     if (end != op_is_message(instruction->op) || (end && out != (instruction->op == OP_SEND)))
-        REFUSE("%s: is on a stream for something else", site);
+        REFUSE("%s: is on a stream that is not for it", site);
     for (int s = 0; s < STREAM_COUNT; s++)
         if (instruction->wait[s] == WAIT_SLOT && !instruction_arrives(instruction))
             REFUSE("%s: waits for a slot, but receives nothing", site);
     for (int s = 0; s < STREAM_COUNT; s++)
         if (instruction->wait[s] > 1 + WAIT_MAX_LAG && instruction->wait[s] < WAIT_OWN)
-            REFUSE("%s: waits for a stream but for its last %d instructions", site, instruction->wait[s] - 1);
+            REFUSE("%s: waits for all but the last %d instructions of a stream, which are too many", site,
+                   instruction->wait[s] - 1);
     return TRIREME_OK;
 }
 
@@ -265,12 +266,12 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
     for (int i = 0; i < info->outputs; i++)
         adds |= info->out[i].adds && instruction->out[i].buffer != NONE;
     if (!adds)
-        REFUSE("%s: cannot add to what is there: it has no output that can be added to", k->site);
+        REFUSE("%s: is to accumulate, but has no output that can be added to", k->site);
     int from = info->inputs ? instruction->in[0].buffer : NONE;
     bool passes = from == NONE || program->buffers.item[from].scope == SCOPE_LOCAL ||
                   program->buffers.item[from].scope == SCOPE_SLOT;
     if (info->role == ROLE_COMMUNICATION && instruction->accumulate != ACCUMULATE_NO && !passes)
-        REFUSE("%s: adds %s, which is a sum already, once more", k->site, verify_buffer_name(program, from));
+        REFUSE("%s: adds %s, which is already a sum, a second time", k->site, verify_buffer_name(program, from));
     if (instruction->when == WHEN_LAST && info->role != ROLE_COMMUNICATION && info->role != ROLE_ZERO && !is_of_pair(k))
         REFUSE("%s: is left out of all invocations but the last", k->site);
     if (instruction->when == WHEN_NOT_LAST && !is_of_pair(k))
@@ -290,7 +291,7 @@ static trireme_status check_shapes(const struct checked *k, const struct op_tabl
         REFUSE("%s: the extents of %s do not agree with the other operands", k->site, what);
     char broken[OP_CONDITION_TEXT];
     if (!op_fits(k->info, extent, k->instruction->attribute, broken))
-        REFUSE("%s: %s does not hold of its extents and attributes", k->site, broken);
+        REFUSE("%s: %s does not hold for its extents and attributes", k->site, broken);
     return TRIREME_OK;
 }
 
@@ -320,15 +321,15 @@ static trireme_status check_predicate(const struct checked *k, trireme_error *er
 static trireme_status check_meaning(const struct checked *k, trireme_error *error) {
     const enum op_role role = k->info->role;
     if (k->all_microbatches && (role == ROLE_BACKWARD || role == ROLE_LOSS || role == ROLE_HEAD))
-        REFUSE("%s: makes gradients, but of no microbatch", k->site);
+        REFUSE("%s: makes gradients, but belongs to no microbatch", k->site);
     for (int o = 0; o < k->info->outputs; o++) {
         if (k->instruction->out[o].buffer == NONE)
             continue;
         const struct buffer *b = &k->program->buffers.item[k->instruction->out[o].buffer];
         if (role == ROLE_FORWARD && (b->kind == KIND_GRAD || b->gradient_of != NONE))
-            REFUSE("%s: writes the gradient %s, though it makes none", k->site, b->name);
+            REFUSE("%s: writes the gradient %s, but does not make gradients", k->site, b->name);
         if (role != ROLE_FORWARD && role != ROLE_LOSS && role != ROLE_COMMUNICATION && b->recomputes != NONE)
-            REFUSE("%s: writes %s, though it computes nothing again", k->site, b->name);
+            REFUSE("%s: writes %s, but does not recompute", k->site, b->name);
     }
     return TRIREME_OK;
 }
@@ -341,11 +342,11 @@ static trireme_status check_instruction(struct checked *k, const struct op_table
                instruction->outputs, k->info->inputs, k->info->outputs);
     TRY(check_stream(instruction, k->site, error));
     if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
-        REFUSE("%s: workspace or predicate is a buffer that is not there", k->site);
+        REFUSE("%s: its workspace or predicate is a buffer that does not exist", k->site);
     if (instruction->workspace != NONE) {
         const struct buffer *w = &program->buffers.item[instruction->workspace];
         if (w->kind != KIND_WORK || w->parent != NONE || (w->scope == SCOPE_SLOT && k->all_microbatches))
-            REFUSE("%s: its workspace %s is not one", k->site, w->name);
+            REFUSE("%s: its workspace %s is not a workspace", k->site, w->name);
     }
     TRY(check_operands(k, error));
     TRY(check_how(k, error));
@@ -379,7 +380,7 @@ static trireme_status check_schedule(const struct program *program, int *how, tr
         struct invocation v = program->schedule.item[i];
         bool known = v.template >= 0 && v.template <(int)program->templates.count;
         if (!known || v.microbatch < NONE || v.microbatch >= program->microbatches)
-            REFUSE("invocation %zu of the schedule names a template or microbatch that is not there", i);
+            REFUSE("invocation %zu of the schedule names a template or microbatch that does not exist", i);
         how[v.template] |= v.microbatch == NONE ? 1 : 2;
         if (how[v.template] == 3)
             REFUSE("template %s is invoked both with and without a microbatch",
@@ -395,13 +396,13 @@ static trireme_status check_schedule(const struct program *program, int *how, tr
 static trireme_status check_pools(const struct program *program, trireme_error *error) {
     int pools = (int)program->pools.count;
     if (pools == 0)
-        REFUSE("a program has at least one pool of slots");
+        REFUSE("a program needs at least one pool of slots");
     for (int i = 0; i < pools; i++) {
         const struct pool *p = &program->pools.item[i];
         if (p->slots < 1 || p->chunk < 0 || p->chunk > i || program->pools.item[p->chunk].chunk != p->chunk)
             REFUSE("pool %d has %d slots for chunk %d", i, p->slots, p->chunk);
         if (i && p->part_of == NONE && program->pools.item[i - 1].part_of != NONE)
-            REFUSE("pool %d is whole, but behind a part", i);
+            REFUSE("pool %d is whole, but comes after a part", i);
         if (p->part_of != NONE &&
             (p->part_of < 0 || p->part_of >= i || program->pools.item[p->part_of].part_of != NONE ||
              program->pools.item[p->part_of].chunk != p->chunk))
@@ -416,18 +417,18 @@ static trireme_status check_pools(const struct program *program, trireme_error *
     for (size_t t = 0; t < program->templates.count; t++) {
         int chunk = program->templates.item[t].chunk;
         if (chunk < 0 || chunk >= pools || program->pools.item[chunk].chunk != chunk)
-            REFUSE("template %s is of chunk %d, which is not there", program->templates.item[t].name, chunk);
+            REFUSE("template %s is of chunk %d, which does not exist", program->templates.item[t].name, chunk);
     }
     for (size_t i = 0; i < program->buffers.count; i++)
         if (program->buffers.item[i].pool < 0 || program->buffers.item[i].pool >= pools)
-            REFUSE("buffer %s is of pool %d, which is not there", program->buffers.item[i].name,
+            REFUSE("buffer %s is of pool %d, which does not exist", program->buffers.item[i].name,
                    program->buffers.item[i].pool);
     return TRIREME_OK;
 }
 
 trireme_status verify_structure(const struct program *program, const struct op_table *table, trireme_error *error) {
     if (program->microbatches < 1)
-        REFUSE("a program has at least one microbatch");
+        REFUSE("a program needs at least one microbatch");
     if (program->scratch_base < 0 || program->scratch_base % BUFFER_ALIGNMENT)
         REFUSE("scratch lies at byte %lld", (long long)program->scratch_base);
     TRY(check_pools(program, error));

@@ -52,7 +52,7 @@ static trireme_status check_one_each(const struct program *p, trireme_error *err
     }
     free(has);
     if (twice)
-        REFUSE("%s is not alone to be the gradient of %s", twice->name, p->buffers.item[twice->gradient_of].name);
+        REFUSE("%s is a second gradient of %s", twice->name, p->buffers.item[twice->gradient_of].name);
     return TRIREME_OK;
 }
 
@@ -76,8 +76,8 @@ static trireme_status check_parts(const struct program *p, trireme_error *error)
         bool parameter = tensor->kind == KIND_PARAM && !again; // their gradients are declared part by part
         if (b->parent == NONE || program_root_offset(p, (int)i) != program_root_offset(p, of) ||
             (!parameter && whole != program_root(p, of)))
-            REFUSE("%s %s %s, but is not the same part of what does so for %s", b->name, what, tensor->name,
-                   p->buffers.item[program_root(p, of)].name);
+            REFUSE("%s %s %s, but not at the same offset in the buffer that does so for %s", b->name, what,
+                   tensor->name, p->buffers.item[program_root(p, of)].name);
     }
     return TRIREME_OK;
 }
@@ -145,12 +145,12 @@ static trireme_status check_pass(struct gradient_check *c, int by, const struct 
         if (sum->answered[input] || !holds_gradient(c, in->buffer, whole))
             continue;
         if (!complete(c, whole, &missing))
-            REFUSE("%s: adds %s, which still lacks contributions of %s", site_of(c, by).text, name_of(c, in->buffer),
+            REFUSE("%s: adds %s before all contributions to %s are in", site_of(c, by).text, name_of(c, in->buffer),
                    name_of(c, missing));
         return answer(c, by, s / OP_MAX_IN, input, NULL, false);
     }
-    REFUSE("%s: adds %s to the gradient of %s, to which it does not pass", site_of(c, by).text, name_of(c, in->buffer),
-           name_of(c, of));
+    REFUSE("%s: adds %s to the gradient of %s, but no sum connects the two", site_of(c, by).text,
+           name_of(c, in->buffer), name_of(c, of));
 }
 
 static bool same_attributes(const struct gradient_check *c, const struct instruction *f, const struct instruction *b) {
@@ -253,7 +253,7 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
     const char *why;
     int use = find_forward(c, b, &why);
     if (use == NONE)
-        REFUSE("%s: is the backward of no %s of this program: see %s", site_of(c, by).text,
+        REFUSE("%s: is not the backward of any %s of this program (mismatch: %s)", site_of(c, by).text,
                c->table->op[info->forward].name, why);
     const struct instruction *f = c->graph.nodes.item[use].instruction;
     bool sum[OP_MAX_IN] = {false};
@@ -304,7 +304,7 @@ static trireme_status check_head(struct gradient_check *c, int by) {
                    name_of(c, f->in[0].buffer));
         return answer(c, by, m / OP_MAX_OUT, 0, &dx->out[0], false);
     }
-    REFUSE("%s: is the gradient of no product that the loss depends on", site_of(c, by).text);
+    REFUSE("%s: is not the gradient of any product that the loss depends on", site_of(c, by).text);
 }
 
 // A recomputed value must be made as it was the first time.
@@ -359,7 +359,7 @@ static trireme_status check_all(struct gradient_check *c) {
         const struct node *f = &c->graph.nodes.item[i];
         if (f->useful && instruction_arrives(f->instruction) && !f->answered[0] &&
             graph_is_wanted(&c->graph, f->instruction->out[0].buffer))
-            REFUSE("the gradient of %s is never sent to where %s has it from",
+            REFUSE("the gradient of %s, which %s received, is never sent back",
                    name_of(c, f->instruction->out[0].buffer), site_of(c, (int)i).text);
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
             if (f->instruction->in[k].buffer != NONE && !f->answered[k] &&

@@ -66,7 +66,7 @@ static struct call_name stand_of(const struct world *w, int rank, int stream) {
     const struct rank *r = &w->rank[rank];
     const struct rank_call *next = next_call(r, stream);
     if (!next) {
-        snprintf(name.text, sizeof name.text, "which has come to its end");
+        snprintf(name.text, sizeof name.text, "which has ended");
         return name;
     }
     if (r->posted[stream]) {
@@ -80,7 +80,7 @@ static struct call_name stand_of(const struct world *w, int rank, int stream) {
             return name;
         }
     }
-    snprintf(name.text, sizeof name.text, "which does not come");
+    snprintf(name.text, sizeof name.text, "which never gets there");
     return name;
 }
 
@@ -179,10 +179,11 @@ static trireme_status open_all(struct world *w) {
                 missing = m;
         }
         char text[AXES_TEXT];
-        status = error_set(error, TRIREME_ERROR_PROGRAM,
-                           "rank %d opens its group over %s where rank %d, a member of it, does not: it waits for ever",
-                           rank->number, axes_print(rank->calls->channels.list.item[opened[stuck]].group, text),
-                           w->rank[missing].number);
+        status =
+            error_set(error, TRIREME_ERROR_PROGRAM,
+                      "rank %d opens its group over %s, but rank %d, a member of it, does not: it would wait forever",
+                      rank->number, axes_print(rank->calls->channels.list.item[opened[stuck]].group, text),
+                      w->rank[missing].number);
     }
     free(opened);
     free(waits);
@@ -241,7 +242,7 @@ static trireme_status check_placed_alike(const struct world *w, int rank, const 
     for (int a = 0; a < AXIS_COUNT; a++) {
         const struct seen *s = &call->message->seen[a], *r = &theirs->message->seen[a];
         if (s->as != r->as || s->dim != r->dim || s->joint != r->joint)
-            REFUSE("rank %d: %s meets rank %d's %s, which is placed otherwise along %s", w->rank[rank].number,
+            REFUSE("rank %d: %s meets rank %d's %s, which is placed differently along %s", w->rank[rank].number,
                    name_of(w, rank, call).text, w->rank[other].number, name_of(w, other, theirs).text,
                    axis_name((enum axis)a));
     }
@@ -293,7 +294,7 @@ static trireme_status check_message(const struct world *w, int from, const struc
     const char *sent = verify_buffer_name(w->rank[from].calls->program, send->instruction->in[0].buffer),
                *received = verify_buffer_name(w->rank[to].calls->program, receive->instruction->out[0].buffer);
     if (strcmp(sent, received) != 0)
-        REFUSE("rank %d: %s meets rank %d's %s, which is something else", w->rank[from].number,
+        REFUSE("rank %d: %s meets rank %d's %s, which receives another buffer", w->rank[from].number,
                name_of(w, from, send).text, w->rank[to].number, name_of(w, to, receive).text);
     return check_placed_alike(w, from, send, to, receive);
 }
@@ -361,7 +362,7 @@ static trireme_status check_ended(const struct world *w) {
     if (rank == NONE)
         return TRIREME_OK;
     int missing = missing_member(w, rank, stream);
-    REFUSE("rank %d: %s waits for ever for rank %d, %s", w->rank[rank].number,
+    REFUSE("rank %d: %s would wait forever for rank %d, %s", w->rank[rank].number,
            name_of(w, rank, next_call(&w->rank[rank], stream)).text, w->rank[missing].number,
            stand_of(w, missing, stream_other_end(stream)).text);
 }

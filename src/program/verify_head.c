@@ -37,14 +37,14 @@ const char *verify_head(const struct program *p, const struct mentions *mentions
     *head = (struct head){0};
     const struct instruction *gather = maker(mentions, OP_ALL_GATHER, 0, merge->in[0].buffer);
     if (!gather || !is_whole(p, &merge->in[0]) || !is_whole(p, &gather->out[0]) || !is_whole(p, &gather->in[0]))
-        return "what the ranks have is not gathered for it";
+        return "its input is not gathered from all ranks";
     const struct instruction *exp = head->exp = maker(mentions, OP_LOGITS_EXP, 1, gather->in[0].buffer);
     if (!exp || !operand_equal(&exp->in[1], &merge->in[1]))
-        return "its targets are not those of the logits that it is made of";
+        return "its targets are not those of its logits";
     const struct instruction *product = head->product = maker(mentions, OP_MATMUL, 0, exp->in[0].buffer);
     if (!product || !operand_equal(&product->out[0], &exp->in[0]) || product->in[2].buffer != NONE ||
         product->in[3].buffer != NONE)
-        return "its logits are not a product alone";
+        return "its logits are not a plain product";
     head->grad = find_grad(mentions, exp, merge);
     return NULL;
 }
@@ -53,20 +53,20 @@ const char *verify_head_gradient(const struct program *p, const struct mentions 
                                  struct head *head) {
     const struct instruction *merge = maker(mentions, OP_LOGITS_MERGE, 0, dx->in[3].buffer);
     if (!merge || !operand_equal(&dx->in[4], &merge->out[1]) || !operand_equal(&dx->in[5], &merge->in[1]))
-        return "maximum, sum and targets do not belong together";
+        return "its maximum, sum and targets do not belong together";
     const char *why = verify_head(p, mentions, merge, head);
     if (why)
         return why;
     if (!operand_equal(&dx->in[2], &head->exp->out[1]))
-        return "own is of other logits";
+        return "its operand own belongs to other logits";
     const struct instruction *times = maker(mentions, OP_LOGITS_TIMES, 0, dx->in[0].buffer);
     if (!times || !operand_equal(&times->out[0], &dx->in[0]) || !operand_equal(&times->in[0], &head->exp->out[0]) ||
         !operand_equal(&times->in[1], &head->product->in[1]))
-        return "a is not the exponentials of its logits times their weights";
+        return "its operand a is not the exponentials of its logits times the weights";
     const struct instruction *picked = maker(mentions, OP_LOGITS_PICK, 0, dx->in[1].buffer);
     if (!picked || !operand_equal(&picked->out[0], &dx->in[1]) || !operand_equal(&picked->in[0], &dx->in[5]) ||
         !operand_equal(&picked->in[1], &head->product->in[1]) || !operand_equal(&picked->in[2], &head->exp->in[2]))
-        return "b is not its targets' weights";
+        return "its operand b is not the weights of its targets";
     if (!head->grad)
         return "no gradient of the same logits is made for the weights";
     return NULL;

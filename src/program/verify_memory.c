@@ -258,7 +258,7 @@ static trireme_status claim(struct memory_check *c, struct instance *instance, c
             REFUSE("%s: reuses memory of %s for %s while another stream may use it", here(c).text,
                    verify_buffer_name(c->program, other->root), name);
         if (is_lost(c, other))
-            REFUSE("%s: takes memory of %s, which nobody has read, for %s", here(c).text,
+            REFUSE("%s: takes the memory of %s, which has not been read, for %s", here(c).text,
                    verify_buffer_name(c->program, other->root), name);
         take_out(c, other, name);
         leftovers_add(&c->leftovers, other->root, other->begin, instance->begin, other->touched);
@@ -285,7 +285,7 @@ static trireme_status renew(struct memory_check *c, struct instance *instance, i
     if (owner == instance->owner)
         return TRIREME_OK;
     if (is_lost(c, instance))
-        REFUSE("%s: begins %s anew, which nobody has read", here(c).text, b->name);
+        REFUSE("%s: starts a new %s before the last one is read", here(c).text, b->name);
     instance->owner = owner;
     if (planned_alone(b))
         written_clear(&instance->written);
@@ -304,7 +304,7 @@ static trireme_status read_part(struct memory_check *c, int stream, const struct
     const char *name = p->buffers.item[operand->buffer].name;
     struct footprint where;
     if (!footprint_of_all_ranks(p, operand, &where))
-        REFUSE("%s: the parts of %s that are the ranks' own do not lie one behind the other", here(c).text, name);
+        REFUSE("%s: the ranks' own parts of %s are not contiguous", here(c).text, name);
     if (p->buffers.item[root].scope == SCOPE_MICROBATCH && c->now.microbatch == NONE)
         where = (struct footprint){0, 0, 1, 0,
                                    buffer_count(&p->buffers.item[root])}; // all instances, which the host has written
@@ -380,9 +380,9 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
         REFUSE("%s: writes %s while another stream may still use it", here(c).text, name);
     struct footprint where;
     if (!footprint_of_all_ranks(p, operand, &where))
-        REFUSE("%s: the parts of %s that are the ranks' own do not lie one behind the other", here(c).text, name);
+        REFUSE("%s: the ranks' own parts of %s are not contiguous", here(c).text, name);
     if (!accumulate && written_unread(&instance->written, &where))
-        REFUSE("%s: overwrites %s, which nobody has read", here(c).text, name);
+        REFUSE("%s: overwrites %s before it is read", here(c).text, name);
     // The instruction's own inputs may lie in the same buffer only where ops.def lets it work in place.
     for (int i = 0; i < instruction->inputs; i++) {
         const struct operand *in = &instruction->in[i];
@@ -476,7 +476,7 @@ static trireme_status run(struct memory_check *c, const struct instruction *inst
         int root = program_root(c->program, instruction->in[0].buffer);
         struct instance *terms = instance_of(c, root);
         if (c->program->buffers.item[root].kind != KIND_ACT)
-            REFUSE("%s: sums in %s, which is no activation", here(c).text,
+            REFUSE("%s: sums in %s, which is not an activation", here(c).text,
                    verify_buffer_name(c->program, instruction->in[0].buffer));
         if (!clocks_ordered(terms->touched, c->clock[stream]))
             REFUSE("%s: sums in %s while another stream may still use it", here(c).text,
@@ -494,7 +494,7 @@ static trireme_status check_lost(const struct memory_check *c, bool all, trireme
         const struct instance *instance = &c->instances[c->first[c->passing.item[i]]];
         for (int k = 0; k < instances_of(c->program, b) && (all || b->scope == SCOPE_LOCAL); k++)
             if (is_lost(c, &instance[k]))
-                REFUSE("template %s (microbatch %d): nobody reads %s, which is lost",
+                REFUSE("template %s (microbatch %d): nothing reads %s",
                        c->program->templates.item[c->now.template].name, c->now.microbatch, b->name);
     }
     return TRIREME_OK;

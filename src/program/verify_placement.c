@@ -242,7 +242,7 @@ static trireme_status check_sum(const struct placement_check *c, const struct op
             seen[a] = there[a];
         if (seen[a].as == SEEN_MAX || there[a].as != seen[a].as || there[a].dim != seen[a].dim ||
             there[a].joint != seen[a].joint)
-            REFUSE("%s: adds to %s what is otherwise placed along %s: one of them is a partial sum or split",
+            REFUSE("%s: adds to %s what is placed differently along %s: one of them is a partial sum or split",
                    here(c).text, name_of(c, out), axis_name((enum axis)a));
     }
     return TRIREME_OK;
@@ -294,7 +294,7 @@ static trireme_status check_group(const struct placement_check *c, const struct 
         REFUSE("%s: %s", here(c).text,
                i->group != AXES(AXIS_PP) ? "is not between stages"
                : root                    ? "has nothing at its root"
-                                         : "has at another rank what its root alone has");
+                                         : "has an operand on a rank that is not its root");
     return TRIREME_OK;
 }
 
@@ -349,7 +349,7 @@ static trireme_status check_input(const struct placement_check *c, const struct 
             REFUSE("%s: %s is not the same on all ranks along %s", here(c).text, name, along);
         if (seen[a].as == SEEN_SAME)
             REFUSE("%s: %s is the same on all ranks along %s already: reduced twice", here(c).text, name, along);
-        REFUSE("%s: %s is %s along %s, not what is reduced", here(c).text, name,
+        REFUSE("%s: %s is %s along %s and cannot be reduced", here(c).text, name,
                seen[a].as == SEEN_SPLIT ? "split"
                : seen[a].as == SEEN_MAX ? "a partial maximum"
                                         : "a partial sum",
@@ -370,7 +370,7 @@ static trireme_status check_blocks(const struct placement_check *c, const struct
             if ((i->group & AXES(a)) && footprint_overlap(&parts->item[k].where, &where) &&
                 (held->holds != HOLDS_BLOCK ||
                  (held->joint != i->group && ((i->group & ~held->joint) || !placement_nests(i->group, held->joint)))))
-                REFUSE("%s: the parts of %s along %s are no blocks in the order of the group's ranks", here(c).text,
+                REFUSE("%s: the parts of %s along %s are not blocks in the order of the group's ranks", here(c).text,
                        name_of(c, &i->in[0]), axis_name((enum axis)a));
         }
     if (i->in[0].along && i->in[0].along != i->group)
@@ -405,7 +405,7 @@ static trireme_status run_collective(struct placement_check *c, const struct ins
     for (int a = 0; a < AXIS_COUNT; a++)
         if ((c->placement.axes & AXES(a)) && there[a].as != SEEN_ZERO &&
             (there[a].as != now[a].as || there[a].joint != now[a].joint))
-            REFUSE("%s: adds to %s what is otherwise placed along %s", here(c).text, name_of(c, out),
+            REFUSE("%s: adds to %s what is placed differently along %s", here(c).text, name_of(c, out),
                    axis_name((enum axis)a));
     return TRIREME_OK;
 }

@@ -482,7 +482,7 @@ static trireme_status check_update(struct update_check *c, const struct found *u
         REFUSE("%s: is not skipped when the norm is not finite", site);
     int lr = input(c, u, "lr");
     if (p->buffers.item[lr].kind != KIND_INPUT)
-        REFUSE("%s: its learning rate is %s, which is no input", site, name_of(c, lr));
+        REFUSE("%s: its learning rate is %s, which is not an input", site, name_of(c, lr));
     for (int o = 0; o < info->outputs; o++)
         if (!operand_equal(&u->out[o], &u->in[info->inplace[o]]))
             REFUSE("%s: reads %s and writes %s, expected the same", site, name_of(c, u->in[info->inplace[o]].buffer),
@@ -494,7 +494,7 @@ static trireme_status check_update(struct update_check *c, const struct found *u
             continue;
         int of = p->buffers.item[program_root(p, buffer)].belongs_to;
         if (p->buffers.item[buffer].kind != KIND_OPTIM || (of != root && (of != NONE || is_written(info, i))))
-            REFUSE("%s: its %s is %s, which is no state of %s", site, operand, name_of(c, buffer),
+            REFUSE("%s: its %s is %s, which is not a state of %s", site, operand, name_of(c, buffer),
                    name_of(c, parameter));
         updated[program_root(p, buffer)] = true;
     }

@@ -455,7 +455,7 @@ static trireme_status check_ended(const struct event_loop *l, trireme_error *err
             const struct invocation *v = &p->schedule.item[line->invocation];
             const struct template *t = &p->templates.item[v->template];
             int index = a->program->lane[v->template * STREAM_COUNT + k % STREAM_COUNT].item[line->position].index;
-            FAIL(TRIREME_ERROR_PROGRAM, "rank %d: stream %s, %s[%d] %s waits for ever",
+            FAIL(TRIREME_ERROR_PROGRAM, "rank %d: stream %s, %s[%d] %s would wait forever",
                  l->out->of_class[k / STREAM_COUNT].rank, STREAM_WORDS[k % STREAM_COUNT], t->name, index,
                  l->prepared->table->op[t->instructions.item[index].op].name);
         }

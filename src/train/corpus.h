@@ -45,6 +45,7 @@ struct corpus_loss {
 // returns TRIREME_ERROR_INTERRUPTED to stop.
 typedef trireme_status corpus_goes_on(void *user, int64_t done, int64_t total, trireme_error *error);
 // The mean loss over the first `batches` global batches of the validation part (0: all). `goes_on` as above.
+// TRIREME_ERROR_USAGE where they have no target.
 trireme_status corpus_validate(const struct corpus *corpus, struct engine *engine, int64_t batches,
                                struct corpus_loss *out, corpus_goes_on *goes_on, void *user, trireme_error *error);
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,7 +67,11 @@ static trireme_status fill_file(int file, const char *path, uint64_t identity, c
     return TRIREME_OK;
 }
 
+// Random; where the kernel has no random numbers yet, from clock and process.
 static uint64_t new_identity(void) {
+    uint64_t identity;
+    if (getrandom(&identity, sizeof identity, GRND_NONBLOCK) == (ssize_t)sizeof identity)
+        return identity;
     return (uint64_t)clock_real() ^ (uint64_t)getpid() << 40;
 }
 

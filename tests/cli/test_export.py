@@ -45,7 +45,7 @@ def test_what_others_do_not_do():
     own = (*two, "pipeline_parallel_schedule=./s.txt", "pipeline_parallel_layout=1,1,1,3")
     flags, toml = exported("megatron", *own), exported("torchtitan", *own)
     for text in flags, toml:
-        assert "not there: the schedule ./s.txt; here 1F1B of several chunks, interleaved, which" in text, text
+        assert "not available: the schedule ./s.txt; here 1F1B of several chunks, interleaved, which" in text, text
     assert '-layout "Et*1|t*1|t*1|t*3L"' in flags, flags
     assert "--microbatch-group-size-per-virtual-pipeline-stage 3 " in flags, flags
     assert 'pipeline_parallel_schedule = "Interleaved1F1B"' in toml and '["layers.1"],' in toml, toml
@@ -53,7 +53,7 @@ def test_what_others_do_not_do():
     folded = (*two, "pipeline_parallel_schedule=v-half", "pipeline_parallel_layout=1,2,1,2", "full_layers=1,1,1,1")
     flags, toml = exported("megatron", *folded), exported("torchtitan", *folded)
     for text in flags, toml:
-        assert "not there: the schedule v-half; here 1F1B of one chunk, which" in text and "fqns" not in text, text
+        assert "not available: the schedule v-half; here 1F1B of one chunk, which" in text and "fqns" not in text, text
     assert "layout" not in flags and "--recompute-method block --recompute-num-layers 2 " in flags, flags
     assert 'pipeline_parallel_schedule = "1F1B"' in toml and "layers_per_stage = 3\n" in toml, toml
     # 6 layers over 4 ranks: Megatron-LM refuses that without a layout.
@@ -64,28 +64,28 @@ def test_what_others_do_not_do():
     for schedule, here in ("v-min", "1F1B of one chunk"), ("zb-h1", "1F1B"):
         flags = exported("megatron", "devices=3", "pipeline_parallel_degree=3", "vocabulary_parallel=false",
                          "pipeline_parallel_layout=", f"pipeline_parallel_schedule={schedule}", "global_batch_size=6")
-        assert f"not there: the schedule {schedule}; here {here}, which takes other time" in flags, flags
+        assert f"not available: the schedule {schedule}; here {here}, which takes other time" in flags, flags
         assert "virtual" not in flags and "layout" not in flags, flags
-    assert "not there: interleaved with fewer microbatches (2) than" in exported("megatron", *words,
+    assert "not available: interleaved with fewer microbatches (2) than" in exported("megatron", *words,
                                                                                  "global_batch_size=2")
     toml = exported("torchtitan", *words, "global_batch_size=13")
-    assert "not there: interleaved with 13 microbatches, which are not 4 equal rounds" in toml, toml
+    assert "not available: interleaved with 13 microbatches, which are not 4 equal rounds" in toml, toml
     assert "equal rounds" not in exported("torchtitan", *words, "global_batch_size=12") and "GPT-2" not in toml
-    assert "# not there: weights that begin with a standard deviation of 0.02" in toml, toml
+    assert "# not available: weights that begin with a standard deviation of 0.02" in toml, toml
     toml = tool.good("plan", "gpt2-124m", "cluster=h100", "devices=1", "mode=none", "seq_len=256",
                      "global_batch_size=1", "export=torchtitan")
-    assert "not there: GPT-2" in toml, toml
+    assert "not available: GPT-2" in toml, toml
     toml = exported("torchtitan", "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=1f1b",
                     "global_batch_size=2")
-    assert "not there: fewer microbatches (2) than stages (4)" in toml, toml
+    assert "not available: fewer microbatches (2) than stages (4)" in toml, toml
     for to in "megatron", "torchtitan":
         halves = exported(to, "devices=4", "data_parallel_shard_degree=4", "zero_stage=3", "global_batch_size=4",
                           "data_parallel_unit_layers=0")
         assert "# to be set: half a layer gathered and reduced together" in halves, halves
     toml = exported("torchtitan", "devices=4", "tensor_parallel_degree=2", "data_parallel_replicate_degree=2",
                     "global_batch_size=4")
-    assert "not there: replicas without shards beside" in toml, toml
-    assert "not there: bf16 in tensor or pipeline parallel ranks without shards, which compute in f32" in toml, toml
+    assert "not available: replicas without shards beside" in toml, toml
+    assert "not available: bf16 in tensor or pipeline parallel ranks without shards, which compute in f32" in toml, toml
     for words in ("tensor_parallel_degree=1",), ("data_parallel_shard_degree=2", "tensor_parallel_degree=2"):
         toml = exported("torchtitan", "devices=4", "global_batch_size=4", "pipeline_parallel_degree=1", "zero_stage=2",
                         *words)
@@ -98,7 +98,7 @@ def test_heads_that_others_do_not_split():
     for to, what in ("megatron", "a hidden layer of 683"), ("torchtitan", "3 heads of keys and values"):
         text = tool.good("plan", "odd.yaml", "cluster=h100", "devices=2", "tensor_parallel_degree=2", "seq_len=64",
                          "global_batch_size=2", "mode=none", f"export={to}")
-        assert f"# not there: {what} over 2 tensor parallel ranks" in text and " 6 heads" not in text, text
+        assert f"# not available: {what} over 2 tensor parallel ranks" in text and " 6 heads" not in text, text
 
 
 def test_what_others_split_otherwise():
@@ -109,10 +109,10 @@ def test_what_others_split_otherwise():
                          "tensor_parallel_degree=4", *words, f"export={to}")
     # Two ranks share one head of keys and values: Megatron-LM copies it.
     assert "heads" not in exported("megatron", "seq_len=64").split("--tensor")[0]
-    assert "# not there: 2 heads of keys and values over 4" in exported("torchtitan", "seq_len=64")
+    assert "# not available: 2 heads of keys and values over 4" in exported("torchtitan", "seq_len=64")
     # 4 ranks divide the 132 rows of two sequences, not the 66 of each.
     words = "seq_len=66", "micro_batch_size=2"
-    uneven = "# not there: sequences of 66 tokens; {} has to divide them"
+    uneven = "# not available: sequences of 66 tokens; {} has to divide them"
     flags = exported("megatron", *words, "sequence_parallel=true")
     assert "--sequence-parallel " in flags and uneven.format(4) in flags, flags
     assert uneven.format(4) not in exported("megatron", *words, "sequence_parallel=false")
@@ -163,15 +163,15 @@ def test_exports_the_model():
     assert "bias" not in exported("megatron", {"attention_bias": True, "mlp_bias": True})
     flags = exported("megatron", {"attention_bias": True})
     assert "--disable-bias-linear --add-qkv-bias " in flags, flags
-    assert "# not there: biases of attention's output, where not all" in flags and "feed-forward" not in flags, flags
+    assert "# not available: biases of attention's output, where not all" in flags and "feed-forward" not in flags, flags
     flags = exported("megatron", {"mlp_bias": True})
-    assert "--add-qkv-bias" not in flags and "# not there: biases of the feed-forward, where not all" in flags, flags
+    assert "--add-qkv-bias" not in flags and "# not available: biases of the feed-forward, where not all" in flags, flags
     # The head, and norms of queries and keys.
     untied, norms = "--untie-embeddings-and-output-weights ", "--qk-layernorm "
     for preset, has in ("gpt2-124m", ()), ("llama-5m", (untied,)), ("qwen3-0.6b", (norms,)):
         flags = exported("megatron", preset)
         assert [flag in flags for flag in (untied, norms)] == [flag in has for flag in (untied, norms)], flags
-    shared = "# not there: an embedding that is the head too"
+    shared = "# not available: an embedding that is the head too"
     assert shared in exported("torchtitan", "llama3.2-1b")
     for preset in "llama-5m", "qwen3-0.6b":
         assert shared not in exported("torchtitan", preset)
@@ -179,26 +179,26 @@ def test_exports_the_model():
     flags = exported("megatron", "gpt2-124m", "model.activation=gelu")
     assert "--no-bias-gelu-fusion " in flags and "GELU" not in flags, flags
     flags = exported("megatron", "gpt2-124m", "model.bias=false")
-    assert "not there: GELU by tanh without biases" in flags and "gelu" not in flags, flags
+    assert "not available: GELU by tanh without biases" in flags and "gelu" not in flags, flags
     # Positions.
     assert "--use-rope-scaling --rope-scaling-factor 32 " in exported("megatron", "llama3.2-1b")
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 32}
     flags = exported("megatron", {"rope_scaling": scaling})
-    assert "not there: scaling of rotary frequencies between 1 and 4 turns in 32 positions; here" in flags, flags
+    assert "not available: scaling of rotary frequencies between 1 and 4 turns in 32 positions; here" in flags, flags
     linear = {"rope_type": "linear", "factor": 4.0}
     flags = exported("megatron", {"rope_scaling": linear})
     assert "--rotary-seq-len-interpolation-factor 4 " in flags and "rope-scaling" not in flags, flags
     flags = exported("megatron", {"rope_scaling": {**linear, "factor": 1.5}, "rope_theta": 100.5})
-    assert "not there: positions divided by what is no whole number, 1.5" in flags, flags
-    assert "not there: a base of rotary frequencies that is no whole number, 100.5" in flags, flags
+    assert "not available: positions divided by what is no whole number, 1.5" in flags, flags
+    assert "not available: a base of rotary frequencies that is no whole number, 100.5" in flags, flags
     window = {"architectures": ["MistralForCausalLM"], "num_key_value_heads": 2, "sliding_window": 8}
     assert "to be set: the sliding window (--window-size 7,0)" in exported("megatron", window)
     # Features that no dense model of TorchTitan has.
     for model, what in (({"mlp_bias": True}, "biases of linear layers"), (window, "a sliding window"),
                         ({"rope_scaling": linear}, "linear scaling of rotary frequencies")):
-        assert f"# not there: {what}\n" in exported("torchtitan", model), model
-    assert "not there: biases" not in exported("torchtitan", {"rope_scaling": scaling})
+        assert f"# not available: {what}\n" in exported("torchtitan", model), model
+    assert "not available: biases" not in exported("torchtitan", {"rope_scaling": scaling})
 
 
 def test_exports_the_optimizer():
@@ -216,8 +216,8 @@ def test_exports_the_optimizer():
     assert "--lr-warmup-iters 9" in flags, flags
     flags = exported("megatron", "lr_scheduler.decay_type=wsd", "lr_scheduler.warmup_steps=900")
     assert "--lr-wsd-decay-iters 0 " in flags and "--lr-warmup-iters 499" in flags, flags
-    assert "not there: a warm-up of 900 steps" in flags, flags
-    assert "not there: the optimizer lion" in exported("megatron", "optimizer.name=lion")
+    assert "not available: a warm-up of 900 steps" in flags, flags
+    assert "not available: the optimizer lion" in exported("megatron", "optimizer.name=lion")
     toml = exported("torchtitan", "optimizer.lr=1e-3", "optimizer.eps=1e-9", "max_norm=0")
     assert ('[optimizer]\nname = "AdamW"\nlr = 0.001\nbeta1 = 0.9\nbeta2 = 0.95\neps = 1e-09\n'
             'weight_decay = 0.1\n') in toml, toml
@@ -226,7 +226,7 @@ def test_exports_the_optimizer():
     assert '[lr_scheduler]\nwarmup_steps = 0\ndecay_type = "cosine"\nmin_lr_factor = 0.1\n' in toml, toml
     for name in "sgd", "lion":
         toml = exported("torchtitan", f"optimizer.name={name}")
-        assert f"not there: the optimizer {name}" in toml and "AdamW" not in toml, toml
+        assert f"not available: the optimizer {name}" in toml and "AdamW" not in toml, toml
 
 
 if __name__ == "__main__":

@@ -43,11 +43,11 @@ static void named_faults(void **unused) {
     FAULT(mutant_delete(mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "before it is written",
           "layers.0.mlp.down.weight");
     FAULT(mutant_delete(mutant_find(&p, OP_EMBED_DW, "grad.embed.weight")), "never computed", "embed.weight");
-    FAULT(mutant_repeat(&p, mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "which nobody has read",
+    FAULT(mutant_repeat(&p, mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "before it is read",
           "grad.layers.0.mlp.down.weight");
     FAULT(mutant_repeat(&p, mutant_find(&p, OP_EMBED_DW, "grad.embed.weight")), "twice", "embed.weight");
     FAULT(mutant_at(mutant_find(&p, OP_MATMUL_DW, "grad.layers.1.mlp.up.weight"))->accumulate = ACCUMULATE_NO,
-          "which nobody has read", "grad.layers.1.mlp.up.weight");
+          "before it is read", "grad.layers.1.mlp.up.weight");
     FAULT(mutant_at(mutant_find(&p, OP_EMBED_DW, "grad.embed.weight"))->accumulate = ACCUMULATE_AFTER_FIRST,
           "overwrites", "embed.weight");
     // loss
@@ -66,8 +66,9 @@ static void named_faults(void **unused) {
     // names
 #define SWAP(a, b) mutant_swap(&p, program_find(&p, a), program_find(&p, b))
     FAULT(SWAP("layers.0.m", "layers.0.v"), "as its m", "layers.0.v");
-    FAULT(SWAP("layers.0.m", "layers.1.m"), "which is no state of layers.0.parameters", "layers.1.m");
-    FAULT(SWAP("layers.0.decayed", "layers.1.decayed"), "which is no state of layers.0.parameters", "layers.1.decayed");
+    FAULT(SWAP("layers.0.m", "layers.1.m"), "which is not a state of layers.0.parameters", "layers.1.m");
+    FAULT(SWAP("layers.0.decayed", "layers.1.decayed"), "which is not a state of layers.0.parameters",
+          "layers.1.decayed");
     FAULT(SWAP("layers.0.decayed", "optimizer.t"), "as its t", "decayed");
     FAULT(SWAP("grad_norm", "clip_factor"), "as its norm", "clip_factor");
     FAULT(SWAP("tokens", "targets"), "as its targets", "tokens");
@@ -103,10 +104,10 @@ static void named_faults_of_chunks(void **unused) {
     FAULT(exchange_targets(&p), "are not those of its logits", "targets");
     FAULT(loss_of_chunk(&p, "logits.rows6")->in[1].offset = 0, "expected the same rows", "targets");
     FAULT(loss_of_chunk(&p, "logits.rows12")->in[1].offset = 0, "expected the same rows", "targets");
-    FAULT(move_slice(&p, "norm.rows6"), "is not the same part", "d.norm.rows6");
-    FAULT((move_slice(&p, "norm.rows6"), move_slice(&p, "d.norm.rows6")), "which nobody has read", "d.norm.rows12");
+    FAULT(move_slice(&p, "norm.rows6"), "not at the same offset", "d.norm.rows6");
+    FAULT((move_slice(&p, "norm.rows6"), move_slice(&p, "d.norm.rows6")), "before it is read", "d.norm.rows12");
     FAULT(mutant_at(mutant_find(&p, OP_MATMUL_DW, "d.logits.rows6"))->accumulate = ACCUMULATE_AFTER_FIRST,
-          "which nobody has read", "grad.embed.weight");
+          "before it is read", "grad.embed.weight");
     FAULT(mutant_delete(mutant_find(&p, OP_MATMUL_DW, "d.logits.rows6")), "never computed", "embed.weight");
     FAULT(mutant_delete(mutant_find(&p, OP_MATMUL_DX, "d.logits.rows12")), "before it is written", "d.norm");
     small_model_release(&small);
@@ -120,7 +121,7 @@ static void named_faults_of_lion(void **unused) {
     const struct program *program = &small.engine.train.program;
     const struct op_table *ops = small.engine.ops;
     FAULT(mutant_at(mutant_find(&p, OP_INCREMENT, "optimizer.t"))->predicate = NONE, "does not count", "increment");
-    FAULT(mutant_swap(&p, program_find(&p, "layers.0.m"), program_find(&p, "layers.1.m")), "which is no state of",
+    FAULT(mutant_swap(&p, program_find(&p, "layers.0.m"), program_find(&p, "layers.1.m")), "which is not a state of",
           "layers.1.m");
     small_model_release(&small);
 }

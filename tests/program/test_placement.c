@@ -56,12 +56,12 @@ static void data_parallel(void **unused) {
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "reduced twice",
           "layers.0.gradients");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.gradients")->when = WHEN_ALWAYS,
-          "otherwise placed along dp", "grad.layers.0.");
+          "placed differently along dp", "grad.layers.0.");
     // A mean of the ranks' own means.
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "targets.count")),
           "is a partial sum along dp; an all_reduce is missing", "targets.count");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "loss")), "is a partial sum along dp", "loss");
-    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "targets.count")->attribute[0].i = 1, "not what is reduced",
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "targets.count")->attribute[0].i = 1, "and cannot be reduced",
           "targets.count");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "targets.count")->predicate = program_find(&p, "starts"),
           "is not one i32", "starts");
@@ -131,7 +131,7 @@ static void more_ranks_than_heads(void **unused) {
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.kv.gradients")),
           "is a partial sum along kv; an all_reduce is missing", "layers.0.kv.gradients");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.kv.gradients")->group = AXES(AXIS_TP),
-          "split along tp, not what is reduced", "layers.0.kv.gradients");
+          "split along tp and cannot be reduced", "layers.0.kv.gradients");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.attention.out.part")->group = AXES(AXIS_TP),
           "is a partial sum along kv", "layers.0.attention.out.sum");
     fleet_release(&f);
@@ -169,7 +169,7 @@ static void zero_1(void **unused) {
 static void zero_2(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(8), FSDP(2, 2));
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "which is lost",
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "nothing reads",
           "layers.0.gradients.whole");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "",
           "layers.0.gradients");
@@ -203,7 +203,7 @@ static void zero_3(void **unused) {
           "layers.1.");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.0.gathered.again")), "before it is written",
           "layers.0.");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.1.gradients.whole")), "which is lost",
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.1.gradients.whole")), "nothing reads",
           "layers.1.gradients.whole");
     FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.0.parameters")].placement[AXIS_FSDP] = 0,
           "there is nothing to gather", "layers.0.parameters");
@@ -226,8 +226,8 @@ static void pipeline(void **unused) {
           "of another microbatch", "forward[0] receive (microbatch 1) of layers.0.residual over pp");
     f.evaluates = true;
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_SEND, "layers.0.residual")),
-          "rank 1: forward[0] receive (microbatch 0) of layers.0.residual over pp waits for ever for rank 0",
-          "which has come to its end");
+          "rank 1: forward[0] receive (microbatch 0) of layers.0.residual over pp would wait forever for rank 0",
+          "which has ended");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_SEND, "layers.0.residual")), "of another microbatch",
           "rank 0: forward");
     fleet_release(&f);
@@ -247,7 +247,7 @@ static void deadlock(void **unused) {
     trireme_error error = {0};
     assert_words(
         programs_verify((const struct program *[]){&first, fleet_program(&g, 1)}, 2, f.stages.of[0]->ops, &error),
-        &error, "waits for ever", "over pp");
+        &error, "would wait forever", "over pp");
     mutant_release(&first);
     fleet_release(&f);
     fleet_release(&g);

@@ -420,7 +420,7 @@ static void exports_have_the_degrees(void **unused) {
                                         "pipeline_parallel_microbatch_size = 2",
                                         "local_batch_size = 8",
                                         "mode = \"full\"",
-                                        "# not there: ZeRO-1"};
+                                        "# not available: ZeRO-1"};
     for (size_t i = 0; i < ARRAY_LENGTH(FLAGS); i++)
         if (!strstr(megatron.text, FLAGS[i]))
             fail_msg("no %s in\n%s", FLAGS[i], megatron.text);
@@ -431,7 +431,7 @@ static void exports_have_the_degrees(void **unused) {
     a.choice.chunks = 1;
     megatron.length = 0;
     plan_export_megatron(&megatron, &f.request, &a);
-    assert_non_null(strstr(megatron.text, "# not there: the schedule zb-h1"));
+    assert_non_null(strstr(megatron.text, "# not available: the schedule zb-h1"));
     // Parameters that are sharded go after forward; others are there for backward.
     static const char *const RESHARD[] = {NULL, "= \"never\"", "= \"never\"", "= \"always\""};
     for (int zero = 0; zero < 4; zero++) {

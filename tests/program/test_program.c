@@ -439,7 +439,7 @@ static void only_inputs_are_of_each_microbatch(void **unused) {
                 fail_msg("%s", error.message);
             program_release(&p);
         } else {
-            assert_program_refused(&p, ops, "is of each microbatch", " h ");
+            assert_program_refused(&p, ops, "belongs to each microbatch", " h ");
         }
     }
     free(ops);

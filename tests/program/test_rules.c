@@ -87,7 +87,7 @@ static void sums_of_sums(void **unused) {
            "template 0 forward \"t\"\n"
            "  %3[4,4] = embed %0[4] %1[8,4] %2[1] phase forward accumulate after_first\n"
            "  %4[8] = reduce_scatter %3[16] wire 0 phase forward group tp accumulate after_first\n",
-           "which is a sum already, once more", "terms");
+           "which is already a sum, a second time", "terms");
 }
 
 static void what_travels_as_bf16(void **unused) {
@@ -117,7 +117,7 @@ static void parts_beyond_their_buffer(void **unused) {
     char *within = mem_printf(BODY, 8), *beyond = mem_printf(BODY, 9);
     struct program p = read_program(ops, "dp 2", 1, within);
     assert_sound(&p, ops);
-    refuse("dp 2", 1, beyond, "does not lie in it on the last of 2 ranks", "x");
+    refuse("dp 2", 1, beyond, "ends beyond it on the last of 2 ranks", "x");
     program_release(&p);
     free(within);
     free(beyond);
@@ -152,13 +152,13 @@ static void blocks_to_gather(void **unused) {
            "buffer %1 f32 output step [256] \"all\"\n"
            "template 0 forward \"t\"\n"
            "  %1[256] = all_gather %0[128] wire 0 phase forward group tp\n",
-           "are no blocks in the order of the group's ranks", "columns");
+           "are not blocks in the order of the group's ranks", "columns");
     refuse("dp 2 fsdp 2", 1,
            "buffer %0 f32 input step [16] place dp 0 place fsdp 0 \"quarters\"\n"
            "buffer %1 f32 act local [32] \"first and third\"\n"
            "template 0 forward \"t\"\n"
            "  %1[32] = all_gather %0[16] wire 0 phase forward group dp\n",
-           "are no blocks in the order of the group's ranks", "quarters");
+           "are not blocks in the order of the group's ranks", "quarters");
     refuse("dp 2 fsdp 2", 1,
            "buffer %0 f32 input step [16] place dp 0 place fsdp 0 \"quarters\"\n"
            "buffer %1 f32 output step [32] \"halves\"\n"
@@ -292,13 +292,13 @@ static void computed_again(void **unused) {
     const char *const again = "layers.0.mlp.activation.again";
     struct program p = mutant_copy(&small.engine.train.program);
     make_zero(&p, mutant_at(mutant_find(&p, OP_GELU, again)), again);
-    refuse_mutant(&p, small.engine.ops, "though it computes nothing again", again);
+    refuse_mutant(&p, small.engine.ops, "but does not recompute", again);
     p = mutant_copy(&small.engine.train.program);
     p.buffers.item[program_find(&p, again)].gradient_of = program_find(&p, "layers.0.mlp.up");
-    refuse_mutant(&p, small.engine.ops, "is to be a gradient and what is computed again", again);
+    refuse_mutant(&p, small.engine.ops, "is declared both a gradient and a recomputed buffer", again);
     p = mutant_copy(&small.engine.train.program);
     p.buffers.item[program_find(&p, again)].recomputes = program_find(&p, again);
-    refuse_mutant(&p, small.engine.ops, "recomputes one that does not stand before it", again);
+    refuse_mutant(&p, small.engine.ops, "recomputes a buffer that is not listed before it", again);
     small_model_release(&small);
 }
 
@@ -312,7 +312,7 @@ static void gradients_in_one_buffer(void **unused) {
     struct program p = mutant_copy(program); // the backward of one product reads it as its gradient
     p.buffers.item[square].gradient_of = program_find(&p, "layers.0.attention.residual");
     mutant_at(mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.attention.out.weight"))->in[1].buffer = square;
-    refuse_mutant(&p, small.engine.ops, "is not alone to be the gradient of layers.0.attention.residual",
+    refuse_mutant(&p, small.engine.ops, "is a second gradient of layers.0.attention.residual",
                   "d.layers.0.attention.residual");
     p = mutant_copy(program); // rows of the table are added to its gradient
     struct place place = mutant_find(&p, OP_EMBED_DW, "grad.embed.weight");
@@ -333,7 +333,7 @@ static void gradients_in_one_buffer(void **unused) {
     add->inputs = add->outputs = 2;
     program_give_operands(&p, add, dw->inputs, dw->in, dw->outputs, dw->out);
     add->in[0] = add->in[1] = operand_whole(&p, square);
-    refuse_mutant(&p, small.engine.ops, "makes gradients, but of no microbatch", "matmul_dw");
+    refuse_mutant(&p, small.engine.ops, "makes gradients, but belongs to no microbatch", "matmul_dw");
     small_model_release(&small);
 }
 
@@ -369,8 +369,9 @@ static void gradients_of_split_logits(void **unused) {
 static void gradients_of_spread_logits(void **unused) {
     (void)unused;
     FLEET("parallelism.pipeline_parallel_degree=2", "parallelism.vocabulary_parallel=true", "training.logits_rows=8");
-    static const char *const WORDS[] = {"its targets are not those", "own is of other logits",
-                                        "b is not its targets' weights", "no gradient of the same logits"};
+    static const char *const WORDS[] = {"its targets are not those", "its operand own belongs to other logits",
+                                        "its operand b is not the weights of its targets",
+                                        "no gradient of the same logits"};
     for (size_t fault = 0; fault < ARRAY_LENGTH(WORDS); fault++) {
         struct program p = mutant_copy(fleet_program(&f, 0));
         int first = add_like(&p, "vocab.first", "another.first");
@@ -451,7 +452,7 @@ static void broadcasts_placed_otherwise(void **unused) {
                   "buffer %0 f32 act local [16] \"y\"\n"
                   "template 0 input \"t\"\n"
                   "  %0[16] = broadcast - phase input group pp peer 1\n",
-                  "which is placed otherwise along tp", "y");
+                  "which is placed differently along tp", "y");
 }
 
 static void messages_of_the_other_pass(void **unused) {
@@ -475,7 +476,7 @@ static void reductions_of_parameters(void **unused) {
                                 "template 0 forward \"t\"\n"
                                 "  - = reduce %%0[16] phase forward stream embed group pp peer 1\n",
                                 KINDS[i]);
-        refuse("pp 2", 1, body, "which is no activation", "w");
+        refuse("pp 2", 1, body, "which is not an activation", "w");
         free(body);
     }
 }
@@ -535,7 +536,7 @@ static void rows_of_all_ranks(void **unused) {
     refuse(mesh, 1,
            ROWS_OF_RANKS PRODUCT GATHER
            "  %9[8,4] = embed %10[8] %0[8,4] - phase forward accumulate yes wait reduce\n" ADD_ROWS,
-           "is the backward of no embed", "embed_dw");
+           "is not the backward of any embed", "embed_dw");
     refuse(mesh, 1, ROWS_OF_RANKS GATHER PRODUCT ADD_ROWS, "changes dx, which has been read before", "matmul_dx");
 }
 

@@ -51,7 +51,7 @@ static void streams(void **unused) {
     assert_program_refused(&p, ops, "another stream may still write it", " b ");
     build_streams(&p);
     ITEM(1).wait[STREAM_COMPUTE] = WAIT_MAX_LAG + 2;
-    assert_program_refused(&p, ops, "waits for a stream", "gelu");
+    assert_program_refused(&p, ops, "waits for all but", "gelu");
     build_streams(&p);
     ITEM(1).stream = STREAM_COUNT;
     assert_program_refused(&p, ops, "no such stream", "gelu");

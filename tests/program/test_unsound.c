@@ -90,7 +90,7 @@ static void workspaces(void **unused) {
                         : program_slice(&p, h.buffer, "w", 0, 1, (int64_t[]){64});
         emit(&p, OP_GELU, 1, &a, 1, &y)->workspace = work;
         program_invoke(&p, 0, NONE, true, true);
-        refuse(&p, "its workspace w is not one", "gelu");
+        refuse(&p, "its workspace w is not a workspace", "gelu");
     }
     struct program p; // what it holds is nobody's
     begin(&p, 1);
@@ -131,7 +131,7 @@ static void slices_of_another_kind(void **unused) {
     p.buffers.item[out].kind = KIND_OUTPUT;
     half.dim[0] = 8;
     emit(&p, OP_GELU, 1, &a, 1, &half);
-    refuse(&p, "is not of the kind of y", "out");
+    refuse(&p, "is a slice of y, but of another kind", "out");
 }
 
 static void columns_apart(void **unused) {
@@ -143,7 +143,7 @@ static void columns_apart(void **unused) {
     a.dim[1] = 32;
     a.stride[1] = 2;
     emit(&p, OP_MATMUL, 4, (struct operand[]){a, w, operand_none(), operand_none()}, 1, &y);
-    refuse(&p, "do not lie one behind the other", "a");
+    refuse(&p, "are not contiguous", "a");
 }
 
 // Rank 1's half is never written.
@@ -224,7 +224,7 @@ static void sums_that_are_none(void **unused) {
     struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
     emit(&p, OP_GELU, 1, &a, 1, &y);
     emit(&p, OP_GELU, 1, &a, 1, &y)->accumulate = ACCUMULATE_YES;
-    refuse(&p, "cannot add to what is there", "gelu");
+    refuse(&p, "is to accumulate", "gelu");
 
     int t = begin(&p, 1);
     p.mesh.degree[AXIS_FSDP] = 2;
@@ -232,7 +232,7 @@ static void sums_that_are_none(void **unused) {
     emit(&p, OP_ZERO, 0, NULL, 1, &all);
     program_communicate(&p, t, OP_ALL_GATHER, PHASE_FORWARD, STREAM_COMPUTE, AXES(AXIS_FSDP), part, all)->accumulate =
         ACCUMULATE_YES;
-    refuse(&p, "cannot add to what is there", "all_gather");
+    refuse(&p, "is to accumulate", "all_gather");
 }
 
 static void set_all(struct program *p, enum op op, int64_t value) {
@@ -256,7 +256,7 @@ static void attributes(void **unused) {
         for (int i = 0; i < 3; i++)
             set_all(&p, ROWS[r][i], 1000);
         assert_int_equal(program_verify(&p, small.engine.ops, &error), TRIREME_ERROR_PROGRAM);
-        if (!strstr(error.message, "does not hold of its extents and attributes"))
+        if (!strstr(error.message, "does not hold for its extents and attributes"))
             fail_msg("%s", error.message);
         mutant_release(&p);
     }
