@@ -328,21 +328,6 @@ static void add_stage(struct pipe_estimate *out, const struct estimator *e, cons
     }
 }
 
-int *first_layers(struct estimator *e, const struct plan_choice *c, const struct shape *shape) {
-    struct parallel plan = {.mesh = mesh_single()};
-    struct schedule schedule = shape->order[0].schedule;
-    plan.mesh.degree[AXIS_PP] = c->stages;
-    plan.schedule = &schedule;
-    int *first = NULL;
-    if (layout_resolve(&plan, &e->layout[c->balanced][c->recompute], e->request->model, &e->why) == TRIREME_OK) {
-        first = plan.first_layer;
-        plan.first_layer = NULL;
-    }
-    plan.schedule = NULL; // the shape's
-    parallel_release(&plan);
-    return first;
-}
-
 static trireme_status choice_topology(struct topology *out, const struct plan_request *r, const struct plan_choice *c,
                                       const struct link_use *uses, size_t count, trireme_error *error) {
     struct model_split split;

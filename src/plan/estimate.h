@@ -145,7 +145,8 @@ double shape_waiting(struct shape *shape, bool vocabulary, double latency, doubl
 // How many messages a rank has room for: received activations and gradients, one more than are held; and sent ones,
 // which have one place where pools are in parts, as they mostly are with several chunks or backwards in two parts.
 double count_messages(const struct schedule *schedule, bool split, int rank);
-// The first layer of each virtual stage, followed by the number of all layers: as the user lists them, `auto`, or even.
+// The first layer of each virtual stage, followed by the number of all layers: as the user or the choice lists them,
+// `auto`, or even.
 // NULL where that is impossible. The caller frees.
 int *first_layers(struct estimator *estimator, const struct plan_choice *choice, const struct shape *shape);
 // The probe's slot for the shape's kind of backwards.

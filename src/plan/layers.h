@@ -10,7 +10,7 @@ enum { LAYERS_MODES = 3 }; // none, selective, full
 // One of a stage's chunks. Those of which most microbatches are held come first, in the deepest modes.
 struct layers_chunk {
     int index;    // in the order of the model
-    int layers;   // that the user gives it, where that is so
+    int layers;   // that it is given, where that is so
     double share; // what a layer of it holds, over what a layer of the stage holds on average
 };
 
@@ -28,7 +28,7 @@ struct layers_stage {
 struct layers_problem {
     int stages, layers;
     int chunks;   // of a stage
-    bool given;   // the user says how many layers each chunk has; otherwise their numbers differ by one at most
+    bool given;   // how many layers each chunk has; otherwise their numbers differ by one at most
     int least;    // layers of a stage
     double state; // bytes of a layer, whatever its mode
     struct layers_stage *stage;

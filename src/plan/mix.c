@@ -95,10 +95,10 @@ static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_
                         const struct mode_probes *probes) {
     struct layers_problem *p = &mix->problem;
     const struct shape *shape = mix->shape;
-    int *first = first_layers(e, c, shape); // the user's, or as even as can be
+    int *first = first_layers(e, c, shape);
     if (!first)
         return false;
-    p->given = config_is_set(e->request->config, "parallelism.pipeline_parallel_layout");
+    p->given = c->layout || config_is_set(e->request->config, "parallelism.pipeline_parallel_layout");
     p->chunks = shape->order[0].schedule.chunks;
     p->least = p->given ? 1 : p->chunks;
     mix->chunk = mem_alloc((size_t)(c->stages * p->chunks) * sizeof *mix->chunk);
@@ -244,7 +244,7 @@ static void read_state(struct mix *mix, const struct plan_choice *c, const struc
             p->stage[r].bytes[m] = mix->fixed[r][m] + mix->load[r].ends * ends + passing_bytes(c, pipe);
 }
 
-// In so much more or less room than there is: estimates may be too high or too low, and programs tell.
+// In so much more or less room than there is. False where nothing fits.
 static bool choose_within(struct mix *mix, double slack, bool quickly) {
     struct layers_problem *p = &mix->problem;
     for (int r = 0; r < p->stages; r++)
@@ -253,20 +253,27 @@ static bool choose_within(struct mix *mix, double slack, bool quickly) {
     const bool fits = layers_may_fit(p) && ((quickly && choose_modes(mix)) || isfinite(layers_choose(p, mix->of)));
     for (int r = 0; r < p->stages; r++)
         p->stage[r].room /= slack;
-    return fits && (mix->mode_set || (mix->by_speed ? !is_plain(mix) : is_mixed(mix)));
+    return fits;
+}
+
+// Whether what is chosen is no other choice of the search.
+static bool is_new(const struct mix *mix) {
+    return mix->mode_set || (mix->by_speed ? !is_plain(mix) : is_mixed(mix));
 }
 
 bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe, bool quickly) {
     struct layers_problem *p = &mix->problem;
     read_state(mix, c, pipe);
+    if ((!mix->by_speed || p->given) && plain_surely_fits(mix))
+        return false;
     if (mix->by_speed && all_fit(mix, mix->by_speed, 1)) {
         memcpy(mix->of, mix->by_speed, (size_t)p->stages * sizeof *mix->of);
         return true;
     }
-    if (!mix->by_speed && plain_surely_fits(mix))
-        return false;
-    return choose_within(mix, 1, quickly) || choose_within(mix, MEMORY_SLACK, quickly) ||
-           choose_within(mix, 1 / TOO_LOW, quickly);
+    // Estimates may be too high or too low, and programs tell; what fits only if they are too high may become another.
+    if (!choose_within(mix, 1, quickly))
+        return choose_within(mix, MEMORY_SLACK, quickly);
+    return is_new(mix) || (choose_within(mix, 1 / TOO_LOW, quickly) && is_new(mix));
 }
 
 // What the room of each stage is multiplied with where layers just fit, found by bisection; chosen for that.
@@ -359,9 +366,10 @@ static char *print_list(const int *number, int count) {
     return t.text;
 }
 
-static void clear_lists(struct plan_choice *c) {
+// Those that are the mix's.
+static void clear_lists(const struct mix *mix, struct plan_choice *c) {
     const char **list[] = {&c->full_layers, &c->selective_layers, &c->layout};
-    for (size_t i = 0; i < ARRAY_LENGTH(list); i++) {
+    for (size_t i = 0; i < ARRAY_LENGTH(list) - mix->problem.given; i++) {
         free((void *)*list[i]);
         *list[i] = NULL;
     }
@@ -376,7 +384,7 @@ static void swap_lists(struct plan_choice *a, struct plan_choice *b) {
 static void write_lists(const struct mix *mix, struct plan_choice *c) {
     int stages = mix->problem.stages * mix->problem.chunks;
     int *number = mem_alloc(3 * (size_t)stages * sizeof *number), *full = number + stages, *selective = full + stages;
-    clear_lists(c);
+    clear_lists(mix, c);
     if (mix->shape) {
         for (int r = 0; r < mix->problem.stages; r++)
             spread_stage(mix, r, c->vocabulary, number, full, selective);
@@ -395,15 +403,16 @@ static void write_lists(const struct mix *mix, struct plan_choice *c) {
 
 // ---- by programs
 
-// What each stage takes.
-static trireme_status measure_stages(double *bytes, const struct plan_request *r, const struct plan_choice *c,
-                                     trireme_error *error) {
+// What each stage takes; without the holes in its memory plan where even that is too much.
+static trireme_status measure_stages(const struct mix *mix, double *bytes, const struct plan_request *r,
+                                     const struct plan_choice *c, trireme_error *error) {
     struct choice_programs programs;
     TRY(choice_compile(&programs, r, c, PLAN_SOON, true, error));
     for (int i = 0; i < c->stages; i++) {
         struct sim_memory memory;
         memory_of_program(&memory, programs.stages.program[i], r->ops);
-        bytes[i] = (double)memory.total;
+        const double least = (double)(memory.total - memory.part[MEMORY_UNUSED]);
+        bytes[i] = least > mix->problem.stage[i].room ? least : (double)memory.total;
     }
     choice_release(&programs);
     return TRIREME_OK;
@@ -420,7 +429,7 @@ trireme_status mix_fit(struct mix *mix, const struct plan_request *r, struct pla
     bool found = false;
     for (int round = 0; round < ROUNDS && status == TRIREME_OK; round++) {
         write_lists(mix, &next);
-        status = measure_stages(bytes, r, &next, error);
+        status = measure_stages(mix, bytes, r, &next, error);
         if (status != TRIREME_OK)
             break;
         bool fits = true;
@@ -440,7 +449,7 @@ trireme_status mix_fit(struct mix *mix, const struct plan_request *r, struct pla
             memcmp(measured, mix->of, stages * sizeof *measured) == 0)
             break;
     }
-    clear_lists(&next);
+    clear_lists(mix, &next);
     free(measured);
     free(bytes);
     return status;

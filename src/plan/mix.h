@@ -1,6 +1,6 @@
 // Internal to plan/: for one choice, which layers are recomputed on each stage, as few as its memory allows, and how
-// many layers each stage has; only the latter where the user sets the mode of recomputation. First by estimates, then
-// by the compiled programs.
+// many layers each stage has; only the latter where the user sets the mode of recomputation, only the former where the
+// user or the choice lists the layers of stages. First by estimates, then by the compiled programs.
 #ifndef PLAN_MIX_H
 #define PLAN_MIX_H
 
@@ -28,9 +28,9 @@ bool mix_create(struct mix *out, struct estimator *estimator, const struct plan_
 void mix_release(struct mix *mix);
 
 // Chooses for the memory that the choice's data parallel ranks leave. `quickly` leaves the number of layers of each
-// stage as it is, if that fits and devices are equal. False where nothing fits, and where the result would be another
-// choice of the search: as even as can be with nothing recomputed, or, on equal devices, all layers of all stages in
-// one mode that the user has not set.
+// stage as it is, if that fits and devices are equal. False where nothing fits even if estimates are too high, and
+// where what surely fits would be another choice of the search: as even as can be with nothing recomputed, or, on equal
+// devices, all layers of all stages in one mode that the user has not set.
 bool mix_choose(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe, bool quickly);
 // Chooses so that the stage with the least room left has as much as possible, however slow that is. Returns how full
 // that stage is then: more than 1 where nothing fits, INFINITY where there is no choice at all.
@@ -41,7 +41,7 @@ struct pipe_estimate mix_pipe(const struct mix *mix, const struct pipe_estimate 
 double mix_bytes(const struct mix *mix, double room);
 
 // Compiles what is chosen, corrects the estimates by what each stage takes, and chooses again, until all stages fit or
-// nothing more can be gained. Sets the lists of `choice`; the caller owns them.
+// nothing more can be gained. Sets those lists of `choice` that are not given; the caller owns them.
 trireme_status mix_fit(struct mix *mix, const struct plan_request *request, struct plan_choice *choice,
                        trireme_error *error);
 

@@ -38,12 +38,22 @@ static int count_moves(int stages) {
     return stages <= FEW_STAGES ? stages * (stages - 1) : 2 * (stages - 1);
 }
 
+// Whether which layers are recomputed is chosen anew for each layout, so that it fits.
+static bool chooses_modes(const struct search *s, const struct plan_choice *c) {
+    return c->recompute == CONFIG_RECOMPUTE_NONE && !config_is_set(s->request->config, "activation_checkpoint.mode") &&
+           space_mixes(s->request->config);
+}
+
 static struct job job_of(struct search *s, const struct plan_choice *c, const int *layers, int stages) {
     struct job job = create_job(s, c);
     struct text t = {0};
     text_add_numbers(&t, layers, stages);
     job.choice.layout = t.text;
-    own_lists(s->out, &job.choice);
+    if (chooses_modes(s, c)) {
+        job.choice.mixed = true;
+        job.choice.full_layers = job.choice.selective_layers = NULL;
+        begin_mix(s, &job);
+    }
     return job;
 }
 
@@ -51,6 +61,8 @@ static struct job job_of(struct search *s, const struct plan_choice *c, const in
 static int best_of(struct search *s, struct job *job, int jobs, struct plan_answer *best) {
     int found = NONE;
     evaluate_all(s->request, job, jobs, s->until);
+    for (int i = 0; i < jobs; i++)
+        end_mix(s, &job[i]);
     for (int i = 0; i < jobs; i++)
         if (betters(s, &job[i], best)) {
             *best = job[i].answer;
@@ -148,7 +160,7 @@ static bool move_layers(struct layouts *l, const struct plan_answer *of, double 
     struct search *s = l->search;
     const struct plan_choice *c = &of->choice;
     int stages, *layers = NULL;
-    if (c->stages == 1 || plan_choice_mixes(c))
+    if (c->stages == 1 || (plan_choice_mixes(c) && !chooses_modes(s, c)))
         return false;
     // With several chunks, even an even layout may get better: layers of different chunks run at different times.
     const bool apart = isfinite(time) && c->chunks > 1, differ = stages_differ(s->estimator, c, &stages, &layers),

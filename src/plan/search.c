@@ -13,8 +13,9 @@ static const double SURELY = 1.5;
 // What would not fit even if it took only 1 / HOPELESS of its estimate is not tried where the question is whether it
 // fits.
 static const double HOPELESS = 2;
-// The part of the time for choices in the space; the rest is for ways to better the best.
-static const double OF_SPACE = .9;
+// The parts of the time by which choices in the space have been tried, and then overlap and moved layers; the rest is
+// for other ways to better the best.
+static const double OF_SPACE = .9, OF_LAYOUTS = .95;
 // Nanoseconds after the end of the time by which a job may be expected to end.
 static const int64_t GRACE = 5000000000;
 
@@ -91,19 +92,7 @@ void take(struct plan_result *out, const struct plan_answer *answer) {
         out->closest = *answer;
 }
 
-// For a mixed choice without lists: begins to mix its layers for the memory that its estimate leaves; its job does the
-// rest.
-static void prepare(struct search *s, struct job *job) {
-    const struct plan_choice *c = &job->choice;
-    struct pipe_estimate pipe;
-    if (!c->mixed || c->full_layers || c->selective_layers || c->layout || !estimate_pipe(s->estimator, c, &pipe) ||
-        !mix_create(&job->mix, s->estimator, c))
-        return;
-    if (s->balancing ? !isfinite(mix_balance(&job->mix, c, &pipe)) : !mix_choose(&job->mix, c, &pipe, false))
-        mix_release(&job->mix); // all layers in one mode after all
-}
-
-void own_lists(struct plan_result *out, const struct plan_choice *c) {
+static void own_lists(struct plan_result *out, const struct plan_choice *c) {
     const char *const list[] = {c->full_layers, c->selective_layers, c->layout};
     for (size_t i = 0; i < ARRAY_LENGTH(list); i++) {
         bool owned = !list[i];
@@ -112,6 +101,22 @@ void own_lists(struct plan_result *out, const struct plan_choice *c) {
         if (!owned)
             VEC_PUSH(&out->lists, (char *)list[i]);
     }
+}
+
+void begin_mix(struct search *s, struct job *job) {
+    const struct plan_choice *c = &job->choice;
+    struct pipe_estimate pipe;
+    if (!estimate_pipe(s->estimator, c, &pipe) || !mix_create(&job->mix, s->estimator, c))
+        return;
+    if (s->balancing ? isfinite(mix_balance(&job->mix, c, &pipe)) : mix_choose(&job->mix, c, &pipe, false))
+        job->expected *= MIXED_TIMES;
+    else
+        mix_release(&job->mix); // all layers in one mode after all
+}
+
+void end_mix(struct search *s, struct job *job) {
+    mix_release(&job->mix);
+    own_lists(s->out, &job->choice);
 }
 
 double time_of(const struct search *s, const struct plan_choice *c) {
@@ -146,14 +151,14 @@ bool betters(struct search *s, struct job *job, const struct plan_answer *answer
 void run_batch(struct search *s, struct candidate **batch, int jobs) {
     struct job *job = mem_alloc((size_t)jobs * sizeof *job);
     for (int i = 0; i < jobs; i++) {
-        job[i] = create_job(s, &batch[i]->choice);
-        prepare(s, &job[i]);
-        job[i].expected *= job[i].mix.of ? MIXED_TIMES : 1;
+        const struct plan_choice *c = &batch[i]->choice;
+        job[i] = create_job(s, c);
+        if (c->mixed && !c->full_layers && !c->selective_layers && !c->layout)
+            begin_mix(s, &job[i]);
     }
     evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
-        mix_release(&job[i].mix);
-        own_lists(s->out, &job[i].choice);
+        end_mix(s, &job[i]);
         batch[i]->done = true;
         s->out->complete &= job[i].done;
         if (!job[i].done)
@@ -445,6 +450,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     int64_t begin = clock_now(), end = request->seconds > 0 ? begin + (int64_t)(1e9 * request->seconds) : 0;
     if (end)
         search.until = begin + (int64_t)(OF_SPACE * (double)(end - begin));
+    const int64_t layouts_until = end ? begin + (int64_t)(OF_LAYOUTS * (double)(end - begin)) : 0;
     estimator_create(&estimator, request, !request->only_fit);
     trireme_status status = space_list(&all, &estimator, error);
     if (all.count)
@@ -466,9 +472,10 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         if (!request->only_fit && (surely || result.fits || search_few(&search, &all))) {
             search_promising(&search, &all);
             search_siblings(&search, &all);
-            search.until = end;
+            search.until = layouts_until;
             search_overlap(&search);
             search_layouts(&search);
+            search.until = end;
             search_whole_rows(&search);
             search_units(&search);
         }

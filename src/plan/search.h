@@ -23,7 +23,7 @@ struct search {
 // A choice to compile and simulate.
 struct job {
     struct plan_choice choice;
-    struct mix mix; // for a mixed choice that has no lists yet
+    struct mix mix; // between begin_mix and end_mix
     enum plan_memory memory;
     int64_t expected; // nanoseconds to compile it; 0 where they are few
     bool done;        // false: it was not begun, since time was up or would have been
@@ -33,6 +33,11 @@ struct job {
 };
 
 struct job create_job(const struct search *search, const struct plan_choice *choice);
+// Begins to choose the lists of a job's choice, for the memory that its estimate leaves; evaluating does the rest. No
+// list is chosen where all layers fit in one mode.
+void begin_mix(struct search *search, struct job *job);
+// For an evaluated job: the result owns its choice's lists from now on.
+void end_mix(struct search *search, struct job *job);
 // Runs several jobs at once. None is begun after `until`, or if it is expected to end much later; 0: no limit.
 void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until);
 // For a job that was a way to better `answer`: counts it, and returns whether its plan fits and is faster. The plan
@@ -40,8 +45,6 @@ void evaluate_all(const struct plan_request *request, struct job *job, int jobs,
 bool betters(struct search *search, struct job *job, const struct plan_answer *answer);
 // Keeps an answer among the best if it fits, otherwise as `closest` if it lacks least.
 void take(struct plan_result *out, const struct plan_answer *answer);
-// The result owns the choice's lists from now on.
-void own_lists(struct plan_result *out, const struct plan_choice *choice);
 // Compiles and simulates batch[count] at once, and keeps the best of them. Those for which there is not enough time are
 // left out: most often those with very many microbatches.
 void run_batch(struct search *search, struct candidate **batch, int count);

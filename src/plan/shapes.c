@@ -1,5 +1,8 @@
-// Schedules for few microbatches, from which estimates of the same schedule for many are made.
+// Schedules for few microbatches, from which estimates of the same schedule for many are made, and the layers of their
+// stages.
 #include "plan/estimate.h"
+
+#include "parallel/layout.h"
 
 #include <math.h>
 
@@ -157,4 +160,24 @@ struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int m
         fill_shape(e, &s);
     VEC_PUSH(&e->shapes, s);
     return &e->shapes.item[e->shapes.count - 1];
+}
+
+int *first_layers(struct estimator *e, const struct plan_choice *c, const struct shape *shape) {
+    struct parallel plan = {.mesh = mesh_single()};
+    struct schedule schedule = shape->order[0].schedule;
+    plan.mesh.degree[AXIS_PP] = c->stages;
+    plan.schedule = &schedule;
+    struct config config;
+    config_copy(&config, &e->layout[c->balanced][c->recompute]);
+    if (c->layout)
+        CHECK(config_set(&config, "parallelism.pipeline_parallel_layout", c->layout, "plan", &e->why) == TRIREME_OK);
+    int *first = NULL;
+    if (layout_resolve(&plan, &config, e->request->model, &e->why) == TRIREME_OK) {
+        first = plan.first_layer;
+        plan.first_layer = NULL;
+    }
+    config_release(&config);
+    plan.schedule = NULL; // the shape's
+    parallel_release(&plan);
+    return first;
 }

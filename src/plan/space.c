@@ -231,8 +231,7 @@ static int deepest_mode(const struct config *c) {
                                                       : CONFIG_RECOMPUTE_FULL;
 }
 
-// Whether there is something to choose stage by stage: how its layers are recomputed, or how many it has.
-static bool mixes(const struct config *c) {
+bool space_mixes(const struct config *c) {
     return !(config_is_set(c, "activation_checkpoint.mode") &&
              config_is_set(c, "parallelism.pipeline_parallel_layout")) &&
            !names_layers(c);
@@ -251,7 +250,7 @@ static void add_modes(struct space *s, struct plan_choice *c, const struct shari
     }
     c->recompute = config->activation_checkpoint.mode; // none where it is not set
     c->mixed = true;
-    if (!s->small && mixes(config))
+    if (!s->small && space_mixes(config))
         add_schedules(s, c, sharings);
     c->mixed = false;
 }

@@ -14,6 +14,9 @@ struct candidates {
     VEC(struct candidate);
 };
 
+// Whether there is something to choose layer by layer or stage by stage: how layers are recomputed, or how many a stage
+// has.
+bool space_mixes(const struct config *config);
 // Lists all possible choices, with their estimates. Refuses degrees that do not divide the ranks, and all that
 // parallel_check refuses.
 trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error);

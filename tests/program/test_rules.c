@@ -369,9 +369,8 @@ static void gradients_of_split_logits(void **unused) {
 static void gradients_of_spread_logits(void **unused) {
     (void)unused;
     FLEET("parallelism.pipeline_parallel_degree=2", "parallelism.vocabulary_parallel=true", "training.logits_rows=8");
-    static const char *const WORDS[] = {"its targets are not those", "its operand own belongs to other logits",
-                                        "its operand b is not the weights of its targets",
-                                        "no gradient of the same logits"};
+    static const char *const WORDS[] = {"its targets are not those", "own belongs to other logits",
+                                        "b is not the weights of its targets", "no gradient of the same logits"};
     for (size_t fault = 0; fault < ARRAY_LENGTH(WORDS); fault++) {
         struct program p = mutant_copy(fleet_program(&f, 0));
         int first = add_like(&p, "vocab.first", "another.first");
