@@ -9,6 +9,10 @@ int layers_count(const struct layers_choice *c) {
     return sum;
 }
 
+int layers_deepest(const struct layers_choice *c) {
+    return c->of[2] ? 2 : c->of[1] ? 1 : 0;
+}
+
 double layers_seconds(const struct layers_problem *p, int stage, const struct layers_choice *c) {
     const struct layers_stage *s = &p->stage[stage];
     double seconds = s->seconds;
@@ -34,9 +38,9 @@ static struct layers_choice take_layers(int layers, struct layers_choice *left) 
 
 double layers_bytes(const struct layers_problem *p, int stage, const struct layers_choice *c) {
     const struct layers_stage *s = &p->stage[stage];
-    const int layers = layers_count(c), deepest = c->of[2] ? 2 : c->of[1] ? 1 : 0;
+    const int layers = layers_count(c);
     struct layers_choice left = *c;
-    double bytes = s->bytes[deepest] + layers * p->state;
+    double bytes = s->bytes[layers_deepest(c)] + layers * p->state;
     for (int k = 0; k < p->chunks; k++) {
         const struct layers_choice of = take_layers(chunk_layers(p, &s->chunk[k], layers), &left);
         for (int m = 0; m < LAYERS_MODES; m++)

@@ -17,7 +17,7 @@ struct layers_chunk {
 // What a stage takes beside its layers, and what each layer takes.
 struct layers_stage {
     double seconds;
-    double bytes[LAYERS_MODES]; // where that is the deepest mode of any of its layers; rise
+    double bytes[LAYERS_MODES]; // where that is the deepest mode of any of its layers; rise, but for corrections
     double room;                // bytes
     double layer[LAYERS_MODES]; // seconds, of a microbatch; rise
     double held[LAYERS_MODES];  // bytes, of all microbatches; fall
@@ -39,6 +39,7 @@ struct layers_choice {
 };
 
 int layers_count(const struct layers_choice *choice);
+int layers_deepest(const struct layers_choice *choice); // mode; 0 without layers
 double layers_seconds(const struct layers_problem *problem, int stage, const struct layers_choice *choice);
 double layers_bytes(const struct layers_problem *problem, int stage, const struct layers_choice *choice);
 // The choice's layers over the stage's chunks, to of_chunk[chunks] in the order of the model.

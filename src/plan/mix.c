@@ -418,12 +418,55 @@ static trireme_status measure_stages(const struct mix *mix, double *bytes, const
     return TRIREME_OK;
 }
 
+// Modes of each stage whose bytes beside its layers were measured.
+typedef bool measured_modes[LAYERS_MODES];
+
+// Corrects the estimates of each stage by what it takes: also those of modes that were not measured.
+static void correct(struct mix *mix, const double *bytes, measured_modes *measured) {
+    struct layers_problem *p = &mix->problem;
+    for (int i = 0; i < p->stages; i++) {
+        const int deepest = layers_deepest(&mix->of[i]);
+        const double wrong = bytes[i] - layers_bytes(p, i, &mix->of[i]);
+        for (int m = 0; m < LAYERS_MODES; m++)
+            if (m == deepest || !measured[i][m])
+                p->stage[i].bytes[m] += wrong;
+        measured[i][deepest] = true;
+    }
+}
+
+// For when nothing fits: as many layers as are chosen may yet fit if all are recomputed in full, on stages that were
+// not measured so. False where that is no hope.
+static bool hope(struct mix *mix, const measured_modes *measured) {
+    struct layers_problem *p = &mix->problem;
+    bool any = false;
+    for (int i = 0; i < p->stages; i++) {
+        const int layers = layers_count(&mix->of[i]);
+        const struct layers_choice full = {{[LAYERS_MODES - 1] = layers}};
+        const double excess = layers_bytes(p, i, &full) - p->stage[i].room;
+        if (isfinite(layers_least(p, i, layers, NULL)))
+            continue;
+        if (measured[i][LAYERS_MODES - 1] || excess > (MEMORY_SLACK - 1) * p->stage[i].room)
+            return false;
+        p->stage[i].bytes[LAYERS_MODES - 1] -= excess * (1 + 1e-9); // rounded
+        any = true;
+    }
+    return any;
+}
+
+static bool choose_again(struct mix *mix, const measured_modes *measured) {
+    struct layers_problem *p = &mix->problem;
+    if (mix->balanced)
+        return isfinite(balance(mix));
+    return isfinite(layers_choose(p, mix->of)) || (hope(mix, measured) && isfinite(layers_choose(p, mix->of)));
+}
+
 trireme_status mix_fit(struct mix *mix, const struct plan_request *r, struct plan_choice *choice,
                        trireme_error *error) {
     struct layers_problem *p = &mix->problem;
     size_t stages = (size_t)p->stages;
     double *bytes = mem_alloc(stages * sizeof *bytes);
-    struct layers_choice *measured = mem_alloc(stages * sizeof *measured);
+    measured_modes *measured = mem_alloc(stages * sizeof *measured);
+    struct layers_choice *last = mem_alloc(stages * sizeof *last);
     struct plan_choice next = *choice;
     trireme_status status = TRIREME_OK;
     bool found = false;
@@ -433,23 +476,20 @@ trireme_status mix_fit(struct mix *mix, const struct plan_request *r, struct pla
         if (status != TRIREME_OK)
             break;
         bool fits = true;
-        for (int i = 0; i < p->stages; i++) {
+        for (int i = 0; i < p->stages; i++)
             fits &= bytes[i] <= p->stage[i].room;
-            const double wrong = bytes[i] - layers_bytes(p, i, &mix->of[i]);
-            for (int m = 0; m < LAYERS_MODES; m++)
-                p->stage[i].bytes[m] += wrong;
-        }
+        correct(mix, bytes, measured);
         // Estimates that were right once are not wrong later: what fits next is no slower.
         if (fits || !found)
             swap_lists(choice, &next);
         found |= fits;
-        memcpy(measured, mix->of, stages * sizeof *measured);
-        if ((fits && (round > 0 || mix->balanced)) ||
-            !isfinite(mix->balanced ? balance(mix) : layers_choose(p, mix->of)) ||
-            memcmp(measured, mix->of, stages * sizeof *measured) == 0)
+        memcpy(last, mix->of, stages * sizeof *last);
+        if ((fits && (round > 0 || mix->balanced)) || !choose_again(mix, measured) ||
+            memcmp(last, mix->of, stages * sizeof *last) == 0)
             break;
     }
     clear_lists(mix, &next);
+    free(last);
     free(measured);
     free(bytes);
     return status;

@@ -1,6 +1,7 @@
 // Moves layers from stage to stage, one at a time. A layout that balances the work does not balance stages that wait
 // for unlike links, or whose embedding or head leaves data parallel ranks more to send; and where layers cannot be
 // divided evenly, it matters which stages have one more.
+#include "base/clock.h"
 #include "base/text.h"
 #include "plan/search.h"
 
@@ -155,12 +156,20 @@ static bool waits_for_data(const struct plan_answer *of) {
     return waiting > WAITING * of->seconds;
 }
 
+// Whether so many plans can be tried in the time that is left, if they take as long as those before them.
+static bool has_time(const struct search *s, int plans) {
+    const int64_t now = clock_now();
+    const double each = (double)(now - s->begin) / MAX(1, s->out->evaluated + s->out->ways);
+    return s->until == 0 || plans * each <= (double)(s->until - now);
+}
+
 // Moves the layers of a plan, if there is something to move, and time for it; whether it did.
 static bool move_layers(struct layouts *l, const struct plan_answer *of, double time) {
     struct search *s = l->search;
     const struct plan_choice *c = &of->choice;
     int stages, *layers = NULL;
-    if (c->stages == 1 || (plan_choice_mixes(c) && !chooses_modes(s, c)))
+    if (c->stages == 1 ||
+        (plan_choice_mixes(c) && !(chooses_modes(s, c) && has_time(s, count_moves(c->stages * c->chunks)))))
         return false;
     // With several chunks, even an even layout may get better: layers of different chunks run at different times.
     const bool apart = isfinite(time) && c->chunks > 1, differ = stages_differ(s->estimator, c, &stages, &layers),

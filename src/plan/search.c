@@ -447,7 +447,8 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
     struct plan_result result = {.complete = true};
     struct search search = {
         .request = request, .out = &result, .estimator = &estimator, .learnt.estimator = &estimator};
-    int64_t begin = clock_now(), end = request->seconds > 0 ? begin + (int64_t)(1e9 * request->seconds) : 0;
+    const int64_t begin = search.begin = clock_now(),
+                  end = request->seconds > 0 ? begin + (int64_t)(1e9 * request->seconds) : 0;
     if (end)
         search.until = begin + (int64_t)(OF_SPACE * (double)(end - begin));
     const int64_t layouts_until = end ? begin + (int64_t)(OF_LAYOUTS * (double)(end - begin)) : 0;

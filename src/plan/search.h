@@ -13,7 +13,8 @@ struct search {
     struct plan_result *out;
     struct estimator *estimator;
     trireme_error why; // of the first choice that was refused
-    int64_t until;     // clock_now's time after which nothing is begun; 0: no limit
+    int64_t begin;     // clock_now's time
+    int64_t until;     // that after which nothing is begun; 0: no limit
     bool balancing;    // mixed choices get the lists that take least memory
     struct learnt learnt;
     VEC(struct plan_answer) found;   // all simulated plans that fit

@@ -301,5 +301,23 @@ collectives: in_turn
     assert best <= 1.001 * moved, (best, moved)
 
 
+def test_layers_that_are_measured_recomputed():
+    """The last stage fits only recomputed in full, where a correction by its program without that says it does not."""
+    tool.write("measured.yaml", f"""
+devices:
+  x: {{peak: {{f32: 15 TFLOP/s, bf16: 60 TFLOP/s}}, memory: 185.5 MB, bandwidth: 1500 GB/s, {RATES}
+nodes: [{{device: x, nodes: 12, devices: 1}}]
+links: [{{name: out, spans: all, latency: 5 us, bandwidth: 3 GB/s}}]
+""")
+    words = ("model.family=llama", "model.num_hidden_layers=4", "model.hidden_size=256", "model.num_attention_heads=4",
+             "model.vocab_size=4000", "training.seq_len=1024", "training.global_batch_size=18",
+             "training.micro_batch_size=2", "training.dtype=f32", "parallelism.pipeline_parallel_degree=4",
+             "parallelism.tensor_parallel_degree=1", "parallelism.data_parallel_shard_degree=1",
+             "parallelism.data_parallel_replicate_degree=3", "parallelism.pipeline_parallel_schedule=zb-h2",
+             "parallelism.pipeline_parallel_chunks=1")
+    best, full = best_and_given("measured.yaml", words, ["activation_checkpoint.full_layers=0,0,0,1"])
+    assert best <= full, (best, full)
+
+
 if __name__ == "__main__":
     tool.main(globals())
