@@ -326,9 +326,15 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     return node < 0 ? TRIREME_OK : read_measured(r, node, level, error);
 }
 
+// What joins the only node, or the cores of the only device, joins all.
+static bool joins_all(const struct cluster *c, const struct link_level *l) {
+    return l->span == SPAN_ALL ||
+           (nodes_of(c) == 1 && (l->span == SPAN_NODE || (l->span == SPAN_DEVICE && c->total_devices == 1)));
+}
+
 static trireme_status read_links(const struct reading *r, trireme_error *error) {
     const struct outline *t = r->outline;
-    const struct cluster *c = r->cluster;
+    struct cluster *c = r->cluster;
     // A single rank has nobody to be linked to.
     if (c->total_devices == 1 && c->devices.item[c->groups.item[0].device].cores == 1 &&
         outline_member(t, 0, "links") < 0)
@@ -341,8 +347,9 @@ static trireme_status read_links(const struct reading *r, trireme_error *error) 
             return outline_refuse(t, node, error, "more than %d levels of links", CLUSTER_LEVELS_MAX);
         TRY(read_level(r, node, error));
     }
-    if (c->levels == 0 || c->level[c->levels - 1].span != SPAN_ALL)
+    if (c->levels == 0 || !joins_all(c, &c->level[c->levels - 1]))
         return outline_refuse(t, list, error, "the last of the links must span all");
+    c->level[c->levels - 1].span = SPAN_ALL;
     return TRIREME_OK;
 }
 

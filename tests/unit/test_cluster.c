@@ -270,6 +270,35 @@ static void shipped_clusters_are_good(void **unused) {
     assert_non_null(strstr(error.message, "h100"));
 }
 
+// What joins the only node, or the cores of the only device, joins all.
+static void the_only_node_is_all(void **unused) {
+    (void)unused;
+    static const char ONE[] = "devices:\n"
+                              "  d: {peak: {f32: 1 TFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s, cores: 2,\n"
+                              "      efficiency: {other: {memory: 1}}}\n"
+                              "nodes: [{device: d, nodes: %d, devices: %d}]\n"
+                              "links: [{name: l, spans: %s, latency: 1 us, bandwidth: 1 GB/s}]\n";
+    static const struct {
+        int nodes, devices;
+        const char *spans;
+        bool good;
+    } CASES[] = {{1, 4, "node", true},    {1, 1, "device", true},  {1, 1, "node", true},
+                 {1, 4, "device", false}, {2, 1, "device", false}, {2, 4, "node", false}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        char *text = mem_printf(ONE, CASES[i].nodes, CASES[i].devices, CASES[i].spans);
+        struct cluster c;
+        trireme_error error = {0};
+        if (CASES[i].good) {
+            assert_ok(parse(&c, text, &error), &error);
+            assert_int_equal(c.level[0].span, SPAN_ALL);
+            cluster_release(&c);
+        } else {
+            assert_refused(parse(&c, text, &error), TRIREME_ERROR_USAGE, &error, "must span all");
+        }
+        free(text);
+    }
+}
+
 static void resizing_keeps_nodes_whole(void **unused) {
     (void)unused;
     struct cluster c;
@@ -430,6 +459,7 @@ int main(void) {
         cmocka_unit_test(all_reduces_take_what_is_published),
         cmocka_unit_test(figures_have_units),
         cmocka_unit_test(one_rank_needs_no_links),
+        cmocka_unit_test(the_only_node_is_all),
         cmocka_unit_test(refusals_name_line_and_key),
         cmocka_unit_test(shipped_clusters_are_good),
         cmocka_unit_test(resizing_keeps_nodes_whole),
