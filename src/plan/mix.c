@@ -152,7 +152,10 @@ bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *
     int data = choice->replicas * choice->shards;
     const bool mode_set = config_is_set(e->request->config, "activation_checkpoint.mode");
     bool possible = find_probes(&probes, e, choice, mode_set);
-    struct mix mix = {.layer = probes.of_kind[0]->layer, .rest = probes.of_kind[0]->rest, .mode_set = mode_set};
+    struct mix mix = {.layer = probes.of_kind[0]->layer,
+                      .rest = probes.of_kind[0]->rest,
+                      .mode_set = mode_set,
+                      .moved = choice->layout != NULL};
     struct layers_problem *p = &mix.problem;
     size_t stages = (size_t)choice->stages;
     *p = (struct layers_problem){
@@ -258,7 +261,7 @@ static bool choose_within(struct mix *mix, double slack, bool quickly) {
 
 // Whether what is chosen is no other choice of the search.
 static bool is_new(const struct mix *mix) {
-    return mix->mode_set || (mix->by_speed ? !is_plain(mix) : is_mixed(mix));
+    return mix->mode_set || (mix->by_speed || mix->moved ? !is_plain(mix) : is_mixed(mix));
 }
 
 bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe, bool quickly) {

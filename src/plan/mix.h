@@ -13,6 +13,7 @@ struct mix {
     struct layers_choice *by_speed; // [stages]: what would be chosen if all fitted; NULL where devices are equal
     const struct shape *shape;      // NULL: no pipeline
     bool mode_set;                  // the user sets the mode of all layers: mode 0 of the problem then stands for it
+    bool moved;                     // the choice lists the layers of stages, which are then no other choice's
     bool balanced;                  // the aim is that the fullest stage needs least memory, not that the step is fast
     struct layers_chunk *chunk;     // [stages x chunks]: the problem's; owned
     struct load *load;              // [stages]
@@ -29,8 +30,9 @@ void mix_release(struct mix *mix);
 
 // Chooses for the memory that the choice's data parallel ranks leave. `quickly` leaves the number of layers of each
 // stage as it is, if that fits and devices are equal. False where nothing fits even if estimates are too high, and
-// where what surely fits would be another choice of the search: as even as can be with nothing recomputed, or, on equal
-// devices, all layers of all stages in one mode that the user has not set.
+// where what surely fits would be another choice of the search: nothing recomputed, with layers that are given or as
+// even as can be, or, on equal devices and unless the choice lists the layers, all in one mode that the user has not
+// set.
 bool mix_choose(struct mix *mix, const struct plan_choice *choice, const struct pipe_estimate *pipe, bool quickly);
 // Chooses so that the stage with the least room left has as much as possible, however slow that is. Returns how full
 // that stage is then: more than 1 where nothing fits, INFINITY where there is no choice at all.

@@ -111,7 +111,7 @@ void begin_mix(struct search *s, struct job *job) {
     if (s->balancing ? isfinite(mix_balance(&job->mix, c, &pipe)) : mix_choose(&job->mix, c, &pipe, false))
         job->expected *= MIXED_TIMES;
     else
-        mix_release(&job->mix); // all layers in one mode after all
+        mix_release(&job->mix);
 }
 
 void end_mix(struct search *s, struct job *job) {

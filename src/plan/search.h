@@ -35,7 +35,7 @@ struct job {
 
 struct job create_job(const struct search *search, const struct plan_choice *choice);
 // Begins to choose the lists of a job's choice, for the memory that its estimate leaves; evaluating does the rest. No
-// list is chosen where all layers fit in one mode.
+// list is chosen where the mode of the choice, or another choice, serves as well.
 void begin_mix(struct search *search, struct job *job);
 // For an evaluated job: the result owns its choice's lists from now on.
 void end_mix(struct search *search, struct job *job);
