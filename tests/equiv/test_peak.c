@@ -120,6 +120,21 @@ static void threads_without_a_core_are_not_timed(void **unused) {
     assert_in_range(threads_of_process(), 1, before + cores - 1);
 }
 
+// Some CPUs multiply pairs of bf16 slower than single f32.
+static void pairs_of_bf16_are_multiplied_where_that_is_faster(void **unused) {
+    (void)unused;
+    if (!isa_usable(ISA_AVX512_BF16) || isa_usable(ISA_AMX) || getenv(ISA_LIMIT))
+        skip();
+    const double single = peak_flops_for(DTYPE_BF16, 1, 0, ISA_AVX512);
+    const double pairs = peak_flops_for(DTYPE_BF16, 1, 0, ISA_AVX512_BF16);
+    assert_int_equal(isa_best(), pairs > single ? ISA_AVX512_BF16 : ISA_AVX512);
+    assert_int_equal(setenv(ISA_LIMIT, "avx512bf16", 1), 0);
+    assert_int_equal(isa_best(), ISA_AVX512_BF16);
+    assert_int_equal(setenv(ISA_LIMIT, "amx", 1), 0);
+    assert_int_equal(isa_best(), pairs > single ? ISA_AVX512_BF16 : ISA_AVX512);
+    assert_int_equal(unsetenv(ISA_LIMIT), 0);
+}
+
 // Memory that is only read does not count: the system maps one page for all of it, which lies in a cache.
 static void memory_is_timed_that_there_is(void **unused) {
     (void)unused;
@@ -134,6 +149,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_without_a_core_are_not_timed), // before others have any
         cmocka_unit_test(memory_is_timed_that_there_is),
+        cmocka_unit_test(pairs_of_bf16_are_multiplied_where_that_is_faster),
         IN_FOLDER(a_peak_that_was_too_low_is_timed_again),
         IN_FOLDER(a_peak_of_many_ranks_is_too),
         cmocka_unit_test_setup_teardown(what_is_always_timed_too_low_is_that_of_the_best_step, folder_create,
