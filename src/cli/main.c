@@ -278,6 +278,9 @@ int main(int argc, char **argv) {
         stop_on_signals();
     sort_arguments(&arguments, argc - 2, argv + 2);
     arguments.json &= !overview;
+    const bool helps = arguments.help || command->run == command_help;
+    if (helps && launcher.rank > 0 && launcher_processes(&launcher) > 1)
+        return EXIT_DONE; // all would print the same
     trireme_error error = {0};
     trireme_status status;
     if (arguments.help && command->run != command_help) {

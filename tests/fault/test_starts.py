@@ -47,6 +47,9 @@ def test_bad_starts():
     refused(2, 2, r"prepare runs as one process, but the launcher started 2: ", "prepare", "c.yaml", "--data.path=no/t")
     code, _, err = mpi.run(2, "trane", "c.yaml")
     assert code == 2 and err.count("there is no command trane; did you mean train?") == 1, (code, err)
+    for words in ("help", "train"), ("train", "--help"):
+        code, out, err = mpi.run(2, *words)
+        assert code == 0 and out.count("usage: trireme train") == 1, (code, out, err)
     # One rank alone.
     process = by_rank("train c.yaml", "verify c.yaml")
     code, _, err = tool.finish(process)
