@@ -175,6 +175,13 @@ close_file:
     return status;
 }
 
+trireme_status file_read_named(const char *path, size_t limit, char **out, size_t *length, trireme_error *error) {
+    trireme_status status = file_read(path, limit, out, length, error);
+    if (status == TRIREME_ERROR_IO)
+        error->status = status = TRIREME_ERROR_USAGE;
+    return status;
+}
+
 size_t file_write(int file, const void *bytes, size_t length) {
     size_t done = 0;
     while (done < length) {

@@ -27,6 +27,8 @@ bool file_missing(const char *path);
 trireme_status file_open(const char *path, int *file, trireme_error *error);
 // Reads a whole file of at most `limit` bytes into *out (NUL-terminated; the caller frees) and its size into *length.
 trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
+// The same for a file that the user names: where it cannot be read, TRIREME_ERROR_USAGE, as nothing was started.
+trireme_status file_read_named(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
 // Whether `path` is to be written in place, since no file can replace it: a pipe, a terminal or another device.
 bool file_is_device(const char *path);
 // Opens such a path for writing. A pipe that nobody reads is refused after a second.

@@ -60,7 +60,7 @@ static trireme_status import_file(struct cluster *cluster, const struct op_table
                                   trireme_error *error) {
     char *text;
     size_t length;
-    TRY(file_read(path, IMPORT_BYTES_MAX, &text, &length, error));
+    TRY(file_read_named(path, IMPORT_BYTES_MAX, &text, &length, error));
     trireme_status status = fit_import(cluster, ops, path, text, length, error);
     free(text);
     TRY(status);

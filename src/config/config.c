@@ -198,7 +198,7 @@ static trireme_status load(struct config *out, const char *path, const char *ori
     char *yaml = NULL;
     size_t length = 0;
     if (path)
-        TRY(file_read(path, FILE_MAX_BYTES, &yaml, &length, error));
+        TRY(file_read_named(path, FILE_MAX_BYTES, &yaml, &length, error));
     trireme_status status = load_text(out, path ? path : "", yaml ? yaml : "", length, origin, overrides, count, error);
     free(yaml);
     return status;

@@ -112,7 +112,7 @@ trireme_status document_files_add(struct document_files *files, const char *path
         return TRIREME_OK;
     }
     if (!*path || stat(path, &info) != 0)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", *path ? path : "\"\"",
+        FAIL(TRIREME_ERROR_USAGE, "%s: cannot open: %s", *path ? path : "\"\"",
              *path ? strerror(errno) : "the name is empty");
     if (S_ISDIR(info.st_mode)) {
         size_t before = files->count;

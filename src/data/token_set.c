@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "data/token_shard.h"
 
+#include <errno.h>
 #include <glob.h>
 #include <sys/stat.h>
 
@@ -35,8 +36,8 @@ static trireme_status add_glob(struct token_set *set, const char *pattern, trire
     glob_t found = {0};
     int rc = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
     trireme_status status = TRIREME_OK;
-    if (rc == GLOB_NOMATCH)
-        status = error_set(error, TRIREME_ERROR_IO, "%s: no file matches this pattern", pattern);
+    if (rc == GLOB_NOMATCH || (rc == GLOB_ABORTED && errno == ENOENT))
+        status = error_set(error, TRIREME_ERROR_USAGE, "%s: no file matches this pattern", pattern);
     else if (rc != 0)
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot list the files of this pattern", pattern);
     // The order must not depend on the locale, as glob's own does.
@@ -72,9 +73,9 @@ static trireme_status add_path(struct token_set *set, const char *path, trireme_
     else if (!file_missing(bin))
         status = add_shard(set, bin, error); // says what is wrong
     else
-        status = error_set(error, TRIREME_ERROR_IO,
-                           "%s: no such file, so there are no tokens at %s; make them with "
-                           "`trireme prepare INPUT --data.path=%s`, or give llm.c's shards as a pattern",
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "%s: no such file, so there are no tokens at %s; make them with `trireme prepare INPUT "
+                           "--data.path=%s`, or by the model's tokenizer, or give llm.c's shards as a pattern",
                            bin, path, prefix);
     free(bin);
     free(prefix);

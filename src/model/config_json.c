@@ -345,7 +345,7 @@ trireme_status model_config_read(struct model_config *out, const char *path, tri
     struct stat info;
     bool there = stat(path, &info) == 0, directory = there && S_ISDIR(info.st_mode);
     if (!there && errno == ENOENT)
-        FAIL(TRIREME_ERROR_IO, "%s: no such file or directory; a model of a hub is downloaded first", path);
+        FAIL(TRIREME_ERROR_USAGE, "%s: no such file or directory; a model of a hub is downloaded first", path);
     char *file = mem_printf(directory ? "%s/config.json" : "%s", path);
     json_t *root = NULL;
     trireme_status status = TRIREME_OK;

@@ -194,7 +194,7 @@ trireme_status schedule_load(struct schedule *schedule, const char *name, int st
         return schedule_create(schedule, name, stages, microbatches, options, error);
     char *text, near[PASS_TEXT];
     size_t length;
-    trireme_status status = file_read(name, SCHEDULE_BYTES_MAX, &text, &length, error);
+    trireme_status status = file_read_named(name, SCHEDULE_BYTES_MAX, &text, &length, error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "no pipeline schedule is called \"%s\" (there are: %s%s), and as a file",
                             name, schedule_names(), nearest_name(name, near));

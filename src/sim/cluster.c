@@ -438,8 +438,7 @@ trireme_status cluster_load(struct cluster *out, const struct op_table *table, c
         snprintf(why, sizeof why, "no cluster is called \"%.80s\"", what);
         return cluster_refuse(why, error);
     }
-    if (file_read(what, OUTLINE_BYTES_MAX, &text, &length, error) != TRIREME_OK)
-        return error->status = TRIREME_ERROR_USAGE; // nothing was started
+    TRY(file_read_named(what, OUTLINE_BYTES_MAX, &text, &length, error));
     trireme_status status = cluster_parse(out, table, what, text, length, error);
     free(text);
     return status;

@@ -272,7 +272,7 @@ trireme_status rank_view_read(struct rank_view *view, const char *directory, tri
     size_t length;
     bool missing = access(path, F_OK) != 0 && errno == ENOENT;
     trireme_status status =
-        missing ? error_set(error, TRIREME_ERROR_IO,
+        missing ? error_set(error, TRIREME_ERROR_USAGE,
                             "%s: no such file: %s is no run directory, or no run has begun in it", path, directory)
                 : file_read(path, RANK_FILE_MAX_BYTES, &bytes, &length, error);
     if (status == TRIREME_OK) {

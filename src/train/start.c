@@ -40,7 +40,7 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     trireme_status status = directory_newest(parent, MANIFEST_CONTENT, &watch, &search, error);
     free(parent);
     TRY(status);
-    for (size_t i = 0; i < search.skipped.count; i++)
+    for (size_t i = search.path ? 0 : 1; i < search.skipped.count; i++) // a refusal tells of the first
         run_tell(r, "checkpoint %s is passed over: %s", search.skipped.item[i].path, search.skipped.item[i].reason);
     r->saved_step = -1;
     if (search.path) {

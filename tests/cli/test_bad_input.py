@@ -32,7 +32,7 @@ def test_settings():
     untouched(2, r"bad\.yaml.*12.*learing_rate.*lr", "train", "bad.yaml")
     tool.write("bad.yaml", "model: [\n")
     untouched(2, r"bad\.yaml", "train", "bad.yaml")
-    untouched(1, r"nosuch\.yaml", "train", "nosuch.yaml")
+    untouched(2, r"nosuch\.yaml", "train", "nosuch.yaml")
     for command in ["train"], ["verify"], ["show", "memory"], ["bench", "step"], ["simulate", "cluster=h100"]:
         untouched(2, r"llama3-8b: cannot open: .*--model\.preset=llama3-8b", *command, "llama3-8b")
     # A misspelt key of a command, or another system's name for it, is not taken for a key of the configuration.
@@ -61,7 +61,7 @@ def test_settings():
     untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
     untouched(2, r"peak, step or calibrate", "bench", "nothing")
     untouched(2, r"unknown key", "help", "nonsense")
-    untouched(1, r"none/ranks\.bin: no such file: none is no run directory, or ", "show", "ranks", "none")
+    untouched(2, r"none/ranks\.bin: no such file: none is no run directory, or ", "show", "ranks", "none")
     # No argument is silently ignored.
     for given in ["--training.sepes=1"], ["--training.steps", "1"], ["training.steps=1"]:
         for command in ["show", "ranks", "run"], ["help"], ["help", "train"], ["help", "models"]:
@@ -117,7 +117,7 @@ def test_text():
     tool.write("loop/a.txt", "a")
     os.symlink(".", "loop/back")
     for prefix in "--data.path=out/p", "--data.path=text/t": # a new one, and one that is there already
-        untouched(1, r"missing\.txt", "prepare", "missing.txt", prefix)
+        untouched(2, r"missing\.txt", "prepare", "missing.txt", prefix)
         untouched(2, r"empty\.txt.*empty", "prepare", "empty.txt", prefix)
         untouched(1, r"bytes\.txt.*UTF-8 at byte 3", "prepare", "bytes.txt", prefix)
         untouched(1, r"bytes\.txt.*UTF-8", "prepare", "t.txt", "bytes.txt", prefix)
@@ -132,7 +132,7 @@ def test_text():
 
 
 def test_token_files():
-    untouched(1, r"nowhere\.bin", "train", "c.yaml", "--data.path=nowhere")
+    untouched(2, r"nowhere\.bin", "train", "c.yaml", "--data.path=nowhere")
     tool.good("train", "c.yaml")
     for name in "bin", "idx":
         for cut in 1, 5, 40:
@@ -378,7 +378,7 @@ def test_init_from():
     # A run says what it is about to do before anything large is loaded.
     code, out, _ = tool.run("train", "c.yaml", "--model.init_from=weights-0", "--run.directory=new")
     assert code == 1 and "M parameters, 1 thread" in out, out
-    untouched(1, "nowhere: no such file or directory; a model of a hub", "train", "c.yaml", "--model.init_from=nowhere",
+    untouched(2, "nowhere: no such file or directory; a model of a hub", "train", "c.yaml", "--model.init_from=nowhere",
               "--run.directory=new")
     shutil.copytree("first/checkpoint/step-6", "damaged")
     tool.flip("damaged/model.safetensors", -100)

@@ -244,11 +244,11 @@ def test_pipes():
     os.mkfifo("pipe")
     nobody = "pipe: cannot read: it is a pipe that nobody writes to$"
     model, mesh = "--model.preset=gpt2-124m", ("--parallelism.pipeline_parallel_degree=2", "cluster=h100")
-    tool.refused(1, nobody, "train", "pipe")
+    tool.refused(2, nobody, "train", "pipe")
     tool.refused(1, nobody, "simulate", "--model.config=pipe", "cluster=h100")
     tool.refused(2, nobody, "simulate", model, "cluster=./pipe")
     tool.refused(2, nobody, "simulate", model, "--parallelism.pipeline_parallel_schedule=./pipe", *mesh)
-    tool.refused(1, nobody, "bench", "calibrate", "cluster=a100", "from=pipe")
+    tool.refused(2, nobody, "bench", "calibrate", "cluster=a100", "from=pipe")
     for command in ("plan", model, "cluster=h100", "devices=1", "save=pipe"), ("bench", "calibrate", "out=pipe"):
         tool.refused(2, "(save|out): pipe: cannot write: it is a pipe that nobody reads$", *command)
     os.mkdir("to")

@@ -310,6 +310,7 @@ def test_damaged_newest():
     kept = tool.snapshot("run")
     code, out, err = tool.run(*arguments)
     assert code == 1 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
+    assert err.count(": truncated: ") == 2, err  # each is told of once
     tool.refused(1, "step-6/.*safetensors: truncated", "eval", "run", "data.path=text/t")
     assert tool.snapshot("run") == kept
 

@@ -182,7 +182,7 @@ static void test_load_from_disk(void **state) {
     assert_non_null(strstr(error.message, path));
     close(fd);
     unlink(path);
-    assert_int_equal(config_load(&config, path, NULL, 0, &error), TRIREME_ERROR_IO);
+    assert_int_equal(config_load(&config, path, NULL, 0, &error), TRIREME_ERROR_USAGE);
     assert_non_null(strstr(error.message, path));
     free(path);
 }

@@ -259,9 +259,9 @@ static void test_long_lines(void **state) {
 static void test_bad_inputs(void **state) {
     struct prepare_result result;
     const char *t = in(state, "t");
-    assert_refused(prepare(t, &plain, &error, &result, in(state, "none.txt"), NULL), TRIREME_ERROR_IO,
+    assert_refused(prepare(t, &plain, &error, &result, in(state, "none.txt"), NULL), TRIREME_ERROR_USAGE,
                    "none.txt: cannot open");
-    assert_refused(prepare(t, &plain, &error, &result, "", NULL), TRIREME_ERROR_IO, "the name is empty");
+    assert_refused(prepare(t, &plain, &error, &result, "", NULL), TRIREME_ERROR_USAGE, "the name is empty");
     refuse(state, &plain, "a.txt", "", 0, TRIREME_ERROR_USAGE, "a.txt: is empty");
     refuse(state, &plain, "a.jsonl", "", 0, TRIREME_ERROR_USAGE, "a.jsonl: is empty");
     refuse(state, &plain, "a.jsonl", "\n \n", 3, TRIREME_ERROR_USAGE, "a.jsonl: the input holds no text");

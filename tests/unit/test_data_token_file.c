@@ -357,16 +357,16 @@ static void test_rewritten(void **state) {
 
 static void test_missing_files(void **state) {
     struct token_set *set;
-    assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_IO, "none.bin: no such file");
-    assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_IO, "trireme prepare");
-    assert_refused(token_set_open(((struct folder *)*state)->path, &set, &error), TRIREME_ERROR_IO, "no such file");
-    assert_refused(token_set_open(in(state, "none*.bin"), &set, &error), TRIREME_ERROR_IO, "no file matches");
+    assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_USAGE, "none.bin: no such file");
+    assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_USAGE, "trireme prepare");
+    assert_refused(token_set_open(((struct folder *)*state)->path, &set, &error), TRIREME_ERROR_USAGE, "no such file");
+    assert_refused(token_set_open(in(state, "none*.bin"), &set, &error), TRIREME_ERROR_USAGE, "no file matches");
     put_text(in(state, "none.bin"), "text");
     assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_CORRUPT,
                    "there is no .idx beside it");
     struct index x = good_index(8, 2);
     put(in(state, "y.idx"), x.bytes, x.length);
-    assert_refused(token_set_open(in(state, "y"), &set, &error), TRIREME_ERROR_IO, "y.bin: no such file");
+    assert_refused(token_set_open(in(state, "y"), &set, &error), TRIREME_ERROR_USAGE, "y.bin: no such file");
     // A pipe exists, but is not a token file.
     assert_int_equal(mkfifo(in(state, "y.bin"), 0666), 0);
     const char *names[] = {"y", "y.bin", "y*.bin"};

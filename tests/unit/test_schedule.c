@@ -309,7 +309,7 @@ static void files_and_names_load_alike(void **state) {
     close(file);
     unlink(path);
     free(path);
-    assert_refused(schedule_load(&s, "1F1B", 2, 2, NULL, &error), TRIREME_ERROR_IO, &error,
+    assert_refused(schedule_load(&s, "1F1B", 2, 2, NULL, &error), TRIREME_ERROR_USAGE, &error,
                    "no pipeline schedule is called \"1F1B\" (there are: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, "
                    "v-half, v-min, hanayo, auto; did you mean 1f1b?), and as a file: 1F1B: cannot open: No such file "
                    "or directory");
@@ -318,13 +318,13 @@ static void files_and_names_load_alike(void **state) {
         {"GPipe", "gpipe"}, {"Interleaved1F1B", "interleaved"}, {"ZBVZeroBubble", "zb-v"}, {"zbvzerobubble", "zb-v"}};
     for (size_t i = 0; i < ARRAY_LENGTH(TORCH); i++) {
         char *meant = mem_printf("; did you mean %s?)", TORCH[i][1]);
-        assert_int_equal(schedule_load(&s, TORCH[i][0], 2, 2, NULL, &error), TRIREME_ERROR_IO);
+        assert_int_equal(schedule_load(&s, TORCH[i][0], 2, 2, NULL, &error), TRIREME_ERROR_USAGE);
         assert_non_null(strstr(error.message, meant));
         free(meant);
     }
     static const char *const UNLIKE[] = {"InterleavedZeroBubble", ""};
     for (size_t i = 0; i < ARRAY_LENGTH(UNLIKE); i++) {
-        assert_int_equal(schedule_load(&s, UNLIKE[i], 2, 2, NULL, &error), TRIREME_ERROR_IO);
+        assert_int_equal(schedule_load(&s, UNLIKE[i], 2, 2, NULL, &error), TRIREME_ERROR_USAGE);
         assert_null(strstr(error.message, "did you mean"));
     }
 }
