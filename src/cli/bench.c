@@ -161,8 +161,10 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     TRY(ranks_meet(all, error));
     engine_initialise(e, 1, NULL);
     synthetic_fill(e, 1);
-    if (leads) // whose events alone are looked at
+    if (leads) { // whose events alone are looked at
         executor_trace_reserve(e->train_executor, trace);
+        progress_line("a first step, which does not count");
+    }
     TRY(engine_step(e, 1e-4, NULL, &result, error));
     // The peak is measured between the steps: a machine that is busy with something else then is so for both.
     int64_t start = clock_now();
@@ -386,6 +388,8 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
     TRY(engine_create(&e, b->config, &b->model, &b->plan, ENGINE_STEP, member, error));
     trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
     const struct choices *choices = b->tuning ? &b->tuning->choices : NULL;
+    if (e.member.rank == 0 && b->tuning)
+        progress_line("timing the ways to run kernels");
     if (status == TRIREME_OK && b->tuning)
         tuning_choose(b->tuning, &e, NULL, INT64_MAX, &measured.saved);
     if (status == TRIREME_OK)
