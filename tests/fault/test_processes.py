@@ -47,7 +47,7 @@ def test_eval():
             assert threads[key] == processes[key], (key, threads, processes)
         assert processes["resident_bytes"] > processes["predicted_bytes"] > 0, processes
     # One rank alone reports an error.
-    for code, pattern, more in ((1, "no.bin: no such file", ["data.path=no"]),
+    for code, pattern, more in ((2, "no.bin: no such file", ["data.path=no"]),
                                 (2, "optimizer.lr: eval", ["optimizer.lr=1"]),
                                 (1, r"run/checkpoint/step-6/model.safetensors: tensor \S+ .* is damaged", [])):
         if not more:

@@ -84,7 +84,7 @@ def test_bad_starts():
         tool.refused(2, r"torchrun has started 8 processes.*`mpirun -n 8 trireme", "train", "c.yaml",
                      env={**of_torchrun, **of_slurm})
     refused(2, 2, r"unknown key", "train", "c.yaml", "--training.stepz=3")
-    refused(2, 1, r"text/none", "train", "c.yaml", "--data.path=text/none")
+    refused(2, 2, r"text/none", "train", "c.yaml", "--data.path=text/none")
     refused(4, 2, r"4 heads|2 heads", "train", "c.yaml", "--tensor_parallel_degree=4")
     # Ranks that were not given the same.
     tool.write("t2.txt", "Jackdaws love my big sphinx of quartz. " * 100)
