@@ -177,9 +177,11 @@ close_file:
 
 trireme_status file_read_named(const char *path, size_t limit, char **out, size_t *length, trireme_error *error) {
     trireme_status status = file_read(path, limit, out, length, error);
-    if (status == TRIREME_ERROR_IO)
-        error->status = status = TRIREME_ERROR_USAGE;
-    return status;
+    if (status != TRIREME_ERROR_IO)
+        return status;
+    if (error)
+        error->status = TRIREME_ERROR_USAGE;
+    return TRIREME_ERROR_USAGE;
 }
 
 size_t file_write(int file, const void *bytes, size_t length) {
