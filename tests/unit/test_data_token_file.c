@@ -361,6 +361,7 @@ static void test_missing_files(void **state) {
     assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_USAGE, "trireme prepare");
     assert_refused(token_set_open(((struct folder *)*state)->path, &set, &error), TRIREME_ERROR_USAGE, "no such file");
     assert_refused(token_set_open(in(state, "none*.bin"), &set, &error), TRIREME_ERROR_USAGE, "no file matches");
+    assert_refused(token_set_open(in(state, "nowhere/*.bin"), &set, &error), TRIREME_ERROR_USAGE, "no file matches");
     put_text(in(state, "none.bin"), "text");
     assert_refused(token_set_open(in(state, "none"), &set, &error), TRIREME_ERROR_CORRUPT,
                    "there is no .idx beside it");

@@ -23,8 +23,6 @@ const struct kernel *cpu_table_amx(enum dtype model);
 const struct reduction_loops *cpu_reduction_loops_avx2(enum dtype dtype, enum dtype wire);
 const struct reduction_loops *cpu_reduction_loops_avx512(enum dtype dtype, enum dtype wire);
 const struct reduction_loops *cpu_reduction_loops_avx512bf16(enum dtype dtype, enum dtype wire);
-int64_t peak_loop_avx512(bool bf16, int64_t iterations);
-int64_t peak_loop_avx512bf16(bool bf16, int64_t iterations);
 #endif
 
 const char *isa_name(enum isa isa) {

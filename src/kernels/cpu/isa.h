@@ -1,9 +1,9 @@
 // One binary, several instruction sets. Every file of cpu/ is compiled once per set, except those that cmake/isa.cmake
 // lists as compiled once. A copy knows its set by ISA_SUFFIX; what a file exports is therefore named through ISA():
-// ISA(cpu_gelu) is cpu_gelu_avx512 in one copy and cpu_gelu_base in another. Static functions, OpenMP
-// regions and macros like __AVX512F__ need nothing: each copy is compiled with its own flags. vec.h gives vectors of
-// the copy's width. The table that kernels are taken from (table.c) exists once per set too; isa.c picks by what the
-// CPU has. For matrix units only the files that multiply matrices are compiled again; that set takes the others from
+// ISA(cpu_gelu) is cpu_gelu_avx512 in one copy and cpu_gelu_base in another. Static functions, OpenMP regions and
+// macros like __AVX512F__ need nothing: each copy is compiled with its own flags. vec.h gives vectors of the copy's
+// width. The table that kernels are taken from (table.c) exists once per set too; isa.c picks by what the CPU has and
+// is fast at. For matrix units only the files that multiply matrices are compiled again; that set takes the others from
 // the set before, by the name ISA_OTHERS().
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H

@@ -5,14 +5,6 @@
 
 #include <math.h>
 
-int64_t peak_loop_base(bool bf16, int64_t iterations);
-#ifdef TRIREME_ISA_VARIANTS
-int64_t peak_loop_avx2(bool bf16, int64_t iterations);
-int64_t peak_loop_avx512(bool bf16, int64_t iterations);
-int64_t peak_loop_avx512bf16(bool bf16, int64_t iterations);
-int64_t peak_loop_amx(bool bf16, int64_t iterations);
-#endif
-
 static int64_t loop(enum isa isa, bool bf16, int64_t iterations) {
     switch (isa) {
 #ifdef TRIREME_ISA_VARIANTS
