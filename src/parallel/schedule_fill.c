@@ -79,6 +79,9 @@ struct filler {
     struct schedule *out;
     struct line *line; // [rank][chunk][FORWARD, BACKWARD, WEIGHT]
     struct lane *lane; // [rank]
+    // A tree whose node i has the nodes 2 i and 2 i + 1 below it, and whose last nodes, [stages] on, are the ranks: the
+    // rank below each that decides first. That of all ranks is first[1].
+    int *first;
 };
 
 static struct line *line_of(const struct filler *f, int rank, int chunk, int kind) {
@@ -140,6 +143,23 @@ static bool fits_early(const struct filler *f, int rank, size_t place) {
     return true;
 }
 
+// Of ranks that decide at the same time, the lowest is the first.
+static int first_below(const struct filler *f, int node) {
+    int a = f->first[2 * node], b = f->first[2 * node + 1];
+    double clock_a = f->lane[a].clock, clock_b = f->lane[b].clock;
+    return clock_a < clock_b || (clock_a == clock_b && a < b) ? a : b;
+}
+
+// After a change of the rank's clock.
+static void note_clock(struct filler *f, int rank) {
+    for (int node = (f->plan->stages + rank) / 2; node > 0; node /= 2) {
+        int was = f->first[node];
+        f->first[node] = first_below(f, node);
+        if (f->first[node] == was && was != rank)
+            break;
+    }
+}
+
 static void do_pass(struct filler *f, int rank, struct pass pass) {
     const struct schedule *s = f->plan;
     struct lane *lane = &f->lane[rank];
@@ -168,6 +188,7 @@ static void do_pass(struct filler *f, int rank, struct pass pass) {
         return;
     struct lane *neighbour = &f->lane[s->place[behind].rank];
     neighbour->clock = MIN(neighbour->clock, MAX(end + f->how->times.latency, neighbour->last_end));
+    note_clock(f, s->place[behind].rank);
 }
 
 // The weights' pass that has waited longest.
@@ -274,6 +295,7 @@ static void filler_begin(struct filler *f, const struct schedule *plan, const st
     *f = (struct filler){.plan = plan, .how = how, .out = out};
     f->line = mem_alloc(ranks * chunks * LINES * sizeof *f->line);
     f->lane = mem_alloc(ranks * sizeof *f->lane);
+    f->first = mem_alloc(2 * ranks * sizeof *f->first);
     for (size_t i = 0; i < ranks * chunks * LINES; i++) {
         f->line[i].place = mem_alloc(m * sizeof *f->line[i].place);
         f->line[i].ended = mem_alloc(m * sizeof *f->line[i].ended);
@@ -290,7 +312,10 @@ static void filler_begin(struct filler *f, const struct schedule *plan, const st
         }
         f->lane[r].first_start = -1;
         f->lane[r].weights = mem_alloc(chunks * m * sizeof *f->lane[r].weights);
+        f->first[plan->stages + r] = r;
     }
+    for (int node = plan->stages - 1; node > 0; node--)
+        f->first[node] = first_below(f, node);
 }
 
 static void filler_release(struct filler *f) {
@@ -302,6 +327,7 @@ static void filler_release(struct filler *f) {
         free(f->lane[r].weights);
     free(f->line);
     free(f->lane);
+    free(f->first);
 }
 
 struct fill_cost schedule_fill(const struct schedule *plan, const struct fill *how, struct schedule *filled) {
@@ -309,10 +335,7 @@ struct fill_cost schedule_fill(const struct schedule *plan, const struct fill *h
     filler_begin(&f, plan, how, filled);
     struct fill_cost cost = {0};
     for (int left = plan->stages; left > 0;) {
-        int rank = 0;
-        for (int r = 1; r < plan->stages; r++)
-            if (f.lane[r].clock < f.lane[rank].clock)
-                rank = r;
+        int rank = f.first[1];
         struct lane *lane = &f.lane[rank];
         if (lane->clock == INFINITY || !decide(&f, rank)) {
             cost.most = INFINITY;
@@ -324,6 +347,7 @@ struct fill_cost schedule_fill(const struct schedule *plan, const struct fill *h
             lane->clock = INFINITY;
             left--;
         }
+        note_clock(&f, rank);
     }
     filler_release(&f);
     return cost;
