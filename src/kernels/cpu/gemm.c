@@ -357,49 +357,6 @@ static void streams_end(const struct finish *f) {
 
 // ---- many
 
-// A row block from tile `first_tile` on.
-struct rows {
-    int64_t first_tile, tiles;
-    const float *a; // packed
-};
-
-// One row block against `panels` panels from `first` on; `b`: the first of them, packed.
-static void block_run(const struct gemm *g, const struct blocking *s, const struct finish *f, const struct rows *rows,
-                      int64_t units, int64_t first, int64_t panels, const float *b) {
-    const int64_t apart = b_units(g, s->units), bytes = 4 * b_units(g, units);
-    struct factors p = {.b = b, .units = units};
-    pack_a_strides(&g->a, units, &p.a_row, &p.a_step);
-    for (int64_t k = 0; k < panels; k++, p.b += apart)
-        for (int64_t t = 0; t < rows->tiles; t++) {
-            p.a = rows->a + t * a_units(g, units);
-            p.ask = ask_part(k + 1 < panels ? p.b + apart : b, bytes, t, rows->tiles, units);
-            tile_run(g, f, &p, (rows->first_tile + t) * tile_rows(g->bf16), panel_of(g, first + k));
-        }
-}
-
-// Stores the sums of the rows of a block: over the `first` block of k, or adds those over a later one.
-static void sums_add(const struct gemm *g, int64_t i0, int64_t rows, bool first, const float *sums) {
-    for (int64_t i = 0; i < rows; i++)
-        g->row_sums[i0 + i] = first && !g->accumulate ? sums[i] : g->row_sums[i0 + i] + sums[i];
-}
-
-// What a thread does with the packed panels [first, first + panels): row block `item / splits`, and a part of the
-// panels.
-static void run_item(const struct gemm *g, const struct blocking *s, const struct finish *f, int64_t item, int64_t k0,
-                     int64_t k, int64_t first, int64_t panels, const float *b, float *a) {
-    const int64_t block = item / s->splits, split = item % s->splits;
-    const int64_t tile = block * s->row_tiles / s->row_blocks, end = (block + 1) * s->row_tiles / s->row_blocks;
-    const struct rows rows = {.first_tile = tile, .tiles = end - tile, .a = a};
-    const int64_t i0 = tile * tile_rows(g->bf16), count = MIN(end * tile_rows(g->bf16), g->m) - i0;
-    float sums[4 * GEMM_ROWS_MAX] = {0}; // as many rows as large blocks have on matrix units
-    bool sum = g->row_sums && first == 0 && split == 0;
-    ISA(pack_a)(g->bf16, &g->a, i0, count, k0, k, a, sum ? sums : NULL);
-    if (sum)
-        sums_add(g, i0, count, k0 == 0, sums);
-    const int64_t from = split * panels / s->splits, to = (split + 1) * panels / s->splits;
-    block_run(g, s, f, &rows, pack_units(g->bf16, k), first + from, to - from, b + from * b_units(g, s->units));
-}
-
 // Block `index` of k, in elements.
 struct depth {
     int64_t index, from, count;
@@ -408,6 +365,51 @@ struct depth {
 static struct depth depth_of(const struct gemm *g, const struct blocking *s, int64_t index) {
     const int64_t from = index * s->k_block;
     return (struct depth){index, from, MIN(s->k_block, g->k - from)};
+}
+
+// The rows of a that an item multiplies by packed panels, or by a part of them: items of one row block share them out.
+struct rows {
+    int64_t first_tile, tiles, first, count;
+};
+
+// Past the last item, none.
+static struct rows rows_of(const struct gemm *g, const struct blocking *s, int64_t item) {
+    const int64_t block = MIN(item / s->splits, s->row_blocks), height = tile_rows(g->bf16);
+    const int64_t tile = block * s->row_tiles / s->row_blocks;
+    const int64_t end = MIN((block + 1) * s->row_tiles / s->row_blocks, s->row_tiles);
+    return (struct rows){tile, end - tile, tile * height, MIN(end * height, g->m) - MIN(tile * height, g->m)};
+}
+
+// Stores the sums of the rows of a block: over the `first` block of k, or adds those over a later one.
+static void sums_add(const struct gemm *g, int64_t i0, int64_t rows, bool first, const float *sums) {
+    for (int64_t i = 0; i < rows; i++)
+        g->row_sums[i0 + i] = first && !g->accumulate ? sums[i] : g->row_sums[i0 + i] + sums[i];
+}
+
+// Packs the rows of an item at `a` and multiplies them by its part of the packed panels [first, first + panels).
+// Meanwhile the rows are prefetched of what this thread does next if all threads are equally fast.
+static void run_item(const struct gemm *g, const struct blocking *s, const struct finish *f, const struct depth *k,
+                     int64_t item, int64_t first, int64_t panels, const float *b, float *a) {
+    const struct rows rows = rows_of(g, s, item), next = rows_of(g, s, item + g->threads);
+    const int64_t split = item % s->splits, from = split * panels / s->splits, to = (split + 1) * panels / s->splits;
+    float sums[4 * GEMM_ROWS_MAX] = {0}; // as many rows as large blocks have on matrix units
+    const bool sum = g->row_sums && first == 0 && split == 0;
+    ISA(pack_a)(g->bf16, &g->a, rows.first, rows.count, k->from, k->count, a, sum ? sums : NULL);
+    if (sum)
+        sums_add(g, rows.first, rows.count, k->index == 0, sums);
+    const int64_t units = pack_units(g->bf16, k->count), apart = b_units(g, s->units), bytes = 4 * b_units(g, units);
+    struct factors p = {.units = units};
+    pack_a_strides(&g->a, units, &p.a_row, &p.a_step);
+    for (int64_t panel = from; panel < to; panel++) {
+        p.b = b + panel * apart;
+        for (int64_t t = 0; t < rows.tiles; t++) {
+            const int64_t part = (panel - from) * rows.tiles + t, parts = (to - from) * rows.tiles;
+            ISA(pack_ask)(g->bf16, &g->a, next.first, next.count, k->from, k->count, part, parts);
+            p.a = a + t * a_units(g, units);
+            p.ask = ask_part(b + (panel + 1 < to ? panel + 1 : from) * apart, bytes, t, rows.tiles, units);
+            tile_run(g, f, &p, (rows.first_tile + t) * tile_rows(g->bf16), panel_of(g, first + panel));
+        }
+    }
 }
 
 // Panels [first, first + panels) of b in a block of k.
@@ -428,7 +430,7 @@ static void ask_group(const struct gemm *g, const struct group *group, int64_t p
     // Their columns are contiguous, also where panels differ.
     const int64_t from = panel_of(g, group->first).first;
     const struct panel last = panel_of(g, group->first + group->panels - 1);
-    ISA(pack_b_ask)(g->bf16, &g->b, group->k.from, group->k.count, from, last.first + last.columns - from, part, parts);
+    ISA(pack_ask)(g->bf16, &g->b, group->k.from, group->k.count, from, last.first + last.columns - from, part, parts);
 }
 
 // Packs a group at `b` and multiplies all of a, packed at `a`, by it, while this thread's next group is prefetched.
@@ -542,7 +544,7 @@ void ISA(gemm_run)(const struct gemm *g) {
                 }
 #pragma omp for schedule(dynamic)
                 for (int64_t item = 0; item < s.row_blocks * s.splits; item++)
-                    run_item(g, &s, &f, item, k.from, k.count, first, panels, b, a);
+                    run_item(g, &s, &f, &k, item, first, panels, b, a);
             }
         tile_end(g->bf16);
         streams_end(&all);

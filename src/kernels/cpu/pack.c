@@ -76,15 +76,15 @@ void ISA(pack_b)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64
         pack_b_along(false, b, k0, k, j0, columns, vecs, out);
 }
 
-void ISA(pack_b_ask)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns,
-                     int64_t part, int64_t parts) {
-    const int64_t size = bf16 ? 2 : 4, across = b->column == 1;
-    // Runs of memory: rows of b, or columns.
-    const int64_t runs = across ? k : columns, bytes = size * (across ? columns : k);
-    const int64_t step = size * (across ? b->row : b->column);
-    const char *p = element(bf16, b, k0, j0);
+void ISA(pack_ask)(bool bf16, const struct matrix *m, int64_t i0, int64_t rows, int64_t j0, int64_t columns,
+                   int64_t part, int64_t parts) {
+    const int64_t size = bf16 ? 2 : 4;
+    const bool by_rows = m->column == 1; // rows lie in memory as they are, else columns do
+    const int64_t runs = by_rows ? rows : columns, bytes = size * (by_rows ? columns : rows);
+    const int64_t step = size * (by_rows ? m->row : m->column);
+    const char *p = element(bf16, m, i0, j0);
     for (int64_t r = runs * part / parts; r < runs * (part + 1) / parts; r++)
-        for (int64_t at = 0; at < bytes; at += 64)
+        for (int64_t at = 0; at < bytes; at += ASK_LINE)
             __builtin_prefetch(p + r * step + at, 0, 2);
 }
 

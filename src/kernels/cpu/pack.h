@@ -71,14 +71,16 @@ VEC_INLINE uint32_t pack_unit_across(bool bf16, const char *p, const char *next)
 // vectors, one for each unit; missing columns are zero.
 void ISA(pack_b)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns, int vecs,
                  float *out);
-// Prefetches part `part` of `parts` of the same into the second-level cache.
-void ISA(pack_b_ask)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64_t j0, int64_t columns,
-                     int64_t part, int64_t parts);
 // Packs `rows` rows of a from i0 on and `k` elements of the summed dimension from k0 on, as tiles of TILE_ROWS rows,
 // pack_a_units apart, or for matrix units as squares of LANES rows and units (amx.h); missing rows are zero. To `sums`
 // (NULL or [rows rounded up to tiles]) it adds the rows' sums.
 void ISA(pack_a)(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                  float *sums);
+
+// Prefetches part `part` of `parts` of what one of them will pack into the second-level cache: `rows` rows of a matrix
+// from i0 on, and `columns` columns from j0 on.
+void ISA(pack_ask)(bool bf16, const struct matrix *m, int64_t i0, int64_t rows, int64_t j0, int64_t columns,
+                   int64_t part, int64_t parts);
 
 // The tile's strides (in units) over what pack_a made: rows that lie along the summed dimension are copied as they are,
 // others are interleaved.
