@@ -367,12 +367,13 @@ static struct depth depth_of(const struct gemm *g, const struct blocking *s, int
     return (struct depth){index, from, MIN(s->k_block, g->k - from)};
 }
 
-// The rows of a that an item multiplies by packed panels, or by a part of them: items of one row block share them out.
+// An item is what a thread does in one turn: it multiplies a row block of a by packed panels of b. Where there are
+// fewer row blocks than threads, `splits` items have the same row block, and each a part of the panels.
 struct rows {
     int64_t first_tile, tiles, first, count;
 };
 
-// Past the last item, none.
+// The rows of an item; past the last item, none.
 static struct rows rows_of(const struct gemm *g, const struct blocking *s, int64_t item) {
     const int64_t block = MIN(item / s->splits, s->row_blocks), height = tile_rows(g->bf16);
     const int64_t tile = block * s->row_tiles / s->row_blocks;

@@ -77,8 +77,8 @@ void ISA(pack_b)(bool bf16, const struct matrix *b, int64_t k0, int64_t k, int64
 void ISA(pack_a)(bool bf16, const struct matrix *a, int64_t i0, int64_t rows, int64_t k0, int64_t k, float *out,
                  float *sums);
 
-// Prefetches part `part` of `parts` of what one of them will pack into the second-level cache: `rows` rows of a matrix
-// from i0 on, and `columns` columns from j0 on.
+// Prefetches, into the second-level cache, part `part` of `parts` of what pack_a or pack_b will read: `rows` rows of
+// the matrix from i0 on, and of these `columns` columns from j0 on.
 void ISA(pack_ask)(bool bf16, const struct matrix *m, int64_t i0, int64_t rows, int64_t j0, int64_t columns,
                    int64_t part, int64_t parts);
 
