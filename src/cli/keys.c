@@ -87,8 +87,7 @@ static bool same_node(const struct stat *a, const struct stat *b) {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-// Whether two paths name one file, which need not exist yet.
-static bool same_file(const char *a, const char *b) {
+bool same_file(const char *a, const char *b) {
     struct stat x, y;
     const char *name, *other;
     const bool first = stat(a, &x) == 0, second = stat(b, &y) == 0;

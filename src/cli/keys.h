@@ -21,6 +21,9 @@ struct command_key {
 };
 #define DEVICES_SYNONYMS "gpus gpu device num_devices n_devices n_gpus gpu_count nodes num_nodes n_nodes nnodes"
 
+// Whether two paths name one file or directory, which need not exist yet.
+bool same_file(const char *a, const char *b);
+
 struct command_value {
     const char *given;     // NULL: not given
     VEC(const char *) all; // COMMAND_KEY_TEXTS may be given several times: each one; see command_values_release

@@ -2,11 +2,10 @@
 #include "train/train.h"
 
 #include "base/json.h"
-#include "cli/cli.h"
+#include "cli/keys.h"
 #include "train/processes.h"
 
 #include <math.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct view {
@@ -133,11 +132,6 @@ static trireme_status report(const struct view *view, const struct train_result 
     trireme_status status = print_text(&out, error);
     text_release(&out);
     return status;
-}
-
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 // A run that was moved or copied has a config.yaml that names another directory.

@@ -66,7 +66,7 @@ static int emit_rows(const struct compile_options *o, struct emitter *e, int hid
 }
 
 // For a chunk's rows, what every rank makes by itself, and what results from the exchange.
-struct meeting {
+struct exchanged {
     struct operand first, exponentials, own, max, sum;
 };
 
@@ -80,17 +80,17 @@ static struct instruction *on_loss_stream(struct instruction *instruction) {
     return instruction;
 }
 
-static struct meeting emit_meeting(const struct logits_chunk *k) {
+static struct exchanged emit_exchange(const struct logits_chunk *k) {
     struct program *p = &k->compiled->program;
     struct operand logits = operand_whole(p, k->logits);
     enum dtype dtype = k->options->dtype, sums = dtype_accumulate(dtype);
     axis_set group = mesh_present(&p->mesh, AXES_TENSOR | AXES(AXIS_PP));
     int64_t own_dim[3] = {1, 3, k->rows}, all_dim[3] = {mesh_group_size(&p->mesh, group), 3, k->rows};
-    struct meeting m = {.first = operand_whole(p, k->compiled->model.vocab_first),
-                        .exponentials = chunk_operand(k, "logits.exp", dtype, 2, p->buffers.item[k->logits].dim),
-                        .own = chunk_operand(k, "logits.own", sums, 3, own_dim),
-                        .max = chunk_operand(k, "logits.max", sums, 1, &k->rows),
-                        .sum = chunk_operand(k, "logits.sum", sums, 1, &k->rows)};
+    struct exchanged m = {.first = operand_whole(p, k->compiled->model.vocab_first),
+                          .exponentials = chunk_operand(k, "logits.exp", dtype, 2, p->buffers.item[k->logits].dim),
+                          .own = chunk_operand(k, "logits.own", sums, 3, own_dim),
+                          .max = chunk_operand(k, "logits.max", sums, 1, &k->rows),
+                          .sum = chunk_operand(k, "logits.sum", sums, 1, &k->rows)};
     struct operand all = chunk_operand(k, "logits.all", sums, 3, all_dim);
     program_emit(p, k->template, OP_LOGITS_EXP, PHASE_FORWARD, NONE, 3, (struct operand[]){logits, k->targets, m.first},
                  2, (struct operand[]){m.exponentials, m.own}, k->attribute);
@@ -108,7 +108,7 @@ static struct operand weight_of(const struct logits_chunk *k) {
 }
 
 // This rank's term of the gradient of the rows, whose sum the last stage gets.
-static void emit_rows_gradient(const struct logits_chunk *k, const struct meeting *m, struct gradients *gradients) {
+static void emit_rows_gradient(const struct logits_chunk *k, const struct exchanged *m, struct gradients *gradients) {
     struct program *p = gradients->program;
     const struct buffer rows = p->buffers.item[k->hidden];
     struct operand weight = weight_of(k), times = chunk_operand(k, "logits.times", rows.dtype, 2, rows.dim),
@@ -124,7 +124,7 @@ static void emit_rows_gradient(const struct logits_chunk *k, const struct meetin
 }
 
 // The weights' gradient, once the ranks have exchanged.
-static void emit_weight_gradient(const struct logits_chunk *k, const struct meeting *m, struct gradients *gradients,
+static void emit_weight_gradient(const struct logits_chunk *k, const struct exchanged *m, struct gradients *gradients,
                                  int template_number) {
     struct program *p = gradients->program;
     const struct buffer logits = p->buffers.item[k->logits];
@@ -153,7 +153,7 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
         emit_total(c, v->loss_weight, nll, scale);
     for (int64_t first = 0; first < count;) {
         struct logits_chunk k = emit_logits_chunk(c, o, e, rows, first, nll, scale);
-        struct meeting m = emit_meeting(&k);
+        struct exchanged m = emit_exchange(&k);
         first += k.rows;
         if (!gradients)
             continue;

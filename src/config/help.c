@@ -44,13 +44,9 @@ static void key_help(struct text *out, const struct key *key) {
 
 static void synonyms_add_json(struct text *out, const struct key *key) {
     json_begin_array(out, "synonyms");
-    for (const char *rest = key->synonyms + strspn(key->synonyms, " "); *rest; rest += strspn(rest, " ")) {
-        size_t length = strcspn(rest, " ");
-        char *synonym = mem_printf("%.*s", (int)length, rest);
+    char synonym[KEY_NAME];
+    for (const char *rest = key->synonyms; key_synonym_next(&rest, synonym);)
         json_add_string(out, NULL, synonym);
-        free(synonym);
-        rest += length;
-    }
     json_end_array(out);
 }
 

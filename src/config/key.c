@@ -130,23 +130,20 @@ const char *key_excerpt(const char *text, char buffer[KEY_EXCERPT]) {
     return buffer;
 }
 
-enum { NAME_MAX_LENGTH = 64 }; // of a name that is worth a search for the nearest
-
 // Lower case, '-' as '_'. False: too long for any key.
-static bool normalise(const char *name, char out[NAME_MAX_LENGTH]) {
+static bool normalise(const char *name, char out[KEY_NAME]) {
     size_t length = strlen(name);
-    if (length >= NAME_MAX_LENGTH)
+    if (length >= KEY_NAME)
         return false;
     for (size_t i = 0; i <= length; i++)
         out[i] = name[i] == '-' ? '_' : (char)tolower((unsigned char)name[i]);
     return true;
 }
 
-// Takes the next synonym off *rest; false: there is none.
-static bool synonym_next(const char **rest, char out[NAME_MAX_LENGTH]) {
+bool key_synonym_next(const char **rest, char out[KEY_NAME]) {
     *rest += strspn(*rest, " ");
     size_t length = strcspn(*rest, " ");
-    CHECK(length < NAME_MAX_LENGTH);
+    CHECK(length < KEY_NAME);
     memcpy(out, *rest, length);
     out[length] = '\0';
     *rest += length;
@@ -154,8 +151,8 @@ static bool synonym_next(const char **rest, char out[NAME_MAX_LENGTH]) {
 }
 
 static bool has_synonym(const struct key *key, const char *name, const char *full) {
-    char synonym[NAME_MAX_LENGTH];
-    for (const char *rest = key->synonyms; synonym_next(&rest, synonym);)
+    char synonym[KEY_NAME];
+    for (const char *rest = key->synonyms; key_synonym_next(&rest, synonym);)
         if (strcmp(synonym, name) == 0 || strcmp(synonym, full) == 0)
             return true;
     return false;
@@ -180,8 +177,8 @@ static bool key_is_near(const struct key *key, const char *name, enum place plac
     enum { SYNONYM_LENGTH = 5 }; // of those that are looked at: "dim" and "dir" have nothing in common
     size_t most = misspelt_most(name, place);
     bool near = most > 0 && text_distance(name, key->name) <= most;
-    char synonym[NAME_MAX_LENGTH];
-    for (const char *rest = key->synonyms; most > 0 && !near && synonym_next(&rest, synonym);)
+    char synonym[KEY_NAME];
+    for (const char *rest = key->synonyms; most > 0 && !near && key_synonym_next(&rest, synonym);)
         near = strlen(synonym) >= SYNONYM_LENGTH && text_distance(name, synonym) <= most;
     return near;
 }
@@ -192,8 +189,8 @@ static size_t key_distance(const struct key *key, const char *name, const char *
     size_t best = text_distance(full, own);
     free(own);
     best = MIN(best, text_distance(name, key->name) + 1);
-    char synonym[NAME_MAX_LENGTH];
-    for (const char *rest = key->synonyms; synonym_next(&rest, synonym);)
+    char synonym[KEY_NAME];
+    for (const char *rest = key->synonyms; key_synonym_next(&rest, synonym);)
         best = MIN(best, text_distance(name, synonym) + 1);
     return best;
 }
@@ -344,7 +341,7 @@ struct answer {
 };
 
 static void answer_find(struct answer *a, const char *section, const char *name) {
-    char section_own[NAME_MAX_LENGTH], name_own[NAME_MAX_LENGTH];
+    char section_own[KEY_NAME], name_own[KEY_NAME];
     *a = (struct answer){.found = {.count = 0}};
     if (!normalise(section, section_own) || !normalise(name, name_own))
         return;
@@ -408,7 +405,7 @@ trireme_status key_refuse_unknown_full(const char *where, const char *full, trir
 }
 
 trireme_status key_refuse_section(const char *where, const char *name, trireme_error *error) {
-    char excerpt[KEY_EXCERPT], own[NAME_MAX_LENGTH];
+    char excerpt[KEY_EXCERPT], own[KEY_NAME];
     const char *nearest = normalise(name, own) ? section_nearest(own) : NULL;
     struct text message = {0};
     text_add(&message, "%s: unknown section", key_excerpt(name, excerpt));

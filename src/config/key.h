@@ -31,6 +31,11 @@ extern const struct key_section key_sections[]; // ends with a NULL name
 
 const struct key *key_find(const char *section, const char *name); // NULL: there is none
 const struct key *key_find_full(const char *full);                 // "training.seq_len"
+
+enum { KEY_NAME = 64 }; // characters that names of keys and synonyms have fewer of
+// Takes the next of a key's synonyms off *rest; false: there is none.
+bool key_synonym_next(const char **rest, char out[KEY_NAME]);
+
 const struct key_section *key_section_find(const char *name);
 
 // Appends what values are accepted: "a whole number from 1 to 16777216 (tokens)".

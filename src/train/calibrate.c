@@ -43,7 +43,7 @@ static bool is_split(int model, int ranks) {
 
 // A collective within a layer on one rank. `seconds` are for its bytes and for waiting, since ranks never arrive at the
 // same time; `apart` are the seconds that the rank has computed since the collective before.
-struct meeting {
+struct timed_collective {
     enum op op;
     double bytes, seconds, apart;
 };
@@ -60,13 +60,13 @@ struct trial {
     struct model_config model;
     struct parallel plan;
     const struct op_table *table;
-    int steps, done, all;         // steps of this round, of the rounds before, of all rounds
-    bool left_out;                // there is not enough memory for it
-    double *step, *seconds;       // [all], [all][events]
-    struct fit_samples samples;   // once all steps are done
-    VEC(struct meeting) meetings; // of rank 0, where the model is split
-    double between;               // seconds from one instruction to the next
-    int64_t beside;               // bytes that the process takes besides the arenas of its ranks
+    int steps, done, all;                     // steps of this round, of the rounds before, of all rounds
+    bool left_out;                            // there is not enough memory for it
+    double *step, *seconds;                   // [all], [all][events]
+    struct fit_samples samples;               // once all steps are done
+    VEC(struct timed_collective) collectives; // of rank 0, where the model is split
+    double between;                           // seconds from one instruction to the next
+    int64_t beside;                           // bytes that the process takes besides the arenas of its ranks
 };
 struct trials {
     VEC(struct trial);
@@ -109,7 +109,8 @@ static void take_samples(struct trial *t, const struct engine *e, size_t events,
             sum += chosen[s] ? t->seconds[(size_t)s * events + i] : 0;
         bool communicates = t->table->op[in->op].role == ROLE_COMMUNICATION;
         if (communicates && t->split && in->stream == STREAM_TENSOR) {
-            VEC_PUSH(&t->meetings, (struct meeting){in->op, communicated_bytes(p, in), sum / kept, computed});
+            VEC_PUSH(&t->collectives,
+                     (struct timed_collective){in->op, communicated_bytes(p, in), sum / kept, computed});
             computed = 0;
         }
         if (in->stream != STREAM_COMPUTE)
@@ -214,7 +215,7 @@ static void release_trials(struct trials *trials) {
         free(t->step);
         free(t->seconds);
         VEC_RELEASE(&t->samples);
-        VEC_RELEASE(&t->meetings);
+        VEC_RELEASE(&t->collectives);
     }
     VEC_RELEASE(trials);
 }
@@ -410,9 +411,9 @@ static void find_waits(const struct work *w, struct device *d, int device, int r
         const struct trial *t = &w->trials.item[i];
         if (t->device != device)
             continue;
-        struct fit_wait wait = {.meetings = (double)t->meetings.count};
-        for (size_t k = 0; k < t->meetings.count; k++) {
-            const struct meeting *m = &t->meetings.item[k];
+        struct fit_wait wait = {.meetings = (double)t->collectives.count};
+        for (size_t k = 0; k < t->collectives.count; k++) {
+            const struct timed_collective *m = &t->collectives.item[k];
             wait.computed += m->apart;
             wait.waited += m->seconds - cost_communicate(w->cluster, &route, m->op, m->bytes);
         }

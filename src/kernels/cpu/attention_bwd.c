@@ -144,7 +144,7 @@ VEC_INLINE void gradient_row(bool masked, struct visible span, int64_t low, int6
 }
 
 // A block of queries against a block of keys.
-struct meeting {
+struct blocks {
     int64_t b, head;
     int64_t t0, queries; // the first, and how many
     int64_t j0, keys;
@@ -153,7 +153,7 @@ struct meeting {
 };
 
 // Turns scores and dp of a tile of `rows` queries from i0 on into p and ds.
-VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m, struct visible span, int64_t i0,
+VEC_INLINE void gradient_rows(const struct backward *r, const struct blocks *m, struct visible span, int64_t i0,
                               int64_t rows, const float *delta, float *p, float *ds) {
     const struct attention *s = &r->s;
     const float *lse = s->lse + (m->b * s->heads + m->head) * s->length;
@@ -170,7 +170,7 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct meeting *m,
 }
 
 // Adds to dq what ds of row i of a block contributes: over the keys that the query sees, and no others.
-static void add_seen(const struct backward *r, const struct backward_space *w, const struct meeting *m,
+static void add_seen(const struct backward *r, const struct backward_space *w, const struct blocks *m,
                      struct visible span, int64_t i, const float *ds, float *dq) {
     const struct attention *s = &r->s;
     const int64_t t = m->t0 + i, columns = s->columns;
@@ -179,8 +179,8 @@ static void add_seen(const struct backward *r, const struct backward_space *w, c
 }
 
 // Scores, p and ds of one tile of queries, and what it adds to dq.
-VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct backward_space *w,
-                           const struct meeting *m, int tile, const float *delta, float *dq) {
+VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct backward_space *w, const struct blocks *m,
+                           int tile, const float *delta, float *dq) {
     const struct attention *s = &r->s;
     const struct visible span = m->span[tile];
     const int64_t rows = attention_height(s), i0 = tile * rows, columns = span.c1 - span.c0;
@@ -198,7 +198,7 @@ VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct ba
 }
 
 // Adds what the block of queries contributes to dk and dv of the TILE_ROWS keys from k on.
-static void key_tile(const struct backward *r, const struct backward_space *w, const struct meeting *m, int tiles,
+static void key_tile(const struct backward *r, const struct backward_space *w, const struct blocks *m, int tiles,
                      int64_t k) {
     const struct attention *s = &r->s;
     int first = 0, last = tiles;
@@ -216,7 +216,7 @@ static void key_tile(const struct backward *r, const struct backward_space *w, c
 }
 
 // Adds what the queries that see a key contribute to its dk and dv.
-static void key_seen(const struct backward *r, const struct backward_space *w, const struct meeting *m, int64_t k) {
+static void key_seen(const struct backward *r, const struct backward_space *w, const struct blocks *m, int64_t k) {
     const struct attention *s = &r->s;
     const int64_t first = MAX(m->j0 + k - m->t0, 0), columns = s->columns;
     int64_t end = first;
@@ -228,8 +228,8 @@ static void key_seen(const struct backward *r, const struct backward_space *w, c
                       w->q_across + first * w->across_row, w->across_row, w->dk + k * columns);
 }
 
-VEC_INLINE void meet(const struct backward *r, bool pairs, const struct backward_space *w, struct meeting *m,
-                     const float *delta, float *dq) {
+VEC_INLINE void blocks_gradients(const struct backward *r, bool pairs, const struct backward_space *w, struct blocks *m,
+                                 const float *delta, float *dq) {
     const struct attention *s = &r->s;
     const struct matrix q = attention_rows(s->q, m->b, m->head), d_o = attention_rows(r->d_o, m->b, m->head);
     ISA(pack_a)(s->bf16, &q, m->t0, m->queries, 0, s->width, w->q, NULL);
@@ -274,7 +274,7 @@ struct query {
     float lse, delta;
 };
 
-static struct query query_of(const struct backward *r, const struct meeting *m, int64_t i, const float *delta) {
+static struct query query_of(const struct backward *r, const struct blocks *m, int64_t i, const float *delta) {
     const struct attention *s = &r->s;
     const int64_t t = m->t0 + i;
     if (i >= m->queries)
@@ -316,7 +316,7 @@ VEC_INLINE void gradient_pair(bool masked, const struct gradient_tile *tile, flo
 }
 
 // Makes p and ds of a tile, in two parts; 0 in columns of [c0, c1) outside its span.
-static void make_gradients(const struct backward *r, const struct meeting *m, const struct gradient_tile *tile,
+static void make_gradients(const struct backward *r, const struct blocks *m, const struct gradient_tile *tile,
                            int64_t c0, int64_t c1, const float *delta, const struct gradients *to,
                            struct beside *beside) {
     const struct visible span = tile->span;
@@ -354,7 +354,7 @@ static void add_scores(const struct backward *r, const struct backward_space *w,
 }
 
 // Adds to the queue the product of a tile's ds and keys, which is added to dq.
-static void add_keys(const struct backward *r, const struct backward_space *w, const struct meeting *m,
+static void add_keys(const struct backward *r, const struct backward_space *w, const struct blocks *m,
                      const struct gradient_tile *tile, float *dq, struct beside *beside) {
     const int64_t columns = r->s.columns;
     beside_add(beside, (struct row_product){.units = (tile->span.c1 - tile->span.c0) / 2,
@@ -369,7 +369,7 @@ static void add_keys(const struct backward *r, const struct backward_space *w, c
 }
 
 // Lists the tiles of a block of queries that see some of a block of keys, [c0, c1) in all; returns how many they are.
-static int64_t gradient_tiles(const struct backward *r, const struct backward_space *w, const struct meeting *m,
+static int64_t gradient_tiles(const struct backward *r, const struct backward_space *w, const struct blocks *m,
                               const struct gradients *parts, struct gradient_tile *tile, int64_t *c0, int64_t *c1) {
     int64_t count = 0;
     *c0 = ATTENTION_KEYS, *c1 = 0;
@@ -388,8 +388,8 @@ static int64_t gradient_tiles(const struct backward *r, const struct backward_sp
 }
 
 // The same on matrix units: during p and ds of a tile they make scores and dp of the next and add the last one to dq.
-static void meet_matrix(const struct backward *r, const struct backward_space *w, const struct meeting *m,
-                        const float *delta, float *dq) {
+static void blocks_gradients_matrix(const struct backward *r, const struct backward_space *w, const struct blocks *m,
+                                    const float *delta, float *dq) {
     const struct attention *s = &r->s;
     const struct gradients parts = gradients_at(w->split);
     struct gradient_tile tile[QUERIES / AMX_SIDE];
@@ -457,17 +457,17 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
         for (int64_t t = j0 / QUERIES * QUERIES; t < s->length; t += QUERIES) {
             if (attention_low(s, b, t) >= j0 + keys)
                 break;
-            struct meeting m = {b, group * r->shared + h, t, MIN(QUERIES, s->length - t), j0, keys, careful, {{0}}};
+            struct blocks m = {b, group * r->shared + h, t, MIN(QUERIES, s->length - t), j0, keys, careful, {{0}}};
 #ifdef ISA_HAS_AMX
             if (matrix) {
-                meet_matrix(r, w, &m, delta, dq_head);
+                blocks_gradients_matrix(r, w, &m, delta, dq_head);
                 continue;
             }
 #endif
             if (in_pairs(s))
-                meet(r, true, w, &m, delta, dq_head);
+                blocks_gradients(r, true, w, &m, delta, dq_head);
             else
-                meet(r, false, w, &m, delta, dq_head);
+                blocks_gradients(r, false, w, &m, delta, dq_head);
         }
     }
     const float *dk = w->dk, *dv = w->dv;
