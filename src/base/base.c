@@ -24,14 +24,17 @@ trireme_status error_set(trireme_error *error, trireme_status status, const char
 trireme_status error_prefix(trireme_error *error, trireme_status status, const char *format, ...) {
     if (!error)
         return status;
-    char prefix[sizeof error->message / 2], rest[sizeof error->message];
+    static const char BETWEEN[] = ": ";
+    char prefix[sizeof error->message / 2];
     va_list args;
     va_start(args, format);
-    vsnprintf(prefix, sizeof prefix, format, args);
+    vsnprintf(prefix, sizeof prefix - strlen(BETWEEN), format, args);
     va_end(args);
-    memcpy(rest, error->message, sizeof rest);
-    int length = snprintf(error->message, sizeof error->message, "%s: ", prefix);
-    snprintf(error->message + length, sizeof error->message - (size_t)length, "%s", rest);
+    strcat(prefix, BETWEEN);
+    const size_t length = strlen(prefix);
+    memmove(error->message + length, error->message, sizeof error->message - length);
+    memcpy(error->message, prefix, length);
+    error->message[sizeof error->message - 1] = '\0';
     make_one_line(error->message);
     return status;
 }
