@@ -10,6 +10,7 @@
 
 struct view {
     const struct config *config;
+    const char *path; // the configuration's file, or NULL
     bool json;
     size_t predicted, resident; // bytes, of all ranks; the second the most so far
     struct train_step last;
@@ -17,10 +18,48 @@ struct view {
     bool untold; // `last` was only shown on the live line, which does not stay
 };
 
+static void show_message(void *user, const char *text) {
+    (void)user;
+    progress_clear();
+    fprintf(stderr, "%s\n", text);
+}
+
+// A run that was moved or copied has a config.yaml that names another directory.
+static void tell_of_other_run(const char *path, const struct config *config) {
+    const char *name = strrchr(path, '/');
+    char *directory = name ? mem_printf("%.*s", (int)(name - path), path) : mem_strdup(".");
+    char *metrics = mem_printf("%s/metrics.jsonl", directory), *text = NULL;
+    bool is_run = strcmp(name ? name + 1 : path, "config.yaml") == 0 && access(metrics, F_OK) == 0;
+    if (is_run && !same_file(directory, config->run.directory)) {
+        text = mem_printf(
+            "%s is in the directory of a run but names another: this run is in %s (--run.directory=%s resumes "
+            "that one)",
+            path, config->run.directory, directory);
+        show_message(NULL, text);
+    }
+    free(text);
+    free(metrics);
+    free(directory);
+}
+
+static void tell_of_long_warm_up(const struct config *config) {
+    long long warm_up = config->lr_scheduler.warmup_steps, steps = config->training.steps;
+    if (warm_up <= steps)
+        return;
+    char *text = mem_printf("the run ends within its warm-up: lr_scheduler.warmup_steps is %lld, training.steps %lld, "
+                            "so that the learning rate stays below optimizer.lr",
+                            warm_up, steps);
+    show_message(NULL, text);
+    free(text);
+}
+
 static void show_start(void *user, const struct train_start *s) {
     struct view *view = user;
     view->predicted = s->predicted_bytes;
     view->peak = s->peak_flops;
+    if (view->path)
+        tell_of_other_run(view->path, view->config);
+    tell_of_long_warm_up(view->config);
     if (view->json)
         return;
     printf("%.2fM parameters, ", 1e-6 * (double)s->parameters);
@@ -103,12 +142,6 @@ static void show_step(void *user, const struct train_step *s) {
         show_live(s);
 }
 
-static void show_message(void *user, const char *text) {
-    (void)user;
-    progress_clear();
-    fprintf(stderr, "%s\n", text);
-}
-
 // The checkpoint of a run that was stopped before its first step is the empty text.
 static trireme_status report(const struct view *view, const struct train_result *r, bool stopped,
                              trireme_error *error) {
@@ -134,45 +167,13 @@ static trireme_status report(const struct view *view, const struct train_result 
     return status;
 }
 
-// A run that was moved or copied has a config.yaml that names another directory.
-static void tell_of_other_run(const char *path, const struct config *config) {
-    const char *name = strrchr(path, '/');
-    char *directory = name ? mem_printf("%.*s", (int)(name - path), path) : mem_strdup(".");
-    char *metrics = mem_printf("%s/metrics.jsonl", directory), *text = NULL;
-    bool is_run = strcmp(name ? name + 1 : path, "config.yaml") == 0 && access(metrics, F_OK) == 0;
-    if (is_run && !same_file(directory, config->run.directory)) {
-        text = mem_printf(
-            "%s is in the directory of a run but names another: this run is in %s (--run.directory=%s resumes "
-            "that one)",
-            path, config->run.directory, directory);
-        show_message(NULL, text);
-    }
-    free(text);
-    free(metrics);
-    free(directory);
-}
-
-static void tell_of_long_warm_up(const struct config *config) {
-    long long warm_up = config->lr_scheduler.warmup_steps, steps = config->training.steps;
-    if (warm_up <= steps)
-        return;
-    char *text = mem_printf("the run ends within its warm-up: lr_scheduler.warmup_steps is %lld, training.steps %lld, "
-                            "so that the learning rate stays below optimizer.lr",
-                            warm_up, steps);
-    show_message(NULL, text);
-    free(text);
-}
-
 trireme_status command_train(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 0, 1, error));
+    const char *path = a->operands.count ? a->operands.item[0] : NULL;
     struct config config;
-    TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, "parallelism", &config, error));
+    TRY(arguments_config(a, path, "parallelism", &config, error));
     bool tells = launcher_find().rank == 0;
-    if (tells && a->operands.count)
-        tell_of_other_run(a->operands.item[0], &config);
-    if (tells)
-        tell_of_long_warm_up(&config);
-    struct view view = {.config = &config, .json = a->json};
+    struct view view = {.config = &config, .path = path, .json = a->json};
     struct train_callbacks callbacks = {.user = &view,
                                         .started = show_start,
                                         .stepped = show_step,

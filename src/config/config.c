@@ -20,7 +20,7 @@ bool config_names_key(const char *name) {
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
         if (strcmp(key_table[i].name, name) == 0)
             return true;
-    return false;
+    return key_find_full(name) != NULL;
 }
 
 bool config_is_set(const struct config *config, const char *key) {

@@ -71,7 +71,7 @@ void config_print(struct text *out, const struct config *config);
 // Where a value came from: "run.yaml:12", "command line" (config_load_arguments), "settings" (other overrides) or
 // "default". An unknown key is a bug.
 const char *config_origin(const struct config *config, const char *key);
-// Whether a key of some section has this name.
+// Whether a key has this name, with its section or without it.
 bool config_names_key(const char *name);
 // Whether the refusal of this name, which is no key, can name the key that is meant or say why there is none.
 bool config_answers(const char *name);

@@ -233,7 +233,12 @@ static trireme_status start(struct model_config *out, const struct config *confi
         return model_config_preset(out, m->preset, error);
     if (is_from_family(m))
         return start_from_family(out, config, error);
-    return model_config_read(out, *m->config ? m->config : m->init_from, error);
+    if (!*m->config)
+        return model_config_read(out, m->init_from, error);
+    trireme_status status = model_config_read(out, m->config, error);
+    if (status != TRIREME_OK)
+        error_prefix(error, status, "%s: model.config", config_origin(config, "model.config"));
+    return status;
 }
 
 // Refuses keys that make no sense for the family.
@@ -298,6 +303,18 @@ static void override(struct model_config *c, const struct config_model *m) {
 
 enum { BYTES = 256 }; // the vocabulary of text without a tokenizer
 
+static trireme_status refuse_hidden_size(const struct model_config *c, const struct config *config,
+                                         trireme_error *error) {
+    const long long size = c->hidden_size, heads = c->num_attention_heads;
+    if (config_is_set(config, "model.num_attention_heads"))
+        return config_refuse(config, "model.num_attention_heads", error, "which does not divide hidden_size %lld",
+                             size);
+    if (config_is_set(config, "model.hidden_size"))
+        return config_refuse(config, "model.hidden_size", error, "which num_attention_heads %lld does not divide",
+                             heads);
+    FAIL(TRIREME_ERROR_USAGE, "model: num_attention_heads %lld does not divide hidden_size %lld", heads, size);
+}
+
 // Fills in what is still open, from the rest.
 static trireme_status derive(struct model_config *c, const struct config *config, int64_t tokenizer_vocab_size,
                              trireme_error *error) {
@@ -305,8 +322,7 @@ static trireme_status derive(struct model_config *c, const struct config *config
         c->num_key_value_heads = c->num_attention_heads;
     if (c->head_dim == 0) {
         if (c->hidden_size % c->num_attention_heads != 0)
-            FAIL(TRIREME_ERROR_USAGE, "model.num_attention_heads %lld does not divide model.hidden_size %lld",
-                 (long long)c->num_attention_heads, (long long)c->hidden_size);
+            return refuse_hidden_size(c, config, error);
         c->head_dim = c->hidden_size / c->num_attention_heads;
     }
     if (c->intermediate_size == 0) // a gated feed-forward of 8/3 has as many weights as a plain one of 4
@@ -335,6 +351,17 @@ static trireme_status derive(struct model_config *c, const struct config *config
     return TRIREME_OK;
 }
 
+// Puts before what model_config_check says, which begins with a name, where the user set the key of that name.
+static trireme_status tell_where(trireme_status status, const struct config *config, trireme_error *error) {
+    char *key = mem_printf("model.%.*s", (int)strcspn(error->message, " "), error->message);
+    if (config_names_key(key) && config_is_set(config, key))
+        error_prefix(error, status, "%s: model", config_origin(config, key));
+    else
+        error_prefix(error, status, "model");
+    free(key);
+    return status;
+}
+
 trireme_status model_config_resolve(struct model_config *out, const struct config *config, int64_t tokenizer_vocab_size,
                                     trireme_error *error) {
     struct model_config c;
@@ -344,7 +371,7 @@ trireme_status model_config_resolve(struct model_config *out, const struct confi
     TRY(derive(&c, config, tokenizer_vocab_size, error));
     trireme_status status = model_config_check(&c, error);
     if (status != TRIREME_OK)
-        return error_prefix(error, status, "model");
+        return tell_where(status, config, error);
     c.architecture = (enum architecture)(architecture_of(&c) - architecture_table);
     if (tokenizer_vocab_size > c.vocab_size)
         return config_refuse(config, "model.vocab_size", error,

@@ -445,10 +445,8 @@ static trireme_status check_directory(const struct config *config, trireme_error
 static trireme_status prepare(void *user, trireme_error *error) {
     struct job *job = user;
     struct config *config = &job->config;
-    if (config->profiling.trace_step > config->training.steps)
-        return config_refuse(config, "profiling.trace_step", error, "but the run ends with step %lld",
-                             (long long)config->training.steps);
     int hold;
+    TRY(step_trace_check(config, error));
     TRY(check_directory(config, error));
     TRY(corpus_open(&job->corpus, config, error));
     TRY(checkpoint_run_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, &hold, error));

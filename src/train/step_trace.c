@@ -5,6 +5,17 @@
 #include "exec/trace.h"
 #include "program/timeline.h"
 
+trireme_status step_trace_check(const struct config *config, trireme_error *error) {
+    if (config->profiling.trace_step > config->training.steps)
+        return config_refuse(config, "profiling.trace_step", error, "but the run ends with step %lld",
+                             (long long)config->training.steps);
+    bool *named = ranks_parse(config->profiling.trace_ranks, PARALLEL_MAX_RANKS);
+    if (!named)
+        return config_refuse(config, "profiling.trace_ranks", error, "expected ranks, as 0,1, or all");
+    free(named);
+    return TRIREME_OK;
+}
+
 static trireme_status check_events(const struct step_trace *t, const struct config *config, const struct engine *engine,
                                    struct communicator *all, trireme_error *error) {
     double events = t->wanted[engine->member.rank] ? (double)program_length(&engine->train.program) : 0;

@@ -10,6 +10,9 @@ struct step_trace {
     int64_t start;      // when rank 0 began the step, by this rank's clock
 };
 
+// Refuses a profiling.trace_step after the last one, and a profiling.trace_ranks that names no ranks, of whatever mesh.
+trireme_status step_trace_check(const struct config *config, trireme_error *error);
+
 // All ranks call each of these; `all` has every rank (NULL with one rank). Makes room for a step of the ranks that
 // profiling.trace_ranks names. Refuses ranks that the mesh does not have, and more than TIMELINE_EVENTS_MAX events.
 trireme_status step_trace_create(struct step_trace *t, const struct config *config, const struct engine *engine,

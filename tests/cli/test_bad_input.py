@@ -22,7 +22,15 @@ def test_settings():
     untouched(2, r"training\.dtype.*f32, bf16, f64", *train, "--training.dtype=fp8")
     untouched(2, r"data\.split", *train, "--data.split=[0.5, 0.6]")
     untouched(2, r"needs a value", *train, "--optimizer.lr")
-    untouched(2, r"num_attention_heads 3 .*hidden_size 16", *train, "--model.num_attention_heads=3")
+    untouched(2, r"command line: model\.num_attention_heads: given 3, which does not divide hidden_size 16", *train,
+              "--model.num_attention_heads=3")
+    untouched(2, r"^trireme train: command line: model: num_key_value_heads 3 does not divide", *train,
+              "--model.num_key_value_heads=3")
+    # A refused run has nothing to say about its warm-up.
+    untouched(2, r"^trireme train: command line: parallelism\.tensor_parallel_degree: given 3", *train,
+              "--tensor_parallel_degree=3", "--lr_scheduler.warmup_steps=7")
+    untouched(2, r'profiling\.trace_ranks: given none, expected ranks, as 0,1, or all', *train,
+              "--profiling.trace_ranks=none")
     untouched(2, r"micro_batch_size.*3.*global_batch_size.*4", *train, "--training.micro_batch_size=3")
     untouched(2, r"trace_step: given 7, but the run ends with step 6", *train, "--profiling.trace_step=7")
     untouched(2, r"nosuch.*help models", "show", "memory", "--model.preset=nosuch")
@@ -102,7 +110,7 @@ def test_settings():
     untouched(2, r"num_hidden_layers", "verify", "own.json")
     for name in "show", "verify", "bench":
         what = {"show": ["memory"], "bench": ["step"], "verify": []}[name]
-        untouched(2, r"num_attention_heads 3", name, *what, "c.yaml", "--model.num_attention_heads=3")
+        untouched(2, r"num_attention_heads: given 3", name, *what, "c.yaml", "--model.num_attention_heads=3")
 
 
 def test_text():
@@ -380,6 +388,8 @@ def test_init_from():
     assert code == 1 and "M parameters, 1 thread" in out, out
     untouched(2, "nowhere: no such file or directory; a model of a hub", "train", "c.yaml", "--model.init_from=nowhere",
               "--run.directory=new")
+    tool.write("config.yaml", "model:\n  config: nowhere\ndata:\n  path: text\n")
+    untouched(2, "config.yaml:2: model.config: nowhere: no such file or directory", "train", "config.yaml")
     shutil.copytree("first/checkpoint/step-6", "damaged")
     tool.flip("damaged/model.safetensors", -100)
     untouched(1, "damaged.*is damaged", "train", "c.yaml", "--model.init_from=damaged", "--run.directory=new")

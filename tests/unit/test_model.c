@@ -320,9 +320,10 @@ static void impossible_keys_are_refused(void **state) {
     } refused[] = {
         {"training.steps=1", "no model is named"},
         {"model.family=gpt2 model.hidden_size=64", "needs model.num_hidden_layers"},
-        {"model.preset=llama-5m model.hidden_size=250", "num_attention_heads 4 does not divide model.hidden_size 250"},
+        {"model.preset=llama-5m model.hidden_size=250",
+         "model.hidden_size: given 250, which num_attention_heads 4 does not divide"},
         {"model.preset=llama-5m model.num_key_value_heads=3",
-         "num_key_value_heads 3 does not divide num_attention_heads 4"},
+         "settings: model: num_key_value_heads 3 does not divide num_attention_heads 4"},
         {"model.preset=llama-5m model.bias=true", "model.bias"},
         {"model.preset=llama-5m model.activation=gelu", "activation gelu"},
         {"model.preset=gpt2-124m model.activation=swiglu", "activation swiglu"},
