@@ -388,7 +388,7 @@ def test_init_from():
     assert code == 1 and "M parameters, 1 thread" in out, out
     untouched(2, "nowhere: no such file or directory; a model of a hub", "train", "c.yaml", "--model.init_from=nowhere",
               "--run.directory=new")
-    tool.write("config.yaml", "model:\n  config: nowhere\ndata:\n  path: text\n")
+    tool.write("config.yaml", "model:\n  config: nowhere\ndata:\n  path: text/t\n")
     untouched(2, "config.yaml:2: model.config: nowhere: no such file or directory", "train", "config.yaml")
     shutil.copytree("first/checkpoint/step-6", "damaged")
     tool.flip("damaged/model.safetensors", -100)

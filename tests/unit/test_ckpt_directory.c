@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -107,6 +108,9 @@ static void test_replaces_only_ours(void **state) {
     assert_says(error.message, "/out: holds below/notes, which Trireme did not write");
     assert_refused(sample_save(path, 3, DIRECTORY_REFUSE, &error), TRIREME_ERROR_USAGE, &error,
                    "/out: will not be replaced (");
+    struct directory *d = NULL; // before anything is written, not only at the end
+    assert_refused(directory_begin(path, DIRECTORY_REFUSE, &d, &error), TRIREME_ERROR_USAGE, &error,
+                   "/out: will not be replaced (");
     assert_int_equal(sample_version(path), 1);
     assert_int_equal(folder_count(folder), 1);
     assert_ok(sample_save(path, 3, DIRECTORY_SET_ASIDE, &error), &error);
@@ -130,7 +134,6 @@ static void test_replaces_only_ours(void **state) {
     assert_int_equal(sample_version(path), 4);
 
     // A name that is taken between begin and commit.
-    struct directory *d = NULL;
     assert_ok(directory_begin(path_in(folder, "late"), DIRECTORY_REFUSE, &d, &error), &error);
     assert_int_equal(mkdir(path_in(folder, "late"), 0700), 0);
     path_write(path_in(folder, "late/notes"), "mine");
@@ -217,6 +220,9 @@ static void damage(const char *folder, int kind) {
         assert_int_equal(unlink(path_in(path, "a.txt")), 0);
         assert_int_equal(mkdir(path_in(path, "a.txt"), 0700), 0);
         break;
+    case 9:
+        assert_int_equal(truncate(path_in(path, "model-00002-of-00002.safetensors"), 72), 0);
+        break;
     default:
         assert_ok(tree_remove(path, NULL), NULL);
         path_write(path, "a file");
@@ -236,6 +242,7 @@ static void test_newest_skips_damaged(void **state) {
         "/step-9/model-00001-of-00002.safetensors: tensor \"__header__\" (bytes 0 to 72) is damaged: BLAKE2b expected ",
         "/step-9/model-00001-of-00002.safetensors: tensor \"one\" (bytes 72 to 84) is damaged: BLAKE2b expected ",
         "/step-9/a.txt: not a regular file",
+        "-00002.safetensors: truncated: 72 bytes, expected 84; first tensor cut off: \"two\", bytes 72 to 84",
         "/step-9: not a directory",
     };
     trireme_error error = {0};
@@ -256,7 +263,15 @@ static void test_newest_skips_damaged(void **state) {
             if (seen) {
                 assert_string_equal(found.skipped.item[0].path, path_in(folder, "step-9"));
                 assert_says(found.skipped.item[0].reason, REASON[kind]);
+                int lock = open(path_in(folder, "step-9"), O_RDONLY);
+                assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0); // it is held no more
+                close(lock);
             }
+            alarm(20); // what one reads another can hold too, without waiting
+            int too = directory_hold(found.path);
+            assert_true(too >= 0);
+            directory_let_go(too);
+            alarm(0);
             directory_search_release(&found);
         }
         // A damaged directory is not in the way of a new one.
@@ -269,6 +284,11 @@ static void test_newest_skips_damaged(void **state) {
     assert_null(found.path);
     assert_says(error.message, "/step-9: cannot open: No such file or directory: try again");
     assert_int_equal(unlink(path_in(folder, "step-9")), 0);
+    assert_sample_saved(path_in(folder, "step-9"), 1);
+    assert_int_equal(unlink(path_in(folder, "step-9/a.txt")), 0);
+    assert_int_equal(symlink("a.txt", path_in(folder, "step-9/a.txt")), 0);
+    assert_int_equal(directory_newest(folder, MANIFEST_SIZES, NULL, &found, &error), TRIREME_ERROR_IO);
+    assert_says(error.message, "/step-9/a.txt: cannot open: Too many levels of symbolic links: try again");
 }
 
 static void count_file(void *user) {
@@ -407,8 +427,8 @@ static void test_sweeps_the_dead_only(void **state) {
     assert_sample_saved(path_in(folder, "step-4"), 1); // so that nothing takes its name back
 
     static const char *const GONE[] = {".tmp-step-3-%d", ".tmp-step--%d", ".old-step-4-%d"};
-    static const char *const STAYS[] = {".tmp-other-3-%d", ".tmp-step-x-%d", ".tmp-step-3-%dx", ".tmp-step-3",
-                                        "tmp-step-3-%d"};
+    static const char *const STAYS[] = {".tmp-other-3-%d", ".tmp-step-x-%d", ".tmp-step-3-%dx",
+                                        ".tmp-step-3",     ".tmp-step-3.%d", "tmp-step-3-%d"};
     for (size_t i = 0; i < ARRAY_LENGTH(GONE); i++) {
         snprintf(name, sizeof name, GONE[i], (int)dead);
         assert_int_equal(mkdir(path_in(folder, name), 0700), 0);
@@ -424,6 +444,13 @@ static void test_sweeps_the_dead_only(void **state) {
         snprintf(name, sizeof name, ".tmp-step-6-%d", (int)again_alive[i]);
         assert_int_equal(mkdir(path_in(folder, name), 0700), 0);
     }
+
+    // Who only looks for the newest deletes nothing.
+    struct directory_search found = {0};
+    const size_t before = folder_count(folder);
+    assert_ok(directory_newest(folder, MANIFEST_SIZES, NULL, &found, &error), &error);
+    directory_search_release(&found);
+    assert_int_equal(folder_count(folder), before);
 
     assert_ok(directory_begin(path_in(folder, "step-7"), DIRECTORY_REFUSE, &mine, &error), &error);
     assert_ok(directory_begin(path_in(folder, "step-8"), DIRECTORY_REFUSE, &other, &error), &error);

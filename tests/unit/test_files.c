@@ -1,5 +1,6 @@
-// Tests of src/base/: files and directories.
+// Files and directories: src/base/, and what is written in pieces (ckpt/output.h).
 #include "base/text.h"
+#include "ckpt/output.h"
 
 #include "support/checkpoint.h"
 
@@ -220,6 +221,34 @@ static void directory_create_refuses(void **state) {
     free(file);
 }
 
+// Pieces that fill the buffer, or all but a byte of it, or more.
+static void output_keeps_the_order(void **state) {
+    enum { BUFFER = 65536, MOST = 4 * BUFFER };
+    static const size_t SIZES[] = {1, 2, BUFFER - 2, BUFFER - 1, BUFFER, BUFFER + 1};
+    char *content = mem_alloc(MOST), *read, *path = mem_printf("%s/pieces", (char *)*state);
+    for (size_t i = 0; i < MOST; i++)
+        content[i] = (char)(i * 2654435761u >> 13);
+    for (size_t first = 0; first < ARRAY_LENGTH(SIZES); first++)
+        for (size_t second = 0; second < ARRAY_LENGTH(SIZES); second++) {
+            const size_t piece[] = {SIZES[first], SIZES[second], 3};
+            struct output *o;
+            struct checksum_file file = {0};
+            trireme_error error = {0};
+            size_t bytes = 0, length;
+            assert_ok(output_create(*state, "pieces", 0, &o, &error), &error);
+            for (size_t i = 0; i < ARRAY_LENGTH(piece); bytes += piece[i++])
+                assert_ok(output_add(o, content + bytes, piece[i], &error), &error);
+            assert_ok(output_finish(o, &file, &error), &error);
+            assert_ok(file_read(path, MOST, &read, &length, &error), &error);
+            assert_true(file.bytes == bytes && length == bytes);
+            assert_memory_equal(read, content, bytes);
+            free(read);
+            checksum_file_release(&file);
+        }
+    free(path);
+    free(content);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(file_read_gives_what_was_written),
@@ -232,6 +261,7 @@ int main(void) {
         IN_FOLDER(file_write_follows_no_link),
         IN_FOLDER(directory_create_makes_parents),
         IN_FOLDER(directory_create_refuses),
+        IN_FOLDER(output_keeps_the_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
