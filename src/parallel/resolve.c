@@ -323,6 +323,23 @@ static trireme_status resolve_strategies(struct parallel *out, const struct conf
     return TRIREME_OK;
 }
 
+// Refuses a global batch that is no multiple of `unit`, for the reason given, and names the nearest that are.
+static trireme_status __attribute__((format(printf, 4, 5)))
+refuse_batch(const struct config *config, int64_t unit, trireme_error *error, const char *format, ...) {
+    const int64_t less = config->training.global_batch_size / unit * unit;
+    va_list args;
+    va_start(args, format);
+    char *reason = mem_vprintf(format, args);
+    va_end(args);
+    if (less > 0)
+        config_refuse(config, "training.global_batch_size", error, "%s: %lld and %lld do", reason, (long long)less,
+                      (long long)(less + unit));
+    else
+        config_refuse(config, "training.global_batch_size", error, "%s: %lld does", reason, (long long)unit);
+    free(reason);
+    return TRIREME_ERROR_USAGE;
+}
+
 // Sets how the global batch is divided into microbatches.
 static trireme_status resolve_batch(struct parallel *out, const struct config *config, const struct model_config *model,
                                     trireme_error *error) {
@@ -330,12 +347,12 @@ static trireme_status resolve_batch(struct parallel *out, const struct config *c
     int64_t replicas = mesh_group_size(&out->mesh, AXES_DATA);
     out->micro_batch_size = micro_batch_size(config, replicas, out->mesh.degree[AXIS_PP]);
     if (t->global_batch_size % replicas)
-        return config_refuse(config, "training.global_batch_size", error,
-                             "which does not split over %lld data-parallel ranks", (long long)replicas);
+        return refuse_batch(config, replicas, error, "which does not split over %lld data-parallel ranks",
+                            (long long)replicas);
     if (t->global_batch_size % (replicas * out->micro_batch_size))
-        return config_refuse(config, "training.global_batch_size", error,
-                             "which does not split into microbatches of %lld sequences on %s",
-                             (long long)out->micro_batch_size, counted(replicas, "data-parallel rank").text);
+        return refuse_batch(config, replicas * out->micro_batch_size, error,
+                            "which does not split into microbatches of %lld sequences on %s",
+                            (long long)out->micro_batch_size, counted(replicas, "data-parallel rank").text);
     TRY(check_countable(config, model, out->micro_batch_size, error));
     TRY(check_logits_rows(config, out->micro_batch_size, error));
     out->microbatches = (int)(t->global_batch_size / replicas / out->micro_batch_size);

@@ -26,6 +26,8 @@ def test_settings():
               "--model.num_attention_heads=3")
     untouched(2, r"^trireme train: command line: model: num_key_value_heads 3 does not divide", *train,
               "--model.num_key_value_heads=3")
+    untouched(2, "global_batch_size: given 5, which does not split over 2 data-parallel ranks: 4 and 6 do", *train,
+              "--ranks=2", "--training.global_batch_size=5")
     # A refused run has nothing to say about its warm-up.
     untouched(2, r"^trireme train: command line: parallelism\.tensor_parallel_degree: given 3", *train,
               "--tensor_parallel_degree=3", "--lr_scheduler.warmup_steps=7")

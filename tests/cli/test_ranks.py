@@ -86,7 +86,8 @@ def test_eval():
         many = tool.good_json(*evaluate, *mesh)
         assert many["tokens"] == one["tokens"] and many["seq_len"] == one["seq_len"], (mesh, many, one)
         assert all(abs(many[key] - one[key]) < 1e-5 for key in ("loss", "bits_per_byte")), (mesh, many, one)
-    tool.refused(2, r"training.global_batch_size: given \d+, which does not split over 7 data", *evaluate, "--ranks=7")
+    tool.refused(2, r"global_batch_size: given \d+, which does not split over 7 data-parallel ranks: 7 does",
+                 *evaluate, "--ranks=7")
     tool.refused(2, "optimizer.lr: eval does not use this key", *evaluate, "--optimizer.lr=1")
     # In a job's script it is one process, however many tasks the job has.
     script = {**os.environ, "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
