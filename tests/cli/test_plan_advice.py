@@ -184,8 +184,13 @@ links:
     words = ("room.model.yaml", "cluster=room.yaml", "devices=16", "global_batch_size=16", "seq_len=1024",
              "tensor_parallel_degree=4")
     assert tool.good_json("plan", *words)["fits"]
+    # How much is short is about the mode that is set.
+    schedule = ("pipeline_parallel_degree=4", "pipeline_parallel_schedule=1f1b")
+    code, out, _ = tool.run("plan", *words, *schedule, "mode=selective")
+    short = re.search(r"nothing fits: ([\d.]+) MB short .* selective recompute\)", out)
+    assert code == 2 and short and float(short[1]) < 33, out
     # An even layout does not fit in this mode; one with fewer layers on the first and last stage does.
-    words += "pipeline_parallel_degree=4", "pipeline_parallel_schedule=1f1b", "mode=full"
+    words += *schedule, "mode=full"
     # Plans that seem to need least do not fit; where there is no time to try others, nothing is claimed about them.
     code, out, err = tool.run("plan", *words, "pipeline_parallel_layout=4,4,4,4", "seconds=0.001")
     assert code == 2 and re.match(r"of \d+ plans \d+ were tried and do not fit, others may: ", out), (code, out)
