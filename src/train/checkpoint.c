@@ -256,6 +256,10 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
     const char *given = config->model.init_from;
     char *found = NULL;
     int held = -1;
+    struct stat info;
+    if (start && *given && stat(given, &info) != 0 && errno == ENOENT)
+        return config_refuse(config, "model.init_from", error,
+                             "where there is nothing: a model of a hub is downloaded first");
     // A run's own directory is not held: a run that starts there would find it in use.
     if (*given && is_model(given))
         held = directory_hold(given);

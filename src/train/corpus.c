@@ -23,13 +23,22 @@ static trireme_status check_named(const struct token_set *named, const struct to
     return TRIREME_OK;
 }
 
+// Opens the tokens that a key names; where there are none, the key is named too.
+static trireme_status open_tokens(const struct config *config, const char *key, const char *path,
+                                  struct token_set **out, trireme_error *error) {
+    trireme_status status = token_set_open(path, out, error);
+    if (status == TRIREME_ERROR_USAGE)
+        error_prefix(error, status, "%s: %s", config_origin(config, key), key);
+    return status;
+}
+
 trireme_status corpus_open(struct corpus *c, const struct config *config, trireme_error *error) {
     *c = (struct corpus){0};
     if (!*config->data.path)
         FAIL(TRIREME_ERROR_USAGE, "data.path is not given: the prefix of token files that `trireme prepare` wrote");
-    trireme_status status = token_set_open(config->data.path, &c->set, error);
+    trireme_status status = open_tokens(config, "data.path", config->data.path, &c->set, error);
     if (status == TRIREME_OK && *config->data.validation_path)
-        status = token_set_open(config->data.validation_path, &c->validation_set, error);
+        status = open_tokens(config, "data.validation_path", config->data.validation_path, &c->validation_set, error);
     if (status == TRIREME_OK && c->validation_set)
         status = token_set_same_tokenizer(c->set, c->validation_set, error);
     if (status == TRIREME_OK)

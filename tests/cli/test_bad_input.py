@@ -388,8 +388,11 @@ def test_init_from():
     # A run says what it is about to do before anything large is loaded.
     code, out, _ = tool.run("train", "c.yaml", "--model.init_from=weights-0", "--run.directory=new")
     assert code == 1 and "M parameters, 1 thread" in out, out
-    untouched(2, "nowhere: no such file or directory; a model of a hub", "train", "c.yaml", "--model.init_from=nowhere",
-              "--run.directory=new")
+    untouched(2, "command line: model.init_from: given nowhere, where there is nothing: a model of a hub", "train",
+              "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
+    tool.write("config.yaml", "model: {preset: llama-5m}\ndata:\n  path: text/t\n  validation_path: none\n")
+    untouched(2, "config.yaml:4: data.validation_path: none.bin: no such file, so there are no tokens", "train",
+              "config.yaml")
     tool.write("config.yaml", "model:\n  config: nowhere\ndata:\n  path: text/t\n")
     untouched(2, "config.yaml:2: model.config: nowhere: no such file or directory", "train", "config.yaml")
     shutil.copytree("first/checkpoint/step-6", "damaged")
