@@ -32,7 +32,7 @@ extern const struct key_section key_sections[]; // ends with a NULL name
 const struct key *key_find(const char *section, const char *name); // NULL: there is none
 const struct key *key_find_full(const char *full);                 // "training.seq_len"
 
-enum { KEY_NAME = 64 }; // characters that names of keys and synonyms have fewer of
+enum { KEY_NAME = 64 }; // room for the name of a key, or a synonym
 // Takes the next of a key's synonyms off *rest; false: there is none.
 bool key_synonym_next(const char **rest, char out[KEY_NAME]);
 
