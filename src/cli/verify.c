@@ -50,7 +50,9 @@ static trireme_status verify(const struct config *config, bool json, struct text
     struct model_config model;
     struct stages stages;
     TRY(synthetic_model(&model, config, error));
+    progress_line("compiling the programs of all stages");
     TRY(stages_compile(&stages, config, &model, ENGINE_TRAIN, NULL, error));
+    progress_clear();
     if (json) {
         json_begin_object(out, NULL);
         json_begin_array(out, "programs");

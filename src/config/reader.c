@@ -74,8 +74,12 @@ trireme_status reader_next(struct reader *r, trireme_error *error) {
         if (r->parser.error == YAML_MEMORY_ERROR)
             FAIL(TRIREME_ERROR_MEMORY, "%s: no memory to read it", r->name);
         const char *context = r->parser.context;
-        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not YAML: %s%s%s%s", r->name, r->parser.problem_mark.line + 1,
-             context ? context : "", context ? ", " : "", r->parser.problem ? r->parser.problem : "unknown problem",
+        const size_t line = r->parser.problem_mark.line + 1, begin = r->parser.context_mark.line + 1;
+        char since[48] = "";
+        if (context && begin != line)
+            snprintf(since, sizeof since, " that begins in line %zu", begin);
+        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not YAML: %s%s%s%s%s", r->name, line, context ? context : "", since,
+             context ? ", " : "", r->parser.problem ? r->parser.problem : "unknown problem",
              is_indented_by_tab(&r->parser) ? "; indent with blanks, not tabs" : "");
     }
     reader_place(r, r->event.start_mark.line + 1);

@@ -234,6 +234,7 @@ def test_foreign_tokens():
                   "--model.vocab_size=256", f"--data.path={pair[0]}", "--data.split=[1, 0]",
                   f"--data.validation_path={pair[1]}")
     os.remove("text/t.json")
+    untouched(2, r"c\.yaml:\d+: data\.path: given text/t, but token files .* set model\.vocab_size", "train", "c.yaml")
     tool.good("train", "c.yaml", "--model.vocab_size=256")
     tool.good("eval", "run", "data.path=gpt2.bin")
     untouched(2, r"step-6 has no tokenizer\.json: .* `trireme prepare` did not make, and cannot generate", "generate",

@@ -402,7 +402,12 @@ static void test_wrong_yaml(void **state) {
     expect_refused("training:\n  steps: 5\n---\nrun:\n",
                    "run.yaml:3: a second document begins; a configuration is one");
     expect_refused("training:\n  steps: 5\n seed: 6\n",
-                   "run.yaml:3: not YAML: while parsing a block mapping, did not find expected key");
+                   "run.yaml:3: not YAML: while parsing a block mapping that begins in line 1, did not find expected "
+                   "key");
+    expect_refused(
+        "training:\n  steps: 5\nrun:\n  directory: \"a\nb: 1\n",
+        "run.yaml:6: not YAML: while scanning a quoted scalar that begins in line 4, found unexpected end of "
+        "stream");
     static const char TABS[] = "run.yaml:2: not YAML: while scanning for the next token, found character that cannot "
                                "start any token; indent with blanks, not tabs";
     expect_refused("training:\n\tsteps: 5\n", TABS);
