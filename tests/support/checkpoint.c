@@ -58,6 +58,17 @@ void path_write(const char *path, const char *content) {
     assert_int_equal(fclose(file), 0);
 }
 
+void path_flip_bit(const char *path, off_t at, int bit) {
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseeko(file, at, SEEK_SET), 0);
+    const int byte = fgetc(file);
+    assert_int_not_equal(byte, EOF);
+    assert_int_equal(fseeko(file, at, SEEK_SET), 0);
+    assert_int_equal(fputc(byte ^ 1 << bit, file), byte ^ 1 << bit);
+    assert_int_equal(fclose(file), 0);
+}
+
 bool path_exists(const char *path) {
     struct stat st;
     return lstat(path, &st) == 0;

@@ -19,6 +19,7 @@ void assert_refused(trireme_status status, trireme_status expected, const trirem
 // folder/name; the path lives until folder_remove. For one thread at a time.
 const char *path_in(const char *folder, const char *name);
 void path_write(const char *path, const char *content);
+void path_flip_bit(const char *path, off_t at, int bit);
 bool path_exists(const char *path);
 size_t folder_count(const char *folder);
 

@@ -515,6 +515,33 @@ static void test_pruned_before_it_is_held(void **state) {
     directory_search_release(&found);
 }
 
+// Wherever a removal of old directories ends, those that have a name are whole.
+static void test_prune_crashes_anywhere(void **state) {
+    static const char *const NAME[] = {"step-1", "step-2", "step-3"};
+    const char *folder = *state;
+    trireme_error error = {0};
+    int crashes = 0;
+    for (bool crashed = true; crashed; crashes += crashed) {
+        for (size_t i = 0; i < ARRAY_LENGTH(NAME); i++)
+            assert_sample_saved(path_in(folder, NAME[i]), 1);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (!child) {
+            fault.code = 0;
+            fault.countdown = crashes + 1;
+            _exit(directory_prune(folder, 3, 1, NULL) != TRIREME_OK);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        crashed = status == CRASHED << 8;
+        assert_true(crashed || !status);
+        for (size_t i = 0; i < ARRAY_LENGTH(NAME); i++)
+            if (i + 1 == ARRAY_LENGTH(NAME) || path_exists(path_in(folder, NAME[i])))
+                assert_ok(directory_verify(path_in(folder, NAME[i]), MANIFEST_CONTENT, NULL, &error), &error);
+    }
+    assert_true(crashes > 30);
+}
+
 struct saver {
     const char *folder;
     int first;
@@ -566,6 +593,7 @@ int main(void) {
         IN_FOLDER(test_sweeps_without_locks),
         IN_FOLDER(test_swept_before_it_is_locked),
         IN_FOLDER(test_pruned_before_it_is_held),
+        IN_FOLDER(test_prune_crashes_anywhere),
         IN_FOLDER(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,17 @@ static void state_that_does_not_fit_is_named(void **state) {
     assert_ok(safetensors_writer_finish(w, &error), &error);
     safetensors_writer_free(w);
     assert_says(state_files_progress(f.root, &progress, &error), &error, "holds no training state");
+    static const char *const STEP[] = {"", "-1", " 1", "1x", "9223372036854775808"};
+    for (size_t i = 0; i < ARRAY_LENGTH(STEP); i++) {
+        w = safetensors_writer_create(f.root, "state", 0);
+        safetensors_writer_metadata(w, "trireme_state", "1");
+        safetensors_writer_metadata(w, "step", STEP[i]);
+        assert_ok(safetensors_writer_begin(w, &error), &error);
+        assert_ok(safetensors_writer_finish(w, &error), &error);
+        safetensors_writer_free(w);
+        assert_says(state_files_progress(f.root, &progress, &error), &error, "\"step\": expected a count, found ");
+        assert_non_null(strstr(error.message, STEP[i]));
+    }
     teardown(&f);
 }
 
