@@ -38,6 +38,38 @@ void crew_run(int threads, int count, void (*work)(void *argument, int i), void 
         pthread_join(thread[i], NULL);
 }
 
+struct trial {
+    trireme_status (*work)(void *argument, int i, trireme_error *error);
+    void *argument;
+    atomic_int first; // of those that failed so far; `count`: none
+    trireme_status *status;
+    trireme_error *error;
+};
+
+static void try_one(void *argument, int i) {
+    struct trial *t = argument;
+    int first = t->first;
+    if (i > first)
+        return;
+    t->status[i] = t->work(t->argument, i, &t->error[i]);
+    while (t->status[i] != TRIREME_OK && i < first && !atomic_compare_exchange_weak(&t->first, &first, i))
+        continue;
+}
+
+trireme_status crew_try(int threads, int count, trireme_status (*work)(void *argument, int i, trireme_error *error),
+                        void *argument, trireme_error *error) {
+    struct trial trial = {.work = work, .argument = argument, .first = count};
+    trial.status = mem_alloc((size_t)count * sizeof *trial.status);
+    trial.error = mem_alloc((size_t)count * sizeof *trial.error);
+    crew_run(threads, count, try_one, &trial);
+    const trireme_status status = trial.first < count ? trial.status[trial.first] : TRIREME_OK;
+    if (status != TRIREME_OK && error)
+        *error = trial.error[trial.first];
+    free(trial.status);
+    free(trial.error);
+    return status;
+}
+
 // The CPUs that the calling thread may use; the caller frees the set. The kernel refuses a set without room for every
 // CPU that it may have. NULL: it does not tell.
 static cpu_set_t *usable_set(size_t *bytes) {

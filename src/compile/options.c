@@ -2,8 +2,6 @@
 
 #include "base/crew.h"
 
-#include <stdatomic.h>
-
 enum dtype options_dtype(const struct config *config) {
     static const enum dtype DTYPES[] = {
         [CONFIG_DTYPE_F32] = DTYPE_F32, [CONFIG_DTYPE_BF16] = DTYPE_BF16, [CONFIG_DTYPE_F64] = DTYPE_F64};
@@ -66,12 +64,10 @@ struct compiling {
     int64_t room;
     bool unproved;
     struct stage_programs *programs;
-    atomic_bool failed;
-    trireme_status *status; // of each stage
-    trireme_error *error;
 };
 
-static trireme_status compile_stage(const struct compiling *c, int stage) {
+static trireme_status compile_stage(void *argument, int stage, trireme_error *error) {
+    const struct compiling *c = argument;
     struct parameter_table whole, local;
     struct parallel own = *c->plan;
     own.stage = stage;
@@ -79,20 +75,10 @@ static trireme_status compile_stage(const struct compiling *c, int stage) {
     struct compile_options options = options_create(c->config, c->model, &local, c->ops, &own, c->threads);
     options.room = c->room;
     options.unproved = c->unproved;
-    trireme_status status = compile_train(&c->programs->of[stage], &options, &c->error[stage]);
+    trireme_status status = compile_train(&c->programs->of[stage], &options, error);
     parameter_table_release(&whole);
     parameter_table_release(&local);
     return status;
-}
-
-// All stages before one that fails have begun before it, and so are compiled: the first failure is always reported.
-static void compile_one(void *argument, int stage) {
-    struct compiling *c = argument;
-    if (c->failed)
-        return;
-    c->status[stage] = compile_stage(c, stage);
-    if (c->status[stage] != TRIREME_OK)
-        c->failed = true;
 }
 
 trireme_status stage_programs_compile(struct stage_programs *out, const struct config *config,
@@ -111,18 +97,9 @@ trireme_status stage_programs_compile(struct stage_programs *out, const struct c
                           .room = room,
                           .unproved = !proved,
                           .programs = &programs};
-    c.status = mem_alloc((size_t)stages * sizeof *c.status);
-    c.error = mem_alloc((size_t)stages * sizeof *c.error);
-    crew_run(jobs, stages, compile_one, &c);
-    trireme_status status = TRIREME_OK;
-    for (int stage = 0; stage < stages && status == TRIREME_OK; stage++) {
+    for (int stage = 0; stage < stages; stage++)
         programs.program[stage] = &programs.of[stage].program;
-        status = c.status[stage];
-        if (status != TRIREME_OK)
-            *error = c.error[stage];
-    }
-    free(c.status);
-    free(c.error);
+    trireme_status status = crew_try(jobs, stages, compile_stage, &c, error);
     if (status == TRIREME_OK)
         *out = programs;
     else

@@ -474,33 +474,20 @@ static trireme_status check_mesh(const struct mesh *mesh, const struct program *
     return TRIREME_OK;
 }
 
-// The calls of distinct programs.
 struct listing {
     const struct op_table *table;
     struct calls *calls;
-    trireme_status *status;
-    trireme_error *error;
 };
 
-static void list_one(void *argument, int k) {
-    struct listing *l = argument;
-    l->status[k] = calls_create(&l->calls[k], l->calls[k].program, l->table, &l->error[k]);
+static trireme_status list_one(void *argument, int k, trireme_error *error) {
+    const struct listing *l = argument;
+    return calls_create(&l->calls[k], l->calls[k].program, l->table, error);
 }
 
+// The calls of distinct programs.
 static trireme_status list_calls(const struct world *w, struct calls *calls, int count) {
-    struct listing l = {.table = w->table, .calls = calls};
-    l.status = mem_alloc((size_t)count * sizeof *l.status);
-    l.error = mem_alloc((size_t)count * sizeof *l.error);
-    crew_run(usable_cores(), count, list_one, &l);
-    trireme_status status = TRIREME_OK;
-    for (int k = 0; k < count && status == TRIREME_OK; k++) {
-        status = l.status[k];
-        if (status != TRIREME_OK)
-            *w->error = l.error[k];
-    }
-    free(l.status);
-    free(l.error);
-    return status;
+    struct listing l = {w->table, calls};
+    return crew_try(usable_cores(), count, list_one, &l, w->error);
 }
 
 // Makes the world of the ranks at the beginning of all axes of `alike`, and calls[*distinct], one for each program.

@@ -1,17 +1,23 @@
 #include "train/stages.h"
 
+#include "base/crew.h"
 #include "base/hash.h"
 #include "train/ranks.h"
 
-static trireme_status compile(struct stages *s, const struct config *config, const struct model_config *model,
-                              const struct parallel *plan, enum engine_use use, const struct engine *own, int stage,
-                              trireme_error *error) {
-    if (own && own->parallel.stage == stage) {
-        s->of[stage] = own;
+struct compiling {
+    const struct config *config;
+    const struct model_config *model;
+    enum engine_use use;
+    struct stages *stages;
+};
+
+static trireme_status compile_stage(void *argument, int stage, trireme_error *error) {
+    const struct compiling *c = argument;
+    struct stages *s = c->stages;
+    if (s->of[stage])
         return TRIREME_OK;
-    }
-    int rank = mesh_member(&plan->mesh, 0, AXES(AXIS_PP), stage);
-    TRY(engine_compile(&s->compiled[stage], config, model, plan, use, rank, error));
+    const int rank = mesh_member(&s->plan.mesh, 0, AXES(AXIS_PP), stage);
+    TRY(engine_compile(&s->compiled[stage], c->config, c->model, &s->plan, c->use, rank, error));
     s->of[stage] = &s->compiled[stage];
     return TRIREME_OK;
 }
@@ -27,9 +33,10 @@ trireme_status stages_compile(struct stages *out, const struct config *config, c
     s.ranks = mesh_ranks(&s.plan.mesh);
     s.of = mem_alloc((size_t)s.count * sizeof *s.of);
     s.compiled = mem_alloc((size_t)s.count * sizeof *s.compiled);
-    trireme_status status = TRIREME_OK;
-    for (int stage = 0; stage < s.count && status == TRIREME_OK; stage++)
-        status = compile(&s, config, model, &s.plan, use, own, stage, error);
+    if (own)
+        s.of[own->parallel.stage] = own;
+    struct compiling c = {config, model, use, &s};
+    const trireme_status status = crew_try(usable_cores(), s.count, compile_stage, &c, error);
     if (status == TRIREME_OK)
         *out = s;
     else

@@ -1,4 +1,5 @@
-// The processors that a process may use, on machines with more of them than a set of the usual size has room for.
+// base/crew.h: work that fails, and the processors that a process may use, on machines with more of them than a set of
+// the usual size has room for.
 #include "support/test.h"
 
 #include "base/base.h"
@@ -6,6 +7,8 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 // Answers like a kernel with so many CPUs; this process may use every second one.
 static size_t machine_cpus;
@@ -49,6 +52,45 @@ static void processors_are_found_on_machines_of_any_size(void **unused) {
             assert_int_equal(processor[c], 2 * c);
         free(processor);
     }
+}
+
+enum { PIECES = 100 };
+
+struct pieces {
+    int fails[2]; // the first of them takes longer
+    atomic_int times[PIECES];
+};
+
+static trireme_status piece(void *argument, int i, trireme_error *error) {
+    struct pieces *p = argument;
+    p->times[i]++;
+    if (i == p->fails[0])
+        usleep(20000);
+    if (i == p->fails[0] || i == p->fails[1])
+        FAIL(TRIREME_ERROR_USAGE, "piece %d", i);
+    return TRIREME_OK;
+}
+
+static void the_first_failure_is_returned(void **unused) {
+    (void)unused;
+    static const int FAILS[][2] = {{PIECES, PIECES}, {0, PIECES}, {PIECES - 1, PIECES}, {0, 1}, {40, 41}};
+    for (int threads = 1; threads <= 4; threads++)
+        for (size_t k = 0; k < ARRAY_LENGTH(FAILS); k++) {
+            struct pieces p = {.fails = {FAILS[k][0], FAILS[k][1]}};
+            trireme_error error = {0};
+            const bool fails = p.fails[0] < PIECES;
+            char message[32] = "";
+            if (fails)
+                snprintf(message, sizeof message, "piece %d", p.fails[0]);
+            assert_int_equal(crew_try(threads, PIECES, piece, &p, &error), fails ? TRIREME_ERROR_USAGE : TRIREME_OK);
+            assert_string_equal(error.message, message);
+            for (int i = 0; i < PIECES; i++)
+                assert_true(p.times[i] == 1 || (i > p.fails[0] && !p.times[i]));
+            if (fails && threads == 1 && p.fails[0] + 1 < PIECES)
+                assert_int_equal(p.times[p.fails[0] + 1], 0);
+            assert_int_equal(crew_try(threads, PIECES, piece, &p, NULL), fails ? TRIREME_ERROR_USAGE : TRIREME_OK);
+        }
+    assert_int_equal(crew_try(2, 0, piece, NULL, NULL), TRIREME_OK);
 }
 
 static int own_core(int processor) {
@@ -109,7 +151,8 @@ static void threads_are_kept_to_cores_of_any_number(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processors_are_found_on_machines_of_any_size), cmocka_unit_test(one_of_each_core_comes_first),
-        cmocka_unit_test(a_core_is_its_lowest_processor), cmocka_unit_test(threads_are_kept_to_cores_of_any_number)};
+        cmocka_unit_test(the_first_failure_is_returned), cmocka_unit_test(processors_are_found_on_machines_of_any_size),
+        cmocka_unit_test(one_of_each_core_comes_first), cmocka_unit_test(a_core_is_its_lowest_processor),
+        cmocka_unit_test(threads_are_kept_to_cores_of_any_number)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
