@@ -8,13 +8,13 @@
 // caller's included; on fewer where the system grants no more. Returns when all are done.
 void crew_run(int threads, int count, void (*work)(void *argument, int i), void *argument);
 
-// A *processor* is what the system runs a thread on: a core, or one of a core's hardware threads. The hardware threads
-// of a core share its arithmetic units, so one of them keeps the core busy.
-
 // The same for work that can fail, with an `error` for each piece. Returns the failure of the lowest i, whatever the
 // threads; after a failure nothing of a higher i is begun.
 trireme_status crew_try(int threads, int count, trireme_status (*work)(void *argument, int i, trireme_error *error),
                         void *argument, trireme_error *error);
+
+// A *processor* is what the system runs a thread on: a core, or one of a core's hardware threads. The hardware threads
+// of a core share its arithmetic units, so one of them keeps the core busy.
 
 // The number of cores that the calling thread may run on, at least 1.
 int bound_cores(void);

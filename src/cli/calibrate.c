@@ -19,7 +19,7 @@ static const struct command_key KEYS[CALIBRATE_KEYS] = {
     [CALIBRATE_OUT] = {"out", COMMAND_KEY_OUTPUT, "the path of a cluster file to be written", 0, 0, "save output"},
     [CALIBRATE_FROM] = {"from", COMMAND_KEY_TEXTS, "files of another machine's figures", 0, 0, ""},
     [CALIBRATE_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the cluster that they are of, a name or a file", 0, 0, ""},
-    [CALIBRATE_MODELS] = {"models", COMMAND_KEY_INTEGER, "models that are measured, the smallest first", 1,
+    [CALIBRATE_MODELS] = {"models", COMMAND_KEY_INTEGER, "models that are measured, the smallest one first", 1,
                           CALIBRATE_SHAPES, ""},
     [CALIBRATE_STEPS] = {"steps", COMMAND_KEY_INTEGER, "steps that are measured of each model", 1, 1000, ""},
 };

@@ -82,9 +82,9 @@ const struct command commands[] = {
      "step: a training step on random tokens, op by op, and its share of that peak; the median over some seconds,\n"
      "of training.steps steps at most. Without a model, GPT-2 124M with 4 sequences of 1024 tokens.\n"
      "calibrate: writes a cluster file of this machine for trireme simulate; nothing else should run meanwhile.\n"
-     "models=N measures only the smallest N of its models, steps=N so many steps of each. With from=FILE,FILE\n"
-     "cluster=CLUSTER it instead puts another machine's figures into a cluster: matrix products as a CSV with the\n"
-     "columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
+     "models=N measures only N of its models, the smallest one first, steps=N so many steps of each. With\n"
+     "from=FILE,FILE cluster=CLUSTER it instead puts another machine's figures into a cluster: matrix products as a\n"
+     "CSV with the columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",
      command_bench, "peak", NULL, NULL},
     {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules]",

@@ -10,14 +10,11 @@ struct proof {
     const char *name;
     int64_t instructions; // of one step of all stages
     int64_t buffers;
-    double seconds;
 };
 
 static trireme_status prove(const struct stages *stages, bool train, struct proof *out, trireme_error *error) {
-    int64_t begin = clock_now();
     TRY(stages_verify(stages, train, error));
-    *out =
-        (struct proof){.name = stages_program(stages, 0, train)->name, .seconds = 1e-9 * (double)(clock_now() - begin)};
+    *out = (struct proof){.name = stages_program(stages, 0, train)->name};
     for (int stage = 0; stage < stages->count; stage++) {
         out->instructions += program_length(stages_program(stages, stage, train));
         out->buffers += (int64_t)stages_program(stages, stage, train)->buffers.count;
@@ -33,7 +30,6 @@ static void print_json(const struct stages *stages, const struct proof *proof, s
     json_add_integer(out, "programs", stages->count);
     json_add_integer(out, "instructions", proof->instructions);
     json_add_integer(out, "buffers", proof->buffers);
-    json_add_number(out, "seconds", proof->seconds);
     json_end_object(out);
 }
 
@@ -41,14 +37,15 @@ static void print_line(const struct stages *stages, const struct proof *proof, b
     text_add(out, "%s: sound", proof->name);
     if (stages->ranks > 1)
         text_add(out, " on %d ranks, in %s", stages->ranks, counted(stages->count, "program").text);
-    text_add(out, ". %lld instructions over %lld buffers; memory, %s%s proved in %.1f ms\n",
-             (long long)proof->instructions, (long long)proof->buffers, train ? "loss, gradients and update" : "loss",
-             stages->ranks > 1 ? ", placements and groups" : "", 1e3 * proof->seconds);
+    text_add(out, ". %lld instructions over %lld buffers; memory, %s%s proved\n", (long long)proof->instructions,
+             (long long)proof->buffers, train ? "loss, gradients and update" : "loss",
+             stages->ranks > 1 ? ", placements and groups" : "");
 }
 
 static trireme_status verify(const struct config *config, bool json, struct text *out, trireme_error *error) {
     struct model_config model;
     struct stages stages;
+    const int64_t begin = clock_now();
     TRY(synthetic_model(&model, config, error));
     progress_line("compiling the programs of all stages");
     TRY(stages_compile(&stages, config, &model, ENGINE_TRAIN, NULL, error));
@@ -66,10 +63,14 @@ static trireme_status verify(const struct config *config, bool json, struct text
         else if (status == TRIREME_OK)
             print_line(&stages, &proof, train, out);
     }
+    const double seconds = 1e-9 * (double)(clock_now() - begin);
     if (json) {
         json_end_array(out);
+        json_add_number(out, "seconds", seconds);
         json_end_object(out);
         text_add(out, "\n");
+    } else {
+        text_add(out, "compiled and proved in %.3g s\n", seconds);
     }
     stages_release(&stages);
     return status;

@@ -100,7 +100,7 @@ struct plan_result {
 };
 
 enum { PLAN_ANSWERS = 10 };
-// An estimate may be as low as this part of the true time.
+// The true time may be as low as this part of an estimate.
 #define PLAN_SLACK .9
 // A slower plan is listed too where it leaves this part of the device's memory more free.
 #define PLAN_TRADE .1

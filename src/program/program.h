@@ -400,16 +400,14 @@ int64_t program_held_bytes(const struct program *program, const struct op_table 
 //   update     the loss is the mean over all targets of the global batch; the norm counts every gradient once; each
 //              parameter is updated exactly once, from its own gradient and states, clipped by that norm
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error);
-// Proves that the programs of all ranks of a mesh, each sound by itself, are sound together; ranks that share a program
-// share the pointer. In every group all members make the same calls in the same order, with equal counts and types;
-// sends meet receives of equal size, placed alike; the whole set runs to its end. A refusal names the rank, the
+// Proves that the programs of all ranks of a mesh, each sound by itself, are sound together: one program for each
+// coordinate along AXIS_PP. In every group all members make the same calls in the same order, with equal counts and
+// types; sends meet receives of equal size, placed alike; the whole set runs to its end. A refusal names the rank, the
 // instruction, the buffer, the group and the other rank.
-trireme_status programs_meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
-                             trireme_error *error);
-// The same where a rank's program depends on its coordinate along AXIS_PP alone: one program for each coordinate.
 trireme_status stage_programs_meet(const struct program *const *program_of_stage, const struct op_table *table,
                                    trireme_error *error);
-// program_verify of each program, and programs_meet.
+// program_verify of each program, and that they are sound together, whatever a rank's program depends on; ranks that
+// share a program share the pointer.
 trireme_status programs_verify(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
                                trireme_error *error);
 

@@ -510,8 +510,8 @@ static trireme_status create(struct world *w, struct calls *calls, int *distinct
     return list_calls(w, calls, *distinct);
 }
 
-trireme_status programs_meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
-                             trireme_error *error) {
+static trireme_status meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
+                           trireme_error *error) {
     const struct mesh *mesh = &program_of_rank[0]->mesh;
     TRY(check_mesh(mesh, program_of_rank, ranks, error));
     struct world w = {.table = table, .error = error};
@@ -546,7 +546,7 @@ trireme_status stage_programs_meet(const struct program *const *program_of_stage
     const struct program **of_rank = mem_alloc((size_t)ranks * sizeof *of_rank);
     for (int rank = 0; rank < ranks; rank++)
         of_rank[rank] = program_of_stage[mesh_coordinate(mesh, rank, AXIS_PP)];
-    trireme_status status = programs_meet(of_rank, ranks, table, error);
+    trireme_status status = meet(of_rank, ranks, table, error);
     free(of_rank);
     return status;
 }
@@ -562,5 +562,5 @@ trireme_status programs_verify(const struct program *const *program_of_rank, int
         if (status != TRIREME_OK)
             return error_prefix(error, status, "rank %d", r);
     }
-    return programs_meet(program_of_rank, ranks, table, error);
+    return meet(program_of_rank, ranks, table, error);
 }

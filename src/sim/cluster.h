@@ -27,9 +27,9 @@ struct curve_point {
 // How much of the peak and of the memory's bandwidth an op reaches on operands of one dtype:
 //   seconds = launch + max(least, flops / (peak * compute * f), (bytes + half_bytes) / (bandwidth * memory))
 //   f = product over letters of x / (x + half), where x is the extent of a letter of the op's row (ops.def)
-// and launch is the sum of the op's and the device's. A measured point has the time that was measured, and corrects
-// estimates near it: the maximum is multiplied by the factor by which it is wrong at nearby points, weighted by their
-// distance in octaves.
+// and launch is the sum of the op's and the device's. A measured point takes the place of the last two terms of the
+// maximum, and corrects estimates near it: the maximum is multiplied by the factor by which it is wrong at nearby
+// points, weighted by their distance in octaves.
 struct curve {
     double compute; // 1 where a file says nothing; 0: only bytes cost time, operations do not
     double memory;  // above 0

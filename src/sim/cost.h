@@ -13,8 +13,9 @@ double cost_compute(const struct station *station, const struct program *program
 //
 // At each level n parts are joined. Each rank of a part works on 1 / (product of the parts below) of the whole; to
 // gather or to reduce that takes steps * latency + (n - 1) / n * bytes / bandwidth, where bytes are those of its share.
-// An all_reduce does both. The levels' times add up; where levels are pipelined the slowest decides, and in a ring too,
-// where n is the size of the whole group. Measured points are used instead where one level alone joins all ranks; a
+// An all_reduce does both. The levels' times add up; where levels are pipelined the slowest transfer decides, and in a
+// ring too, where n is the size of the whole group. The largest `start` of a level (a message: `message`) comes once on
+// top. Measured points are used instead where one level alone joins all ranks; a
 // broadcast without points of its own takes those of all_gather. A reduce is made as an all_reduce, and costs as much.
 double cost_communicate(const struct cluster *cluster, const struct route *route, enum op op, double bytes);
 // The one level that joins the ranks; NONE where several do.

@@ -4,7 +4,8 @@
 // ends have come to it. Ranks that nothing tells apart are simulated once (topology.h).
 //
 // A rank's step is divided completely into computing; exposed communication, when its compute stream can do nothing
-// until a communication ends that has begun; and the bubble, when it waits for other ranks to arrive.
+// until a communication ends that has begun, or is slowed down by one beside it; and the bubble, when it waits for
+// other ranks to arrive.
 #ifndef SIM_SIMULATE_H
 #define SIM_SIMULATE_H
 

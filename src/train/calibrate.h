@@ -11,7 +11,7 @@
 enum { CALIBRATE_SHAPES = 5 };
 
 struct calibrate_options {
-    int models;                                      // how many to measure, the smallest first; 0: CALIBRATE_SHAPES
+    int models;                                      // how many to measure, the smallest one first; 0: CALIBRATE_SHAPES
     int steps;                                       // to measure of each model; 0: 6
     void (*say)(const char *what, int done, int of); // told of progress; may be NULL
 };

@@ -49,7 +49,7 @@ void run_prune(const struct run *run);
 void run_tell_mapped(const struct run *run, size_t bytes);
 // Makes the engine and brings it to where the run stands. All ranks take part. If a rank refuses, nothing in the run
 // directory has been touched except ranks.bin, which from the moment when the newest checkpoint is known to fit says
-// so. `tuning` is shared by the ranks of this process.
+// so, and what saves that died left half-written, which is removed. `tuning` is shared by the ranks of this process.
 trireme_status run_start(struct run *run, const struct model_config *model, const struct parallel *plan,
                          struct tuning *tuning, const struct member *member, trireme_error *error);
 

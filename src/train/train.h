@@ -41,7 +41,7 @@ struct train_callbacks {
     // Called before kernels are measured and weights made or loaded, which may still fail.
     void (*started)(void *user, const struct train_start *start);
     void (*stepped)(void *user, const struct train_step *step);
-    // "saved run/checkpoint/step-100", "checkpoint ... was passed over: ..."
+    // "saved run/checkpoint/step-100", "checkpoint ... is passed over: ..."
     void (*message)(void *user, const char *text);
     // The memory at `at` maps a monitoring file or, with 0 bytes, no longer does: if another program shortens that
     // file, touching the memory raises SIGBUS. Called on the thread of every rank.

@@ -375,7 +375,7 @@ static void groups_that_share_adapters_are_slower_than_their_points(void **unuse
 
 // ---- ranks that meet
 
-// Whoever comes last, and whoever has more to give (which programs_meet refuses, and simulate takes).
+// Whoever comes last, and whoever has more to give (which stage_programs_meet refuses, and simulate takes).
 static void a_meeting_is_as_late_and_as_long_as_any(void **unused) {
     (void)unused;
     for (int late = 0; late < 2; late++)

@@ -4,7 +4,7 @@
 // Every collective call of such a group goes so:
 //   1. each member *posts* its call and, if they are short, a copy of its data in one of its two slots, which it uses
 //      in turn, since a member that is ahead may post its next call while others still read the last one;
-//   2. it waits until all have posted, and compares their calls with its own;
+//   2. it waits until all have posted, and compares their calls with that of the first;
 //   3. short data are taken from the copies, and the call is done; otherwise it goes on piece by piece through
 //      *windows* of shared memory, or by reading the data where they lie, and members count *steps* that the others
 //      wait for; or, where neither is possible, the thread of MPI takes over.

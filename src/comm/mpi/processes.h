@@ -1,11 +1,11 @@
-// The transport between processes. Where all members of a group are on one node, collectives go through memory that
-// they share (near.h). For everything else one thread of each process makes all calls of MPI: a caller hands its call
-// over to that thread and sleeps until it is done. The thread drives the calls of all communicators side by side with
-// nonblocking sends and receives, so nothing depends on MPI_THREAD_MULTIPLE or on progress inside MPI.
+// The transport between processes. Where all members of a group are on one node, collectives go through their memory as
+// far as the system allows (near.h). For everything else one thread of each process makes all calls of MPI: a caller
+// hands its call over to that thread and sleeps until it is done. The thread drives the calls of all communicators side
+// by side with nonblocking sends and receives, so nothing depends on MPI_THREAD_MULTIPLE or on progress inside MPI.
 //
 // Every collective call that the thread is handed goes so:
 //   1. each member sends each other a *card*: its call and, if they are short, its data;
-//   2. a member that has all cards compares them with its own call;
+//   2. a member that has all cards compares them with the first member's;
 //   3. short data, which came with the cards, are used, and the call is done; otherwise the algorithm goes on in
 //      *rounds*, each a set of sends and receives and a function that is called when all of them are complete.
 // A send is a card and its data, and ends when the receiver answers that it has them.

@@ -3,7 +3,7 @@
 //
 // Every collective call of a group goes so:
 //   1. each member *posts* its call and, if they are short, a copy of its data in one of its two slots, used in turn;
-//   2. all members meet; each compares what the others posted with its own call;
+//   2. all members meet; each compares what the others posted with what the first did;
 //   3. short data are read from the copies, and the call is done. Otherwise each member *enters*, works on the memory
 //      of the others, leaves, and all meet again, so that nobody returns while others use its memory.
 // A slot is written again two calls later. Its readers have finished by then: they have come to the meeting of the call
