@@ -128,9 +128,9 @@ size_t engine_bytes(const struct engine *e) {
     return state_bytes(e) + step_bytes(e);
 }
 
-// Checks that the machine has `needed` bytes, which `ranks` ranks need together; `e` is one of those that need most.
-static trireme_status check_memory(const struct engine *e, size_t needed, int ranks, trireme_error *error) {
-    size_t available = memory_available();
+// Checks `needed` bytes, which `ranks` ranks need together; `e` is one of those that need most.
+static trireme_status check_memory(const struct engine *e, size_t needed, size_t available, int ranks,
+                                   trireme_error *error) {
     if (needed <= available)
         return TRIREME_OK;
     struct text what = {0};
@@ -159,11 +159,14 @@ static trireme_status check_all_memory(const struct stages *stages, const struct
         if (engine_bytes(e) > engine_bytes(most))
             most = e;
     }
-    // With processes on several nodes, those of one node, as if all needed as much as the largest: which stages a node
-    // has depends on the launcher.
-    if (place && place->nodes > 1)
-        return check_memory(most, engine_bytes(most) * (size_t)place->node_ranks, place->node_ranks, error);
-    return check_memory(most, needed, stages->ranks, error);
+    if (!place)
+        return check_memory(most, needed, memory_available(), stages->ranks, error);
+    // The limit of the address space is each process's own, and each has taken its memory within it. With processes on
+    // several nodes, those of one node, as if all needed as much as the largest: which stages a node has depends on the
+    // launcher.
+    if (place->nodes > 1)
+        needed = engine_bytes(most) * (size_t)place->node_ranks;
+    return check_memory(most, needed, memory_below("", MEMORY_LEFT), place->node_ranks, error);
 }
 
 // Proves the programs of all ranks, on one rank, before any of them can run.
@@ -207,7 +210,7 @@ static void place_arenas(struct engine *e, char *at) {
 
 // Takes the memory of the only rank of this process, without touching a page.
 static trireme_status take_memory(struct engine *e, trireme_error *error) {
-    TRY(check_memory(e, engine_bytes(e), 1, error));
+    TRY(check_memory(e, engine_bytes(e), memory_available(), 1, error));
     TRY(region_create(&e->memory, arena_room(e), false, "the memory of the run", error));
     place_arenas(e, e->memory.base);
     return TRIREME_OK;
@@ -231,7 +234,7 @@ static trireme_status share_memory(struct engine *e, const struct stages *stages
                                    trireme_error *error) {
     char *base = NULL;
     if (e->member.rank == 0) {
-        TRY(check_memory(e, engine_bytes(e), 1, error));
+        TRY(check_memory(e, engine_bytes(e), memory_available(), 1, error));
         TRY(check_all_memory(stages, NULL, error));
         struct region *memory = mem_alloc(sizeof *memory);
         world_keep(e->member.world, memory, release_memory);

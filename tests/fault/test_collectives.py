@@ -11,8 +11,8 @@ import tool  # noqa: E402
 OK = "[       OK ]"
 
 
-def team(program, ranks, test="*", only=""):
-    environment = {"TEAM_PROCESSES": str(ranks), "TEAM_TEST": test}
+def team(program, ranks, test="*", only="", **environment):
+    environment.update(TEAM_PROCESSES=str(ranks), TEAM_TEST=test)
     if only:
         environment["TEAM_ONLY"] = str(only)
     begin = time.monotonic()
@@ -27,8 +27,9 @@ def team(program, ranks, test="*", only=""):
 
 def test_collectives():
     for ranks in (3,) if tool.SANITIZED else (2, 3, 4):
-        code, text = team("test_unit_comm", ranks)
-        assert code == 0 and mpi.tests_pass(text, ranks), (ranks, code, text)
+        for unreadable in {}, {"TEAM_UNREADABLE": "1"}:
+            code, text = team("test_unit_comm", ranks, **unreadable)
+            assert code == 0 and mpi.tests_pass(text, ranks), (ranks, unreadable, code, text)
 
 
 def test_ranks_that_agree():

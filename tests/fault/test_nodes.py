@@ -26,3 +26,4 @@ if __name__ == "__main__":
     team(6, 3, 3)
     team(5, 2, 5)  # 2, 2 and 1
     team(3, 1, 3)  # nodes of one
+    team(10, 5, 5)
