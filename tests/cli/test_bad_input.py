@@ -192,6 +192,17 @@ def test_directories():
     tool.write("foreign/thesis.txt", "mine too")
     tool.good("train", "c.yaml", "--run.directory=foreign")
     assert tool.read("foreign/thesis.txt") == b"mine too"
+    # What a start that was cut short leaves.
+    os.mkdir("begun")
+    for name in "lock", "ranks.bin":
+        tool.write(f"begun/{name}", "")
+    tool.good("train", "c.yaml", "--run.directory=begun")
+    os.symlink("nowhere", "link")
+    here = sorted(os.listdir("."))
+    tool.refused(1, "link: cannot create the directory: a symbolic link of that name leads nowhere", "train", "c.yaml",
+                 "--run.directory=link")
+    assert sorted(os.listdir(".")) == here
+    os.remove("link")
     os.mkdir("taken")
     tool.write("taken/metrics.jsonl", "mine")
     untouched(2, r"taken holds metrics.jsonl, but is no run's", "train", "c.yaml", "--run.directory=taken")

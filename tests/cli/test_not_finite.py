@@ -1,6 +1,7 @@
 """Losses, gradients and weights that are not finite: for one step, for some, or for good."""
 
 import os
+import re
 import shutil
 import struct
 
@@ -81,6 +82,7 @@ def test_skipped_until_it_ends():
                  "--checkpoint.interval=1", "--checkpoint.keep_latest_k=3", "--training.max_nonfinite_steps=5",
                  "--lr_scheduler.decay_type=constant"]
     tool.good(*arguments, "--training.steps=4")
+    told = "rank 0: failed .*\\n    loss or gradient was not finite for 5 steps in a row"
     for i in range(2):
         code, _, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
         if i == 0:
@@ -88,6 +90,7 @@ def test_skipped_until_it_ends():
         assert code == 1 and f"5 steps in a row, up to step {sound + 5} " in err.splitlines()[-1], (code, err)
         assert err.endswith(f"the last checkpoint from before them is that of step {sound}\n"), err
         assert checkpoints("run") == [sound - 2, sound - 1, sound]
+        assert re.search(told, tool.good("show", "ranks", "run"))
     # A run that ends with its last step saves that one besides the others.
     told = f"from before them is that of step {sound}: remove newer ones to go on from it\n"
     for _ in range(2):

@@ -21,8 +21,8 @@ def refused(ranks, code, pattern, *arguments):
     assert len(mpi.told(err)) == 1 and re.search(pattern, mpi.told(err)[0]), (pattern, err)
 
 
-def disagree(directory, pattern):
-    process = mpi.start(2, os.path.abspath("rank.sh"), tool.BINARY, "train", "c.yaml",
+def disagree(directory, pattern, *command):
+    process = mpi.start(2, os.path.abspath("rank.sh"), tool.BINARY, *(command or ("train", "c.yaml")),
                         ELSEWHERE=os.path.abspath(directory))
     code, _, err = tool.finish(process)
     assert code == 2 and len(mpi.told(err)) == 1 and re.search(pattern, mpi.told(err)[0]), (code, err)
@@ -83,6 +83,8 @@ def test_bad_starts():
     for of_slurm in ({}, {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}, {"SLURM_NTASKS": "2", "SLURM_PROCID": "0"}):
         tool.refused(2, r"torchrun has started 8 processes.*`mpirun -n 8 trireme", "train", "c.yaml",
                      env={**of_torchrun, **of_slurm})
+    tool.refused(2, r"Slurm has 2 tasks, but MPI sees 1 rank", "train", "c.yaml",
+                 env={**os.environ, "WORLD_SIZE": "2", "RANK": "0", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"})
     refused(2, 2, r"unknown key", "train", "c.yaml", "--training.stepz=3")
     refused(2, 2, r"text/none", "train", "c.yaml", "--data.path=text/none")
     refused(4, 2, r"4 heads|2 heads", "train", "c.yaml", "--tensor_parallel_degree=4")
@@ -106,6 +108,49 @@ def test_bad_starts():
     tokens[len(tokens) // 3 & ~1] ^= 1
     tool.write("elsewhere/text/t.bin", bytes(tokens))
     disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.path: tokens')
+    shutil.rmtree("elsewhere/text")
+    shutil.copytree("text", "elsewhere/text")
+    shutil.copytree("other", "elsewhere/other")
+    shutil.copytree("text", "elsewhere/other", dirs_exist_ok=True)
+    disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.validation_path: \d+ tokens', "train", "c.yaml",
+             "--data.validation_path=other/t", "--data.split=[1, 0]")
+
+
+def test_ranks_that_evaluate_something_else():
+    tool.write("rank.sh", RANK)
+    os.chmod("rank.sh", 0o755)
+    os.mkdir("elsewhere")
+    shutil.copytree("text", "elsewhere/text")
+    tool.good("train", "c.yaml", "--training.steps=1")
+    tool.good("train", "c.yaml", "--training.steps=1", "--training.seed=8", "--run.directory=elsewhere/run")
+    disagree("elsewhere", r'the ranks disagree: rank 0 has "(model|run|checkpoint)', "eval", "run", "data.path=text/t")
+    shutil.rmtree("elsewhere/run")
+    shutil.copytree("run", "elsewhere/run")
+    mpi.good(2, "eval", "run", "data.path=text/t")
+    tool.flip("elsewhere/text/t.bin", -2)
+    disagree("elsewhere", r'the ranks disagree: rank 0 has "tokens: \d+ tokens', "eval", "run", "data.path=text/t")
+
+
+def test_memory_of_all_ranks():
+    """Ranks that fit one by one, but not together; and a limit of the address space, which each process has for
+    itself."""
+    available = int(re.search(rb"MemAvailable:\s*(\d+)", tool.read("/proc/meminfo"))[1]) * 1024
+    model = ["train", "c.yaml", "--model.hidden_size=1024", "--model.num_attention_heads=8", "--training.seq_len=8",
+             "--training.kernel_choice=rule", "--training.steps=1", "--training.micro_batch_size=1"]
+    of_layers = [tool.good_json("show", "memory", *model[1:], f"--model.num_hidden_layers={layers}")["predicted_bytes"]
+                 for layers in (1, 2)]
+    deep = [*model, f"--model.num_hidden_layers={int(0.6 * available / (of_layers[1] - of_layers[0]))}"]
+    replicas = "--parallelism.data_parallel_replicate_degree="
+    refused(2, 1, "its 2 ranks together need .* are available", *deep, replicas + "2")
+    nodes = mpi.start(4, "sh", "-c", 'TRIREME_NODE=$((OMPI_COMM_WORLD_RANK / 2)) exec "$0" "$@"', tool.BINARY, *deep,
+                      replicas + "4")
+    code, _, err = tool.finish(nodes)
+    assert code == 1 and len(mpi.told(err)) == 1 and "its 2 ranks together need " in mpi.told(err)[0], (code, err)
+    limit = of_layers[1] // 1024 + (1 << 20)
+    limited = mpi.start(4, "sh", "-c", f'ulimit -v {limit}; exec "$0" "$@"', tool.BINARY, *model,
+                        "--model.num_hidden_layers=2", replicas + "4")
+    code, _, err = tool.finish(limited)
+    assert code == 0, (code, err)
 
 
 def test_other_builds():

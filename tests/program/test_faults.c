@@ -57,13 +57,19 @@ static void named_faults(void **unused) {
           "wrong denominator", "targets.count");
     FAULT(mutant_at(mutant_find(&p, OP_TARGETS_COUNT, "targets"))->in[0].dim[0] = 1, "not the number of targets",
           "targets");
+    FAULT(mutant_at(mutant_find(&p, OP_LOSS_SUM, "loss.scale"))->in[0].dim[0] = 1, "the loss leaves out rows", "nll");
     // update
     FAULT(mutant_delete(mutant_find(&p, OP_ADAMW, "layers.1.m")), "never updated", "layers.1.");
     FAULT(mutant_repeat(&p, mutant_find(&p, OP_ADAMW, "layers.1.m")), "another update", "layers.1.");
     FAULT(mutant_delete(mutant_find(&p, OP_SQUARE_SUM, "head.gradients")), "the norm leaves out", "head.gradients");
     FAULT(mutant_repeat(&p, mutant_find(&p, OP_SQUARE_SUM, "layers.0.gradients")), "twice", "layers.0.gradients");
+    FAULT(mutant_at(mutant_find(&p, OP_SQUARE_SUM, "head.gradients"))->in[0].dim[0] /= 2, "is not a whole buffer",
+          "head.gradients");
+    FAULT(mutant_at(mutant_find(&p, OP_CLIP, "loss"))->in[1].buffer = program_find(&p, "grad_square_sum.3"),
+          "is not the loss of the step", "grad_square_sum.3");
     FAULT(mutant_at(mutant_find(&p, OP_ADAMW, "layers.0.m"))->predicate = NONE, "not finite", "adamw");
     // names
+    FAULT(*p.buffers.item[program_find(&p, "layers.1.m")].as = 0, "as its m, which is declared nothing", "layers.1.m");
 #define SWAP(a, b) mutant_swap(&p, program_find(&p, a), program_find(&p, b))
     FAULT(SWAP("layers.0.m", "layers.0.v"), "as its m", "layers.0.v");
     FAULT(SWAP("layers.0.m", "layers.1.m"), "which is not a state of layers.0.parameters", "layers.1.m");

@@ -69,6 +69,42 @@ static void data_parallel(void **unused) {
     fleet_release(&f);
 }
 
+// What one rank would send as bf16, and the other as f32.
+static void one_rank_sends_less(void **unused) {
+    (void)unused;
+    FLEET(SMALL_BATCH, SMALL_GPT2_MODEL, "training.dtype=f32", "training.kernels=reference", DP(2));
+    for (int rank = 0; rank < 2; rank++)
+        FAULT(0, rank, found(&p, OP_ALL_REDUCE, "layers.0.gradients")->attribute[1].i ^= 1,
+              "with another reduction or another type on the wire", "layers.0.gradients");
+    fleet_release(&f);
+}
+
+// The rows of two ranks, gathered from four.
+static void rows_of_more_ranks(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), DP(2));
+    struct program p = mutant_copy(fleet_program(&f, 0));
+    p.mesh.degree[AXIS_DP] = 4;
+    assert_refused_anew(&p, f.stages.of[0]->ops, "16 elements of tokens cannot become 32", "tokens.all on 4 ranks");
+    mutant_release(&p);
+    fleet_release(&f);
+}
+
+// The second microbatch before the first.
+static void exchange_microbatches(struct program *p) {
+    for (size_t k = 0; k < p->schedule.count; k++)
+        if (p->schedule.item[k].microbatch != NONE)
+            p->schedule.item[k].microbatch = 1 - p->schedule.item[k].microbatch;
+}
+
+static void order_of_microbatches(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), TP(2));
+    FAULT(0, 1, exchange_microbatches(&p), "(microbatch 0) of embedding.part over tp meets rank 1's",
+          "(microbatch 1) of embedding.part");
+    fleet_release(&f);
+}
+
 // Two collectives of equally many elements, in another order on one rank.
 static void one_rank_behind(struct program *p) {
     struct place first = mutant_find(p, OP_ALL_REDUCE, "layers.1.gradients"),
@@ -107,6 +143,9 @@ static void tensor(void **unused) {
           "is a partial sum along tp", "d.layers.1.mlp.in");
     FAULT(0, FLEET_STAGE, found(&p, OP_EMBED, "embed.weight")->in[2] = operand_none(), "nothing says where",
           "split along tp");
+    FAULT(0, FLEET_STAGE,
+          found(&p, OP_LOGITS_NLL, "logits.sums.rows0")->in[3] = found(&p, OP_LOGITS_NLL, "logits.sums.rows0")->in[2],
+          "maximum and sums are not those of the logits", "targets");
     fleet_release(&f);
 }
 
@@ -178,6 +217,15 @@ static void zero_2(void **unused) {
     fleet_release(&f);
 }
 
+// Replicas add up the sums of the first microbatch before the second one adds its own.
+static void zero_2_replicas(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(16), FSDP(2, 2), DP(2));
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.gradients")->when = WHEN_ALWAYS,
+          "adds to layers.0.gradients what is placed differently", "along dp");
+    fleet_release(&f);
+}
+
 // Backward reads what forward gathered, instead of what it gathers itself.
 static void use_after_free(struct program *p) {
     for (size_t t = 0; t < p->templates.count; t++)
@@ -207,6 +255,9 @@ static void zero_3(void **unused) {
           "layers.1.gradients.whole");
     FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.0.parameters")].placement[AXIS_FSDP] = 0,
           "there is nothing to gather", "layers.0.parameters");
+    FAULT(0, FLEET_STAGE,
+          found(&p, OP_ALL_GATHER, "layers.0.gathered")->in[0].buffer = program_find(&p, "layers.1.parameters"),
+          "layers.1.gradients is not the gradient of", "layers.1.parameters");
     fleet_release(&f);
 }
 
@@ -224,6 +275,9 @@ static void pipeline(void **unused) {
           (p.schedule.item[1].microbatch = 1, p.schedule.item[2].microbatch = 1, p.schedule.item[3].microbatch = 0,
            p.schedule.item[4].microbatch = 0),
           "of another microbatch", "forward[0] receive (microbatch 1) of layers.0.residual over pp");
+    static char other[] = "other"; // mutants do not own names
+    FAULT(1, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.0.residual")].name = other,
+          "which receives another buffer", "of other over pp");
     f.evaluates = true;
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_SEND, "layers.0.residual")),
           "rank 1: forward[0] receive (microbatch 0) of layers.0.residual over pp would wait forever for rank 0",
@@ -330,11 +384,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_parallel),
         cmocka_unit_test(order_of_gradients),
+        cmocka_unit_test(one_rank_sends_less),
+        cmocka_unit_test(rows_of_more_ranks),
+        cmocka_unit_test(order_of_microbatches),
         cmocka_unit_test(tensor),
         cmocka_unit_test(sequence),
         cmocka_unit_test(more_ranks_than_heads),
         cmocka_unit_test(zero_1),
         cmocka_unit_test(zero_2),
+        cmocka_unit_test(zero_2_replicas),
         cmocka_unit_test(zero_3),
         cmocka_unit_test(pipeline),
         cmocka_unit_test(deadlock),

@@ -1,4 +1,5 @@
-// Programs as data: text form, memory plan.
+// Programs as data: text form, memory plan, and the proof of what is compiled.
+#include "compile/options.h"
 #include "support/by_hand.h"
 #include "support/small_model.h"
 #include "support/test.h"
@@ -466,6 +467,25 @@ static void a_step_has_an_end(void **unused) {
     free(ops);
 }
 
+// A compiled program is proved, unless it is only looked at.
+static void what_is_compiled_is_proved(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
+    const struct engine *e = &small.engine;
+    struct op_table *ops = op_table_create();
+    ops->op[OP_LOSS_SUM].role = ROLE_AID; // nothing sums the loss
+    struct compile_options options = options_create(&small.config, &e->model, &e->local, ops, &e->parallel, e->threads);
+    struct compiled c;
+    trireme_error error = {0};
+    assert_words(compile_train(&c, &options, &error), &error, "the loss is summed 0 times", "2 microbatches");
+    options.unproved = true;
+    assert_int_equal(compile_train(&c, &options, &error), TRIREME_OK);
+    compiled_release(&c);
+    free(ops);
+    small_model_release(&small);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
@@ -476,6 +496,7 @@ int main(void) {
         cmocka_unit_test(parts),
         cmocka_unit_test(only_inputs_are_of_each_microbatch),
         cmocka_unit_test(a_step_has_an_end),
+        cmocka_unit_test(what_is_compiled_is_proved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

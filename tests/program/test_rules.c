@@ -57,11 +57,7 @@ static void assert_sound(struct program *mutant, const struct op_table *ops) {
 
 // Plans the mutant anew, since it may use other memory, and releases it.
 static void refuse_mutant(struct program *mutant, const struct op_table *ops, const char *what, const char *name) {
-    trireme_error error = {0};
-    trireme_status status = program_plan(mutant, ops, 0, &error); // looks at the structure alone
-    if (status == TRIREME_OK)
-        status = program_verify(mutant, ops, &error);
-    assert_words(status, &error, what, name);
+    assert_refused_anew(mutant, ops, what, name);
     mutant_release(mutant);
 }
 

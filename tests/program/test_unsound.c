@@ -1,5 +1,5 @@
-// Programs made by hand whose tables are well formed, but whose memory would be overrun, left unwritten or mixed up:
-// each is refused.
+// Programs made by hand whose tables are well formed, but whose memory would be overrun, left unwritten or mixed up,
+// and compiled ones with one field changed: each is refused.
 #include "support/by_hand.h"
 #include "support/mutant.h"
 #include "support/test.h"
@@ -80,14 +80,15 @@ static void in_place_but_shifted(void **unused) {
 
 static void workspaces(void **unused) {
     (void)unused;
-    for (int slot = 0; slot < 2; slot++) { // a slot without a microbatch; a slice of an activation
+    for (int fault = 0; fault < 3; fault++) { // a slice of another; a slot without a microbatch; an activation
         struct program p;
         begin(&p, 2);
         program_pool(&p, 0, 0, 2, (int[]){1, 0});
         struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
         struct operand h = add_rows(&p, "h", KIND_WORK, SCOPE_STEP);
-        int work = slot ? program_buffer(&p, "w", DTYPE_F32, KIND_WORK, SCOPE_SLOT, 1, (int64_t[]){64})
-                        : program_slice(&p, h.buffer, "w", 0, 1, (int64_t[]){64});
+        int work = fault == 0   ? program_slice(&p, h.buffer, "w", 0, 1, (int64_t[]){64})
+                   : fault == 1 ? program_buffer(&p, "w", DTYPE_F32, KIND_WORK, SCOPE_SLOT, 1, (int64_t[]){64})
+                                : add_rows(&p, "w", KIND_ACT, SCOPE_LOCAL).buffer;
         emit(&p, OP_GELU, 1, &a, 1, &y)->workspace = work;
         program_invoke(&p, 0, NONE, true, true);
         refuse(&p, "its workspace w is not a workspace", "gelu");
@@ -197,6 +198,16 @@ static void elements_beyond_the_last(void **unused) {
     refuse(&p, "reaches element 128 of y, which has 128", "gelu");
 }
 
+static void elements_that_nobody_writes(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = ADD("y", DTYPE_F32, KIND_OUTPUT, 16, 16);
+    y.dim[0] = 8;
+    emit(&p, OP_GELU, 1, &a, 1, &y);
+    refuse(&p, "is never written", "output y");
+}
+
 // What the host or the next step reads has memory of its own until then.
 static void what_others_look_at(void **unused) {
     (void)unused;
@@ -263,6 +274,40 @@ static void attributes(void **unused) {
     small_model_release(&small);
 }
 
+// Asserts that the compiled program with a fault is refused in a message that contains both.
+#define FAULT(fault, what, name)                                           \
+    do {                                                                   \
+        struct program p = mutant_copy(program);                           \
+        trireme_error error = {0};                                         \
+        fault;                                                             \
+        assert_words(program_verify(&p, ops, &error), &error, what, name); \
+        mutant_release(&p);                                                \
+    } while (0)
+#define BUFFER(name) p.buffers.item[program_find(&p, name)]
+#define AT(op, buffer) mutant_at(mutant_find(&p, op, buffer))
+
+static void fields_that_do_not_fit(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
+    const struct program *program = &small.engine.train.program;
+    const struct op_table *ops = small.engine.ops;
+    FAULT(BUFFER("layers.1.attention_norm.rstd").dtype = DTYPE_F32, "is f32, expected f64",
+          "layers.1.attention_norm.rstd");
+    FAULT(BUFFER("layers.1.attention.out.bias").name = BUFFER("layers.0.attention.out.bias").name,
+          "two buffers are named", "layers.0.attention.out.bias");
+    FAULT(BUFFER("layers.1.residual").offset += 8, "has no aligned offset", "layers.1.residual");
+    FAULT(BUFFER("grad.layers.0.attention_norm.weight").gradient_of = (int)p.buffers.count,
+          "refers to a buffer that does not exist", "grad.layers.0.attention_norm.weight");
+    FAULT(BUFFER("layers.1.residual").pool = (int)p.pools.count, "is of pool 1, which does not exist",
+          "layers.1.residual");
+    FAULT(AT(OP_MATMUL_DX, "d.layers.1.mlp.up")->in[0] = operand_none(), "operand dy is missing", "matmul_dx");
+    FAULT(AT(OP_MATMUL, "layers.0.attention.residual")->in[3].dim[0] = 1, "the extents of r do not agree", "matmul");
+    FAULT(p.schedule.item[1].microbatch = p.microbatches, "names a template or microbatch that does not exist",
+          "invocation 1");
+    small_model_release(&small);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_that_may_be_skipped),
@@ -274,9 +319,11 @@ int main(void) {
         cmocka_unit_test(parts_of_other_ranks),
         cmocka_unit_test(extents),
         cmocka_unit_test(elements_beyond_the_last),
+        cmocka_unit_test(elements_that_nobody_writes),
         cmocka_unit_test(what_others_look_at),
         cmocka_unit_test(sums_that_are_none),
         cmocka_unit_test(attributes),
+        cmocka_unit_test(fields_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

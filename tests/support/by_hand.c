@@ -38,11 +38,15 @@ void assert_words(trireme_status status, const trireme_error *error, const char 
         fail_msg("expected a message with \"%s\" and \"%s\", got: %s", what, buffer, error->message);
 }
 
-void assert_program_refused(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
+void assert_refused_anew(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
     trireme_error error = {0};
     trireme_status status = program_plan(p, ops, 0, &error); // looks at the structure alone
     if (status == TRIREME_OK)
         status = program_verify(p, ops, &error);
     assert_words(status, &error, what, buffer);
+}
+
+void assert_program_refused(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
+    assert_refused_anew(p, ops, what, buffer);
     program_release(p);
 }

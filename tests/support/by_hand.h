@@ -10,6 +10,8 @@ struct operand add_rows(struct program *program, const char *name, enum buffer_k
 void check_round_trip(const struct program *program, const struct op_table *ops);
 // Asserts that a program was refused, in a message that contains `what` and `buffer`.
 void assert_words(trireme_status status, const trireme_error *error, const char *what, const char *buffer);
+// Plans the program anew, and asserts that it is refused in a message that contains `what` and `buffer`.
+void assert_refused_anew(struct program *program, const struct op_table *ops, const char *what, const char *buffer);
 // Plans and releases the program, and asserts that it is refused in a message that contains `what` and `buffer`.
 void assert_program_refused(struct program *program, const struct op_table *ops, const char *what, const char *buffer);
 

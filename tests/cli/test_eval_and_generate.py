@@ -1,0 +1,134 @@
+"""What `trireme eval` measures, and what `trireme generate` writes, with a run or a model without one."""
+
+import json
+import os
+import shutil
+import signal
+import time
+
+import tool
+
+
+def test_eval_and_generate():
+    tool.good("train", "c.yaml")
+    result = tool.good_json("eval", "run", "data.path=text/t")
+    assert set(result) == {"loss", "perplexity", "bits_per_byte", "tokens", "seq_len", "predicted_bytes",
+                           "resident_bytes"}, result
+    assert abs(result["bits_per_byte"] - result["loss"] / 0.6931471805599453) < 1e-9, result
+    again = tool.good_json("eval", "run/checkpoint/step-6", "--data.path", "text/t")
+    assert result == {**again, "resident_bytes": result["resident_bytes"]}, again
+    # A model that could take longer sequences is evaluated with the lengths and batches of its run.
+    trained = tool.good_json("train", "c.yaml", "--model.max_position_embeddings=64", "--run.directory=long",
+                             "--training.global_batch_size=12")
+    part = ["eval", "long", "data.path=text/t", "data.split=[0.8, 0.2]", "--validation.steps=2"]
+    result = tool.good_json(*part)
+    assert result["seq_len"] == 16 and abs(result["loss"] - trained["val_loss"]) < 1e-5, (result, trained)
+    for size in 4, 6:
+        assert tool.good_json(*part, f"--training.micro_batch_size={size}")["tokens"] == result["tokens"]
+    tool.refused(2, r"the run: training\.global_batch_size: given 12, .*microbatches of 8", *part,
+                 "--training.micro_batch_size=8")
+    assert "in sequences of 64" in tool.good(*part, "--training.seq_len=64")
+    assert tool.good_json("eval", "run", "data.path=text/t", "validation.steps=1", "training.global_batch_size=8",
+                          "training.micro_batch_size=2")["tokens"] == 8 * 16
+    # The part for training need not be enough to train on.
+    assert "over 4495 tokens" in tool.good("eval", "run", "data.path=text/t", "data.split=[0.001, 0.999]")
+    # Four ways of choosing; the same seed gives the same text.
+    for choice in ["--temperature=0"], ["--seed=3"], ["--seed=3", "--top_k=5"], ["--seed=3", "--top_p=0.5"]:
+        arguments = ["generate", "run", "--prompt", "The qu", "--max_new_tokens=9", *choice]
+        first, second = tool.good_json(*arguments), tool.good_json(*arguments)
+        assert set(first) == {"prompt", "text", "tokens", "tokens_per_second"}, first
+        assert first["prompt"] == "The qu" and len(first["tokens"]) == 9, first
+        assert first["tokens"] == second["tokens"] and first["text"] == second["text"]
+    every = ["generate", "run", "--prompt=The qu", "--max_new_tokens=9", "--seed=3"] # of all 256 tokens
+    assert tool.good_json(*every, "--top_k=5000")["tokens"] == tool.good_json(*every)["tokens"]
+    plain = tool.good("generate", "run", "--prompt=The qu", "--max_new_tokens=9", "--temperature=0")
+    assert plain.startswith("The qu"), plain
+    assert tool.good("generate", "run", "prompt=The qu", "max_new_tokens=9", "temperature=0") == plain
+    # By default it writes as far as the model has positions: 16 here, of which the last token takes none.
+    long = ["generate", "run", "--temperature=0"]
+    for prompt in "T", "The qu", "The quick brown ":
+        made, most = tool.good_json(*long, "--prompt", prompt)["tokens"], 17 - len(prompt)
+        assert len(made) == most, (prompt, made)
+        for count, cache in (most, "true"), (most, "false"), (most - 1, "true"):
+            arguments = [f"--max_new_tokens={count}", f"--generate.cache={cache}"]
+            assert tool.good_json(*long, "--prompt", prompt, *arguments)["tokens"] == made[:count], (count, cache)
+        tool.refused(2, rf"16 positions .* leaves room for {most}\b", *long, "--prompt", prompt,
+                     f"--max_new_tokens={most + 1}")
+    for given in (), ("--max_new_tokens=1",):
+        line = tool.refused(2, "prompt has 20 tokens.*16 positions.*shorten", "generate", "run", "--prompt=" + 20 * "a",
+                            *given)
+        assert "max_new_tokens" not in line, line
+
+
+def test_model_without_a_run():
+    """Sequences are as long as the model allows, and no longer."""
+    for family, positions in ("llama", 16), ("gpt2", 16), ("llama", 2048):
+        tool.good("train", "c.yaml", f"--model.family={family}", f"--model.max_position_embeddings={positions}",
+                  "--training.steps=1")
+        os.mkdir("model")
+        for name in "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json":
+            shutil.copy(f"run/checkpoint/step-1/{name}", "model")
+        evaluate = ["eval", "model", "data.path=text/t", "validation.steps=1"]
+        assert tool.good_json(*evaluate)["seq_len"] == min(positions, 1024), family
+        if positions == 16:
+            tool.refused(2, "training.seq_len: given 17, but the model has 16 positions", *evaluate,
+                         "training.seq_len=17")
+        shutil.rmtree("run")
+        shutil.rmtree("model")
+
+
+def test_interrupted():
+    tool.write("long.txt", "The quick brown fox jumps over the lazy dog. " * 500000)
+    tool.good("prepare", "long.txt", "--data.path=text/long")
+    tool.good("train", "c.yaml", "--training.steps=1")
+    process = tool.start("eval", "run", "data.path=text/long")
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    code, out, err = tool.finish(process)
+    assert code == 1 and out == "" and "stopped while evaluating" in err, (code, out, err)
+    assert time.monotonic() - begin < 20, err
+
+
+def test_edited_config():
+    """What config.json says about the end of texts, and keys that Trireme ignores, may change; the model may not."""
+    tool.good("train", "c.yaml")
+    path = "run/checkpoint/step-6/config.json"
+    generate = ["generate", "run", "--prompt=The", "--max_new_tokens=8", "--seed=2"]
+    evaluate = ["eval", "run", "data.path=text/t"]
+    made, loss = tool.good_json(*generate)["tokens"], tool.good_json(*evaluate)["loss"]
+    config = json.loads(tool.read(path))
+    ends = [made[3], made[5]]
+    edited = {**config, "eos_token_id": ends, "bos_token_id": 1, "pad_token_id": 0, "transformers_version": "5.0"}
+    tool.write(path, json.dumps(edited, indent=4))
+    first = min(made.index(end) for end in ends)
+    assert tool.good_json(*generate)["tokens"] == made[:first] and tool.good_json(*evaluate)["loss"] == loss
+    tool.write(path, json.dumps({**edited, "eos_token_id": ends[::-1]}, indent=4))
+    assert tool.good_json(*generate)["tokens"] == made[:first]
+    tool.write(path, json.dumps(edited, indent=4))
+    tool.write("d.yaml", tool.CONFIG[tool.CONFIG.index("training:"):])
+    tool.good("train", "d.yaml", "--model.init_from=run", "--run.directory=more")
+    assert "going on from run/checkpoint/step-6" in tool.good("train", "c.yaml", "--training.steps=7")
+    for saved in "more/checkpoint/step-6", "run/checkpoint/step-7":
+        assert json.loads(tool.read(f"{saved}/config.json"))["eos_token_id"] == ends, saved
+    shutil.rmtree("run/checkpoint/step-7")
+    for key, value in ("rope_theta", 500.0), ("rms_norm_eps", 0.1), ("initializer_range", 0.5), ("hidden_size", 32):
+        tool.write(path, json.dumps({**edited, key: value}))
+        for command in generate, evaluate:
+            tool.refused(1, "config.json: changed since it was saved, and describes another model", *command)
+    tool.write(path, "{,")
+    tool.refused(1, "changed since it was saved: .*config.json", *generate)
+    os.remove(path)
+    tool.refused(1, "config.json: missing", *generate)
+
+
+def test_generate_nul():
+    """A NUL is a byte like any other."""
+    tool.write("nul.txt", 300 * b"ab\0")
+    tool.good("prepare", "nul.txt", "--data.path=nul/t")
+    tool.good("train", "c.yaml", "--data.path=nul/t", "--training.steps=60")
+    made = tool.good_json("generate", "run", "--prompt=ab", "--max_new_tokens=6", "--temperature=0")
+    assert made["tokens"] == [0, 97, 98, 0, 97, 98] and made["text"] == "\0ab\0ab", made
+
+
+tool.main(globals())
