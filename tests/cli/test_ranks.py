@@ -143,6 +143,7 @@ def test_not_finite():
     between = tool.metrics("run")[-1]["step"] - 1
     code, out, err = tool.run(*train, f"--training.steps={between}")
     assert code == 1 and f"in the last 1 of {between} steps" in err.splitlines()[-1], err
+    assert tool.good("show", "ranks", "run").count(f"not finite in the last 1 of {between} steps") == 4
     code, out, err = tool.run(*train, "--training.steps=200")
     assert code == 1 and f"going on from run/checkpoint/step-{between}" in out, (code, out)
     assert re.search(told, err.splitlines()[-1]), err
@@ -199,6 +200,8 @@ def test_bad_schedules():
                  "F0 B0\nF0 B0": r"for 1 microbatch, the run has 2",
                  "F0 F1 B0 B1\nF1 B1 F0 B0": r"rank 0 does F0 when rank 1 does F1",
                  "F1 F0 B0 B1\nF1 B1 F0 B0": r"rank 1 does B1 when rank 0 does B0",
+                 "E0 E1 F0 F1 L0 T0 B0 L1 T1 B1 G0 G1\nE0 E1 F0 L0 T0 B0 F1 L1 T1 B1 G0 G1":
+                     r"passes of a spread vocabulary: set vocabulary_parallel",
                  "": r"without passes", "\x00\xff": r"line 1"}
     arguments = [*TRAIN, "--pipeline_parallel_degree=2", "--training.micro_batch_size=2"]
     for text, pattern in schedules.items():

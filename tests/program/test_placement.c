@@ -261,6 +261,25 @@ static void zero_3(void **unused) {
     fleet_release(&f);
 }
 
+// With four tokens at a time ranks look rows up in their parts of the embedding instead of gathering it; not replicas
+// of them with several microbatches, which would have to reduce their sum.
+static void rows_of_replicas(void **unused) {
+    (void)unused;
+    for (int microbatches = 1; microbatches <= 2; microbatches++) {
+        FLEET("training.seq_len=4", "training.threads=1", "training.micro_batch_size=1", SMALL_EXACT, SMALL_LLAMA_MODEL,
+              microbatches == 1 ? BATCH(4) : BATCH(8), FSDP(2, 3), DP(2));
+        assert_int_equal(f.stages.plan.split.row_ranks, microbatches == 1 ? 2 : 1);
+        assert_int_equal(program_find(fleet_program(&f, 0), "embedding.own") != NONE, microbatches == 1);
+        if (microbatches == 1)
+            FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "d.embedding.own")), "before it is written",
+                  "d.embedding.own");
+        else
+            FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")),
+                  "is a partial sum along dp", "embed.gradients");
+        fleet_release(&f);
+    }
+}
+
 static void pipeline(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(4), PP(2));
@@ -394,6 +413,7 @@ int main(void) {
         cmocka_unit_test(zero_2),
         cmocka_unit_test(zero_2_replicas),
         cmocka_unit_test(zero_3),
+        cmocka_unit_test(rows_of_replicas),
         cmocka_unit_test(pipeline),
         cmocka_unit_test(deadlock),
         cmocka_unit_test(order_of_opening),

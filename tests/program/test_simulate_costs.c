@@ -10,8 +10,9 @@
 static struct op_table *ops;
 
 // A byte of memory takes a nanosecond.
-#define DEVICES(more) \
-    "devices:\n  d: {peak: {f32: 1 GFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s, launch: 1 us, " more "}\n"
+#define DEVICES(more)                                           \
+    "devices:\n  d: {peak: {f32: 1 GFLOP/s, bf16: 1 GFLOP/s}, " \
+    "memory: 1 GB, bandwidth: 1 GB/s, launch: 1 us, " more "}\n"
 #define PLAIN DEVICES("efficiency: {other: {memory: 1}}")
 #define LINK "latency: 1 us, bandwidth: 1 GB/s"
 #define ONE_NODE(devices) \
@@ -174,10 +175,10 @@ static void a_window_leaves_out_what_it_does_not_see(void **unused) {
     }
 }
 
-// At a measured point what was measured; 12 octaves away what the curve says; between, something between.
+// At a point of its dtype what was measured; 12 octaves away what the curve says; between, something between.
 static void points_are_of_their_neighbourhood(void **unused) {
     (void)unused;
-    static const char MEASURED[] = "add: {measured: [[12 MB, f32, 30 ms]]}, "
+    static const char MEASURED[] = "add: {measured: [[12 MB, bf16, 9 s], [12 MB, f32, 30 ms]]}, "
                                    "matmul: {measured: [[64, 64, 64, f32, 0.5 GFLOP/s]]}";
     static const double FAR = 4096;
     for (int product = 0; product < 2; product++) {
@@ -276,8 +277,8 @@ static void levels_go_in_turn_or_together(void **unused) {
     }
 }
 
-// Of 8 MB over five ranks, of which a node has four: 2 * 3/4 of them within, to the fifth rank alone 2 * 1/2 of all; in
-// a ring 2 * 4/5. With adapters each node has as many.
+// Of 8 MB over five ranks, of which a node, before the other or behind it, has four: 2 * 3/4 of them within, to the
+// rank that is alone 2 * 1/2 of all; in a ring 2 * 4/5. With adapters each node has as many.
 static void the_smallest_part_of_a_group_takes_in_all(void **unused) {
     (void)unused;
     static const struct {
@@ -289,17 +290,18 @@ static void the_smallest_part_of_a_group_takes_in_all(void **unused) {
                  {"ring", "adapters: 1, ", 12.8e-3},
                  {"ring", "adapters: 4, ", 3.2e-3}};
     static const double START = 50e-6, STEPS = 2 * 3 * 1e-6 + 2 * 1 * 10e-6;
-    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+    for (size_t i = 0; i < 2 * ARRAY_LENGTH(CASES); i++) {
+        const int first = i % 2 ? 1 : 4;
         struct trial t;
         begin(&t, mesh_of(1, 5, 1),
-              PLAIN "nodes: [{device: d, nodes: 2, devices: 4}]\n"
+              PLAIN "nodes: [{device: d, nodes: 1, devices: %d}, {device: d, nodes: 1, devices: %d}]\n"
                     "links:\n"
                     "  - {name: bus, spans: node, start: 50 us, latency: 1 us, bandwidth: 4 GB/s}\n"
                     "  - {name: net, spans: all, start: 20 us, latency: 10 us, %sbandwidth: 1 GB/s}\n"
                     "collectives: %s\n",
-              CASES[i].adapters, CASES[i].collectives);
+              first, 5 - first, CASES[i / 2].adapters, CASES[i / 2].collectives);
         all_reduce(&t.stage[0], AXIS_DP, 2000000);
-        assert_seconds(play_to_the_end(&t), START + STEPS + CASES[i].seconds);
+        assert_seconds(play_to_the_end(&t), START + STEPS + CASES[i / 2].seconds);
     }
 }
 

@@ -364,6 +364,31 @@ static void adapters_are_shared_by_groups(void **unused) {
     cluster_release(&c);
 }
 
+// Of three ranks each, on nodes of eight: two leave the second node, one the first and one the last.
+static void groups_within_a_node_leave_its_adapters_alone(void **unused) {
+    (void)unused;
+    struct cluster c;
+    trireme_error error = {0};
+    char *eights = with_line(14, "  - {device: small, nodes: 3, devices: 8}");
+    assert_ok(parse(&c, eights, &error), &error);
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_TP] = 3;
+    mesh.degree[AXIS_DP] = 8;
+    const struct link_use use = {AXES(AXIS_TP), 0, false};
+    struct topology p;
+    assert_ok(topology_create(&p, &c, &mesh, &use, 1, &error), &error);
+    for (int rank = 0; rank < 24; rank++) {
+        const struct route *route = &p.route[0][rank];
+        const bool divided = rank / 3 == 2 || rank / 3 == 5;
+        assert_int_equal(route->parts[0], divided ? 2 : 3);
+        assert_int_equal(route->parts[1], divided ? 2 : 1);
+        assert_true(route->bandwidth[1] == (divided ? 1e9 / 2 / 2 : 1e9)); // half an adapter for each of two ranks
+    }
+    topology_release(&p);
+    cluster_release(&c);
+    free(eights);
+}
+
 // As when estimates measure the tensor ranks whose links are slowest, which come after many others.
 static void ranks_may_be_far_behind_the_first(void **unused) {
     (void)unused;
@@ -464,6 +489,7 @@ int main(void) {
         cmocka_unit_test(shipped_clusters_are_good),
         cmocka_unit_test(resizing_keeps_nodes_whole),
         cmocka_unit_test(adapters_are_shared_by_groups),
+        cmocka_unit_test(groups_within_a_node_leave_its_adapters_alone),
         cmocka_unit_test(ranks_may_be_far_behind_the_first),
         cmocka_unit_test(pairs_have_their_own_route),
         cmocka_unit_test(stragglers_make_classes),

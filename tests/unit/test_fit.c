@@ -33,7 +33,10 @@ static void printed_clusters_read_back(void **unused) {
         struct text first = {0}, second = {0};
         trireme_error error = {0};
         VEC_PUSH(&c.devices.item[0].points[OP_ADAMW], (struct curve_point){DTYPE_F32, 0, 0, 0, 1e6, 2e-6});
+        VEC_PUSH(&c.devices.item[0].points[OP_MATMUL], (struct curve_point){DTYPE_F32, 64, 64, 64, 49152, 9e-6});
         VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 8, 1 << 20, 93e-6});
+        c.level[0].message = 3e-6;
+        assert_true(c.level[0].start > 3e-6);
         VEC_PUSH(&c.stragglers, (struct straggler){3, 1.25});
         c.devices.item[0].jitter = .04;
         c.devices.item[0].communication = i ? .375 : 1;
@@ -45,6 +48,9 @@ static void printed_clusters_read_back(void **unused) {
         assert_int_equal(again.total_devices, c.total_devices);
         assert_true(again.devices.item[0].communication == (i ? .375 : 1));
         assert_true(again.devices.item[0].jitter == .04 && again.devices.item[0].meeting == 150e-6);
+        assert_true(again.level[0].message == 3e-6 && again.level[0].start == c.level[0].start);
+        for (int op = 0; op < OP_COUNT; op++)
+            assert_int_equal(again.devices.item[0].points[op].count, op == OP_ADAMW || op == OP_MATMUL);
         for (int op = 0; op < OP_COUNT; op++)
             for (int t = 0; t < DTYPE_COUNT; t++) {
                 const struct curve *a = &c.devices.item[0].curve[op][t], *b = &again.devices.item[0].curve[op][t];
@@ -186,6 +192,48 @@ static void products_come_from_a_table(void **unused) {
     cluster_release(&c);
 }
 
+// Of the ops that follow, too: nothing is left of what was measured before.
+static void the_last_table_counts(void **unused) {
+    (void)unused;
+    static const char *const TABLES[] = {"m,n,k,dtype,tflops\n1024,4096,4096,bf16,61\n4096,4096,4096,bf16,64\n",
+                                         "m,n,k,dtype,tflops\n1024,4096,4096,bf16,161\n"};
+    struct cluster c = load("a100");
+    const struct device *d = &c.devices.item[0];
+    trireme_error error = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(TABLES); i++) {
+        assert_ok(fit_import(&c, ops, "gemm.csv", TABLES[i], strlen(TABLES[i]), &error), &error);
+        for (int op = 0; op < OP_COUNT; op++)
+            if (ops->op[op].like == OP_MATMUL) {
+                assert_int_equal(d->points[op].count, 2 - i);
+                for (size_t k = 0; k < 2 - i; k++)
+                    assert_true(d->points[op].item[k].seconds == d->points[OP_MATMUL].item[k].seconds);
+            }
+    }
+    assert_int_equal(d->points[OP_MATMUL_DX].count, 1);
+    cluster_release(&c);
+}
+
+// A sample that is faster than the device can be counts as its peak, so that what is written can be read.
+static void products_are_not_faster_than_the_peak(void **unused) {
+    (void)unused;
+    struct cluster c = load("a100"), again;
+    struct device *d = &c.devices.item[0];
+    struct fit_samples samples = {0};
+    struct text printed = {0};
+    trireme_error error = {0};
+    const double flops = 2e12, least = flops / d->peak[DTYPE_F32];
+    VEC_PUSH(&samples, (struct fit_sample){OP_MATMUL, DTYPE_F32, flops, 12e8, least / 1.2, 10000, 10000, 10000, -1});
+    fit_device(d, ops, &samples, true);
+    assert_int_equal(d->points[OP_MATMUL].count, 1);
+    assert_true(d->points[OP_MATMUL].item[0].seconds == least);
+    cluster_print(&c, ops, &printed);
+    assert_ok(cluster_parse(&again, ops, "printed", printed.text, printed.length, &error), &error);
+    text_release(&printed);
+    VEC_RELEASE(&samples);
+    cluster_release(&again);
+    cluster_release(&c);
+}
+
 // Two rows of one shape, in any order, count as their mean, three as the one between.
 static void rows_of_one_shape_are_one(void **unused) {
     (void)unused;
@@ -323,7 +371,13 @@ static void collectives_come_from_nccl_tests(void **unused) {
     text_add(&out, "  1048576  262144  float  sum  -1  69.18  15.16  26.52  0\n"); // once more
     struct cluster c = load("a100");
     trireme_error error = {0};
+    // Measured before: of as many ranks, which goes and does not count, and of others, which stays.
+    VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 4, 4096, 44e-6});
+    VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 8, 4096, 1e-3});
     assert_ok(fit_import(&c, ops, "nccl.txt", out.text, out.length, &error), &error);
+    assert_int_equal(c.level[0].points.count, 1 + 6);
+    assert_true(c.level[0].points.item[0].ranks == 4 && c.level[0].points.item[0].seconds == 44e-6);
+    assert_true(c.level[0].points.item[1].ranks == 8 && c.level[0].points.item[1].bytes == 1 << 20);
     assert_true(fabs(c.level[0].bandwidth / 200e9 - 1) < 0.03);
     struct mesh mesh = mesh_single();
     mesh.degree[AXIS_DP] = 8;
@@ -465,6 +519,8 @@ static void curves_are_found_again(void **unused) {
     assert_true(fabs(gelu->memory / 0.6 - 1) < 0.02);
     assert_true(fabs(gelu->launch / 3e-6 - 1) < 0.05);
     assert_int_equal(d->points[OP_GELU].count, samples.count);
+    for (size_t i = 0; i < samples.count; i++) // what an op takes at a point is the launch and the point
+        assert_true(fabs(gelu->launch + d->points[OP_GELU].item[i].seconds - samples.item[i].seconds) < 1e-12);
     assert_true(d->curve[OP_ADAMW][DTYPE_BF16].memory > 0.4 && d->curve[OP_ADAMW][DTYPE_BF16].memory < 0.7);
     assert_true(d->curve[OP_GELU_DX][DTYPE_F32].launch == gelu->launch); // not measured: as what it is like
     VEC_RELEASE(&samples);
@@ -500,14 +556,24 @@ static void waits_are_told_apart(void **unused) {
 int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(printed_clusters_read_back),       cmocka_unit_test(products_come_from_a_table),
-        cmocka_unit_test(rows_of_one_shape_are_one),        cmocka_unit_test(wrong_tables_are_refused),
-        cmocka_unit_test(collectives_come_from_nccl_tests), cmocka_unit_test(rooted_collectives_are_told_apart),
-        cmocka_unit_test(collectives_go_by_their_names),    cmocka_unit_test(measured_siblings_stand_in),
-        cmocka_unit_test(curves_are_found_again),           cmocka_unit_test(waits_are_told_apart),
-        cmocka_unit_test(printed_names_read_back),          cmocka_unit_test(products_leave_the_host),
-        cmocka_unit_test(cells_stay_in_their_columns),      cmocka_unit_test(letters_of_others_are_left_out),
-        cmocka_unit_test(many_shapes_are_thinned_evenly),   cmocka_unit_test(curves_without_a_peak_read_back),
+        cmocka_unit_test(printed_clusters_read_back),
+        cmocka_unit_test(products_come_from_a_table),
+        cmocka_unit_test(rows_of_one_shape_are_one),
+        cmocka_unit_test(wrong_tables_are_refused),
+        cmocka_unit_test(collectives_come_from_nccl_tests),
+        cmocka_unit_test(rooted_collectives_are_told_apart),
+        cmocka_unit_test(collectives_go_by_their_names),
+        cmocka_unit_test(measured_siblings_stand_in),
+        cmocka_unit_test(curves_are_found_again),
+        cmocka_unit_test(waits_are_told_apart),
+        cmocka_unit_test(printed_names_read_back),
+        cmocka_unit_test(products_leave_the_host),
+        cmocka_unit_test(cells_stay_in_their_columns),
+        cmocka_unit_test(letters_of_others_are_left_out),
+        cmocka_unit_test(many_shapes_are_thinned_evenly),
+        cmocka_unit_test(curves_without_a_peak_read_back),
+        cmocka_unit_test(the_last_table_counts),
+        cmocka_unit_test(products_are_not_faster_than_the_peak),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(ops);

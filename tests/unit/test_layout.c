@@ -107,6 +107,24 @@ static void said_is_done(void **unused) {
     parallel_release(&p);
 }
 
+// Two layers at a time, from each stage's first one on. No other stage's layers are among them.
+static void units_begin_with_their_stage(void **unused) {
+    (void)unused;
+    static const struct setting S = {3, 8, 50, "gpipe", "none"};
+    static const int JOINED[3][10] = {{0, 1, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE},
+                                      {NONE, NONE, 2, 2, 4, 4, 6, NONE, NONE, NONE},
+                                      {NONE, NONE, NONE, NONE, NONE, NONE, NONE, 7, 7, 9}};
+    struct parallel p;
+    resolve(&p, &S, "1,5,2");
+    p.unit_layers = 2;
+    for (p.stage = 0; p.stage < 3; p.stage++) {
+        int *joined = parallel_joined(&p, 10);
+        assert_memory_equal(joined, JOINED[p.stage], sizeof JOINED[0]);
+        free(joined);
+    }
+    parallel_release(&p);
+}
+
 // ---- layers that are computed again
 
 static trireme_status resolve_modes(struct parallel *out, const char *layout, const char *mode, const char *full,
@@ -298,6 +316,7 @@ static void wrong_reduce_dtype_is_refused(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_best),
                                        cmocka_unit_test(said_is_done),
+                                       cmocka_unit_test(units_begin_with_their_stage),
                                        cmocka_unit_test(modes_of_layers),
                                        cmocka_unit_test(share_of_full_layers),
                                        cmocka_unit_test(schedules_are_fitted_to_full_layers),
