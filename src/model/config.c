@@ -330,8 +330,8 @@ static trireme_status derive(struct model_config *c, const struct config *config
             c->family == FAMILY_GPT2 ? 4 * c->hidden_size : round_up(8 * c->hidden_size / 3, INNER_MULTIPLE);
     if (c->vocab_size == 0 && tokenizer_vocab_size == 0)
         return config_refuse(config, "data.path", error,
-                             "but token files that `trireme prepare` did not write do not say how many tokens there "
-                             "are: set model.vocab_size (GPT-2's tokenizer has 50257, Llama 3's 128256)");
+                             "but token files that `trireme prepare` did not write do not say how many tokens their "
+                             "tokenizer has: set model.vocab_size (GPT-2's 50257, Llama 3's 128256)");
     if (c->vocab_size == 0)
         c->vocab_size = tokenizer_vocab_size == NO_TOKENS ? BYTES : tokenizer_vocab_size;
     if (c->max_position_embeddings == 0)

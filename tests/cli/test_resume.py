@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
@@ -477,6 +478,23 @@ def test_tokens_rewritten():
         last = tool.metrics("run")[-1]["step"]
         assert got == code and words in err.splitlines()[-1] and f"step {last}" in err.splitlines()[-1], (got, err)
         assert os.path.exists(f"run/checkpoint/step-{last}") == saved, os.listdir("run")
+
+
+def test_other_tokens_far_behind():
+    """Of more tokens than are looked at one by one, a stretch that is others is noticed wherever it is."""
+    count = 70000000
+    tool.write("large.bin", struct.pack("<256i", 20240520, 1, count, *[0] * 253))
+    os.truncate("large.bin", 1024 + 2 * count)
+    train = ["train", "c.yaml", "--data.path=large.bin", "--data.split=[1, 0]", "--validation.freq=0",
+             "--model.vocab_size=256"]
+    for part in 0.2, 0.5, 0.99:
+        tool.good(*train, "--training.steps=1")
+        with open("large.bin", "r+b") as file:
+            file.seek(1024 + 2 * int(part * count))
+            file.write(bytes([1, 0]) * 30000)
+            tool.refused(2, "data.path: .* tokens with a hash of some", *train, "--training.steps=2")
+            file.seek(1024 + 2 * int(part * count))
+            file.write(bytes(60000))
 
 
 def test_damaged_kernels():

@@ -101,11 +101,11 @@ def in_training(ranks, *arguments, run=RUN, has_begun=checkpoints, **environment
     return process, found
 
 
-def in_impatient_training(ranks, seconds, *mesh, **environment):
+def in_impatient_training(ranks, seconds, **environment):
     """A training, continued from one by threads, in which ranks wait for one another only so many seconds. It saves
     nothing, so that a slow disk does not count."""
-    tool.good(*RUN, *mesh, f"--ranks={ranks}", "--training.steps=20")
-    return in_training(ranks, f"--comm.train_timeout_seconds={seconds}", "--checkpoint.interval=0", *mesh, run=UNSAVED,
+    tool.good(*RUN, f"--ranks={ranks}", "--training.steps=20")
+    return in_training(ranks, f"--comm.train_timeout_seconds={seconds}", "--checkpoint.interval=0", run=UNSAVED,
                        has_begun=lambda: tool.read("run/metrics.jsonl").count(b"\n") > 22, **environment)
 
 
@@ -183,17 +183,14 @@ def test_stopped():
 
 
 def test_suspended():
-    """A run that is suspended as a whole, for longer than ranks wait for one another, goes on: in a pipeline, messages
-    are under way then."""
-    for mesh in [], ["--pipeline_parallel_degree=2"]:
-        process, found = in_impatient_training(2, 2, *mesh)
-        for number, pause in ((signal.SIGSTOP, 4), (signal.SIGCONT, 3), (signal.SIGTERM, 0)):
-            for rank in found.values():
-                os.kill(rank, number)
-            time.sleep(pause)
-        code, _, err = tool.finish(process)
-        assert code == 75 and len(mpi.told(err)) == 1 and "stopped after step" in err, (mesh, code, err)
-        shutil.rmtree("run")
+    """A run that is suspended as a whole, for longer than ranks wait for one another, goes on."""
+    process, found = in_impatient_training(2, 2)
+    for number, pause in ((signal.SIGSTOP, 4), (signal.SIGCONT, 3), (signal.SIGTERM, 0)):
+        for rank in found.values():
+            os.kill(rank, number)
+        time.sleep(pause)
+    code, _, err = tool.finish(process)
+    assert code == 75 and len(mpi.told(err)) == 1 and "stopped after step" in err, (code, err)
 
 
 def test_stopped_at_the_end():
