@@ -448,7 +448,10 @@ def test_tokenizer_of_the_model():
     tokenizer = json.loads(tool.read("other/tokenizer.json"))
     tokenizer["model"]["merges"] = [["a", "b"]]
     tool.write("other/tokenizer.json", json.dumps(tokenizer))
-    tool.write("other/merges.txt", "a b")
+    others = ("special_tokens_map.json", "added_tokens.json", "vocab.json", "generation_config.json", "merges.txt",
+              "tokenizer.model", "chat_template.jinja")
+    for name in others:
+        tool.write(f"other/{name}", "{}" if name.endswith(".json") else "a b")
     os.remove("other/manifest.json")
     words = "data.path: given text/t, whose tokens are those of the bytes tokenizer, but the model in other has another"
     untouched(2, words, "train", "c.yaml", "--model.init_from=other", "--run.directory=new")
@@ -466,7 +469,7 @@ def test_tokenizer_of_the_model():
     tool.good(*train, "--training.steps=7")
 
     def check(checkpoint):
-        for name in "tokenizer.json", "merges.txt", "tokenizer_config.json":
+        for name in "tokenizer.json", "tokenizer_config.json", *others:
             assert tool.read(f"{checkpoint}/{name}") == tool.read(f"other/{name}"), (checkpoint, name)
 
     check("new/checkpoint/step-6")
