@@ -318,6 +318,26 @@ static void a_killed_run_leaves_its_counters(void **state) {
     rank_view_release(&view);
 }
 
+// Asserts for whom ranks 1 and 2 wait in their groups.
+static void assert_waits(const char *folder, const char *first, const char *second) {
+    struct rank_view view = look(folder);
+    struct text text = {0};
+    rank_view_print(&view, view.latest, false, &text);
+    const char *at = text.text;
+    for (int r = 1; r < 3; r++) {
+        at = strstr(at, r == 1 ? "rank 1:" : "rank 2:");
+        assert_non_null(at);
+        at = strstr(at, " over pp, 0.0 s, waiting for ");
+        assert_non_null(at);
+        at += strlen(" over pp, 0.0 s, waiting for ");
+        const char *whom = r == 1 ? first : second;
+        if (strncmp(at, whom, strlen(whom)) != 0)
+            fail_msg("rank %d waits for %.20s, expected %s", r, at, whom);
+    }
+    text_release(&text);
+    rank_view_release(&view);
+}
+
 // Each stage has its own program, and each machine its own clock.
 static void meetings_of_unlike_ranks_are_told(void **state) {
     trireme_error error = {0};
@@ -352,26 +372,20 @@ static void meetings_of_unlike_ranks_are_told(void **state) {
     record[1]->epoch -= hour; // it has slept since, for as long
     rank_record_set(record[1], RANK_STEPPING);
     static const enum op OPS[] = {OP_ALL_REDUCE, OP_REDUCE, OP_BROADCAST};
-    static const char SAYS[] = " over pp, 0.0 s, waiting for rank 0\n";
     for (size_t i = 0; i < ARRAY_LENGTH(OPS); i++) {
         for (int r = 1; r < 3; r++) {
             record[r]->counter[STREAM_TENSOR].op = OPS[i];
             record[r]->counter[STREAM_TENSOR].peer = i ? 2 - r : 0; // the last rank is the root
         }
-        struct rank_view view = look(*state);
-        struct text text = {0};
-        rank_view_print(&view, view.latest, false, &text);
-        const char *at = text.text;
-        for (int r = 1; r < 3; r++) {
-            at = strstr(at, r == 1 ? "rank 1:" : "rank 2:");
-            assert_non_null(at);
-            at = strstr(at, " over pp, ");
-            assert_non_null(at);
-            assert_memory_equal(at, SAYS, strlen(SAYS));
-        }
-        text_release(&text);
-        rank_view_release(&view);
+        assert_waits(*state, "rank 0\n", "rank 0\n");
     }
+    // The meeting of another step or of another layer is another.
+    record[1]->step++;
+    assert_waits(*state, "rank 0 2\n", "rank 0 1\n");
+    record[2]->step++;
+    assert_waits(*state, "rank 0\n", "rank 0\n");
+    record[2]->counter[STREAM_TENSOR].layer = 1;
+    assert_waits(*state, "rank 0 2\n", "rank 0 1\n");
     for (int r = 0; r < 3; r++)
         rank_file_close(&file[r]);
     close(lock);
