@@ -3,7 +3,7 @@
 #include "support/small_model.h"
 #include "train/ranks.h"
 
-enum { MICROBATCHES = 8 };
+enum { MICROBATCHES = 8, STEPS = 2 };
 static const double PASS = 0.2, DEADLINE = 1, START = 30;
 
 struct pipeline {
@@ -25,7 +25,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     executor_pace(e.train_executor, seconds, NULL);
     trireme_status status = ranks_control(&both, member, 2, error);
     world_deadline(member->world, DEADLINE);
-    if (status == TRIREME_OK)
+    for (int step = 0; step < STEPS && status == TRIREME_OK; step++)
         status = executor_run(e.train_executor, NULL, error);
     communicator_free(both);
     engine_release(&e);
