@@ -18,6 +18,16 @@ def team(ranks, locals_told, locals_used):
     assert code == 0 and mpi.tests_pass(out + err, ranks), (ranks, locals_told, code, out, err)
 
 
+def mismatches():
+    """Calls that differ between ranks on nodes of their own. A broken world ends the program, so each is a run."""
+    for only in range(1, 1 + (1 if tool.SANITIZED else 10)):
+        process = mpi.start(3, "sh", "-c", 'TRIREME_NODE=$OMPI_COMM_WORLD_RANK exec "$0"',
+                            os.path.join(mpi.TESTS, "test_unit_comm_faults"), TEAM_PROCESSES="3", TEAM_ONLY=str(only),
+                            TEAM_TEST="mismatched_calls_break_the_world_and_are_named")
+        _, out, err = tool.finish(process)
+        assert "ERROR" not in out + err and "a team of 3\n" in out and "[       OK ]" in out + err, (only, out, err)
+
+
 if __name__ == "__main__":
     tool.enter_scratch()
     mpi.skip_without()
@@ -27,3 +37,4 @@ if __name__ == "__main__":
     team(5, 2, 5)  # 2, 2 and 1
     team(3, 1, 3)  # nodes of one
     team(10, 5, 5)
+    mismatches()
