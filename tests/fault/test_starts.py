@@ -134,9 +134,10 @@ def test_ranks_that_evaluate_something_else():
 def test_memory_of_all_ranks():
     """Ranks that fit one by one, but not together; and a limit of the address space, which each process has for
     itself."""
-    model = ["train", "c.yaml", "--model.hidden_size=1024", "--model.num_attention_heads=8", "--training.seq_len=8",
+    train = ["train", "c.yaml", "--model.num_attention_heads=8", "--training.seq_len=8",
              "--training.kernel_choice=rule", "--training.steps=1", "--training.micro_batch_size=1"]
-    huge = tool.refused(1, "the training step does not fit", *model, "--model.hidden_size=16384",
+    model = [*train, "--model.hidden_size=1024"]
+    huge = tool.refused(1, "the training step does not fit", *train, "--model.hidden_size=16384",
                         "--model.vocab_size=16777216")
     available = 1e9 * float(re.search(r"and ([\d.]+) GB are available", huge)[1])
     of_layers = [tool.good_json("show", "memory", *model[1:], f"--model.num_hidden_layers={layers}")["predicted_bytes"]
