@@ -18,6 +18,7 @@ struct instance {
     bool alive;         // holds its bytes
     int order, above;   // among all by address: itself, and the first that begins where it ends or later
     int owner;          // microbatch whose values it holds, of LOCAL: invocation; NONE: no microbatch's
+    enum op maker;      // of what it holds, before others added to it or passed it on
     struct written written;
     const char *taken_by;                               // buffer that took its bytes, for messages
     int32_t wrote[STREAM_COUNT], touched[STREAM_COUNT]; // clocks of the last write and access on each stream
@@ -365,15 +366,19 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
     struct instance *instance = instance_of(c, root);
     const struct buffer *b = &p->buffers.item[root];
     const char *name = p->buffers.item[operand->buffer].name;
-    bool updates = c->table->op[instruction->op].role == ROLE_UPDATE;
+    const struct op_info *info = &c->table->op[instruction->op];
+    bool updates = info->role == ROLE_UPDATE;
     // Parameters are gathered from parameters; those kept between steps, only from the ranks' own parts of them.
     bool gathers = instruction->op == OP_ALL_GATHER && p->buffers.item[instruction->in[0].buffer].kind == KIND_PARAM &&
                    (b->scope != SCOPE_STATE || (own_part(instruction) && instruction->in[0].buffer == root));
     if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers))
         REFUSE("%s: writes %s, which only %s may", here(c).text, name,
                b->kind == KIND_INPUT ? "the host" : "an optimizer");
-    if (accumulate)
+    if (accumulate) {
         TRY(read_part(c, instruction->stream, operand, invocation, error));
+        if (c->trains && b->kind == KIND_ACT && info->role == ROLE_FORWARD && instance->maker != instruction->op)
+            REFUSE("%s: adds to %s, which %s has made", here(c).text, name, c->table->op[instance->maker].name);
+    }
     if (!instance->alive)
         TRY(claim(c, instance, instruction, out, error));
     if (!clocks_ordered(instance->touched, c->clock[instruction->stream]))
@@ -392,11 +397,18 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
             continue;
         if (own_part(instruction))
             continue;
-        if (c->table->op[instruction->op].inplace[out] != i || !footprint_equal(&read, &where))
-            REFUSE("%s: writes %s, which it reads as %s", here(c).text, name, c->table->op[instruction->op].in[i].name);
+        if (info->inplace[out] != i || !footprint_equal(&read, &where))
+            REFUSE("%s: writes %s, which it reads as %s", here(c).text, name, info->in[i].name);
+        // Gradients are sums, and the terms of each are known (verify_gradients.c).
+        if (c->trains && b->scope != SCOPE_STATE && b->gradient_of == NONE && info->role != ROLE_COMMUNICATION)
+            REFUSE("%s: changes %s, which the step has made before", here(c).text, name);
     }
     if (has_one_owner(b))
         instance->owner = c->now.microbatch;
+    bool passes_on = info->role == ROLE_COMMUNICATION && instruction->inputs && instruction->in[0].buffer != NONE;
+    if (!accumulate)
+        instance->maker =
+            passes_on ? instance_of(c, program_root(p, instruction->in[0].buffer))->maker : instruction->op;
     written_add(&instance->written, where);
     instance->wrote[instruction->stream] = instance->touched[instruction->stream] =
         c->clock[instruction->stream][instruction->stream];

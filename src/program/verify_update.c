@@ -35,7 +35,7 @@ static struct site site_of(const struct update_check *c, const struct found *f) 
 }
 
 static const char *name_of(const struct update_check *c, int buffer) {
-    return verify_buffer_name(c->program, buffer);
+    return buffer == NONE ? "nothing" : verify_buffer_name(c->program, buffer);
 }
 
 static int find_operand(const struct op_operand *row, int count, const char *name) {
@@ -86,7 +86,7 @@ static void collect(struct update_check *c) {
             if (is_of_interest(c, instruction))
                 VEC_PUSH(&c->role[c->table->op[instruction->op].role], found);
             if (p->schedule.item[k].microbatch == 0 && input(c, instruction, "targets") != NONE &&
-                output(c, instruction, "nll") != NONE)
+                (output(c, instruction, "nll") != NONE || instruction->op == OP_LOGITS_MERGE))
                 VEC_PUSH(&c->targets, found);
             if (p->schedule.item[k].microbatch == 0)
                 add_maker(c, instruction);
@@ -224,7 +224,8 @@ static bool split_agrees(const struct update_check *c, const struct found *nll, 
            grad->attribute[0].i == sum->attribute[0].i;
 }
 
-// Rows of targets that loss instructions see, and rows of their results, must tile the microbatch.
+// Rows of targets that loss instructions see, and rows of their results, must tile the microbatch. `nll`: NONE where
+// this rank only has a part of the vocabulary for the loss of another, and so no results.
 static trireme_status check_rows(struct update_check *c, int targets, int nll) {
     trireme_error *error = c->error;
     int64_t rows = buffer_count(&c->program->buffers.item[targets]);
@@ -238,7 +239,9 @@ static trireme_status check_rows(struct update_check *c, int targets, int nll) {
         const struct operand *n = &f->instruction->out[find_operand(info->out, info->outputs, "nll")];
         int l = find_operand(info->in, info->inputs, "logits");
         footprint_of(c->program, t, &in);
-        footprint_of(c->program, n, &out);
+        out = in;
+        if (n->buffer != NONE)
+            footprint_of(c->program, n, &out);
         if (t->buffer != targets || n->buffer != nll || !footprint_equal(&in, &out))
             status = error_set(error, TRIREME_ERROR_PROGRAM,
                                "%s: its targets are %s and its result is %s, expected the same rows of %s and %s",
@@ -275,7 +278,9 @@ static bool is_part_of_loss(const struct update_check *c) {
 
 static trireme_status check_loss(struct update_check *c) {
     trireme_error *error = c->error;
-    bool part = c->targets.count == 0 && c->role[ROLE_TOTAL].count == 0;
+    bool part = c->role[ROLE_TOTAL].count == 0;
+    for (size_t i = 0; i < c->targets.count; i++)
+        part &= output(c, c->targets.item[i].instruction, "nll") == NONE;
     if (part && !is_part_of_loss(c))
         return TRIREME_OK;
     if (c->role[ROLE_COUNT].count != 1 || c->role[ROLE_SCALE].count != 1)
@@ -300,7 +305,7 @@ static trireme_status check_loss(struct update_check *c) {
                    name_of(c, input(c, f->instruction, "scale")), name_of(c, denominator));
     }
     if (part)
-        return TRIREME_OK;
+        return check_rows(c, targets, NONE);
     if ((int)c->role[ROLE_TOTAL].count != c->program->microbatches)
         REFUSE("the loss is summed %zu times, expected once in each of %d microbatches", c->role[ROLE_TOTAL].count,
                c->program->microbatches);

@@ -14,6 +14,31 @@ static int64_t *offset_of(struct program *p, const char *buffer) {
     return &p->buffers.item[program_find(p, buffer)].offset;
 }
 
+// Inserts an instruction before the place that adds buffer `term`, of equally many elements, to `to` in place.
+static void add_before(struct program *p, struct place place, const char *to, const char *term) {
+    const int buffer = program_find(p, to);
+    const int64_t row[] = {1, buffer_count(&p->buffers.item[buffer])};
+    const struct operand in[] = {operand_shape(operand_whole(p, buffer), 2, row),
+                                 operand_shape(operand_whole(p, program_find(p, term)), 2, row)};
+    mutant_overwrite(p, place, buffer, NONE);
+    mutant_at(place)->op = OP_ADD;
+    program_give_operands(p, mutant_at(place), ARRAY_LENGTH(in), in, 1, in);
+}
+
+// Inserts an instruction before the place that adds rows of one element of `table`, one for each token, to `to`.
+static void embed_before(struct program *p, struct place place, const char *to, const char *table) {
+    const int buffer = program_find(p, to), rows = program_find(p, table);
+    const int64_t count = buffer_count(&p->buffers.item[buffer]), all = buffer_count(&p->buffers.item[rows]);
+    struct operand in[] = {operand_whole(p, program_find(p, "tokens")),
+                           operand_shape(operand_whole(p, rows), 2, (int64_t[]){all, 1}), operand_none()};
+    const struct operand out = operand_shape(operand_whole(p, buffer), 2, (int64_t[]){count, 1});
+    in[0].dim[0] = count;
+    mutant_overwrite(p, place, buffer, NONE);
+    mutant_at(place)->op = OP_EMBED;
+    mutant_at(place)->accumulate = ACCUMULATE_YES;
+    program_give_operands(p, mutant_at(place), ARRAY_LENGTH(in), in, 1, &out);
+}
+
 // Asserts that the program is refused in a message that contains both.
 #define FAULT(fault, what, buffer)                                           \
     do {                                                                     \
@@ -68,6 +93,13 @@ static void named_faults(void **unused) {
     FAULT(mutant_at(mutant_find(&p, OP_CLIP, "loss"))->in[1].buffer = program_find(&p, "grad_square_sum.3"),
           "is not the loss of the step", "grad_square_sum.3");
     FAULT(mutant_at(mutant_find(&p, OP_ADAMW, "layers.0.m"))->predicate = NONE, "not finite", "adamw");
+    // values that change in between
+    FAULT(add_before(&p, mutant_find(&p, OP_CLIP, "loss"), "grad_square_sum.3", "loss.scale"), "optimizer",
+          "changes grad_square_sum.3, which the step has made before");
+    FAULT(add_before(&p, mutant_find(&p, OP_LOSS_SUM, "loss.scale"), "nll", "norm.rstd"), "microbatch 0",
+          "changes nll, which the step has made before");
+    FAULT(embed_before(&p, mutant_find(&p, OP_LOSS_SUM, "loss.scale"), "nll", "norm.rstd"), "microbatch 0",
+          "adds to nll, which ");
     // names
     FAULT(*p.buffers.item[program_find(&p, "layers.1.m")].as = 0, "as its m, which is declared nothing", "layers.1.m");
 #define SWAP(a, b) mutant_swap(&p, program_find(&p, a), program_find(&p, b))

@@ -476,7 +476,7 @@ static void reductions_of_parameters(void **unused) {
     }
 }
 
-// A sum that is made in place is its own term: following gradients from sum to sum must still come to an end.
+// A value that is made is not changed in place.
 static void sums_in_place(void **unused) {
     (void)unused;
     refuse("dp 1", 1,
@@ -493,7 +493,7 @@ static void sums_in_place(void **unused) {
            "  = send %4[16] phase forward stream to_next wait compute\n"
            "  %6[16] = receive phase backward stream gradient_from_next\n"
            "  %1[4,4] - = matmul_dw %2[4,4] %5[4,4] phase weight wait gradient_from_next\n",
-           "before all contributions are in", "a");
+           "changes a, which the step has made before", "add");
 }
 
 // The gradient of a table, of the rows of two ranks: those of `x`, which the next stage has, too, and of which a
@@ -531,7 +531,7 @@ static void rows_of_all_ranks(void **unused) {
     refuse(mesh, 1,
            ROWS_OF_RANKS PRODUCT GATHER
            "  %9[8,4] = embed %10[8] %0[8,4] - phase forward accumulate yes wait reduce\n" ADD_ROWS,
-           "is not the backward of any embed", "embed_dw");
+           "adds to dx.all, which receive has made", "embed");
     refuse(mesh, 1, ROWS_OF_RANKS GATHER PRODUCT ADD_ROWS, "changes dx, which has been read before", "matmul_dx");
 }
 

@@ -9,12 +9,12 @@
 #define IN(op, name, k) AT(op, name ".rows8")->in[k]
 #define OTHER(op, name, k) AT(op, name ".rows0")->in[k]
 // Asserts that the head is refused in a message that contains `what`.
-#define FAULT(fault, what)                                               \
-    do {                                                                 \
-        struct program p = mutant_copy(program);                         \
-        fault;                                                           \
-        assert_refused_anew(&p, f.stages.of[0]->ops, what, "logits_dx"); \
-        mutant_release(&p);                                              \
+#define FAULT(fault, what)                                             \
+    do {                                                               \
+        struct program p = mutant_copy(program);                       \
+        fault;                                                         \
+        assert_refused_anew(&p, f.stages.of[0]->ops, what, "logits_"); \
+        mutant_release(&p);                                            \
     } while (0)
 
 static void operands_of_other_logits(void **unused) {
@@ -37,6 +37,10 @@ static void operands_of_other_logits(void **unused) {
                IN(OP_LOGITS_PICK, "logits.picked", 0) = OTHER(OP_LOGITS_PICK, "logits.picked", 0)),
               "do not belong together");
         FAULT(IN(OP_LOGITS_MERGE, "logits.max", 0).dim[0] = 1, "its input is not gathered from all ranks");
+        // the input of the head
+        FAULT((mutant_swap(&p, program_find(&p, "norm.rows0"), program_find(&p, "norm.rows8")),
+               mutant_swap(&p, program_find(&p, "d.norm.rows0"), program_find(&p, "d.norm.rows8"))),
+              "are not those of the logits of its rows of targets");
         // products with the weights
         FAULT(IN(OP_LOGITS_TIMES, "logits.exp", 0) = IN(OP_LOGITS_EXP, "logits", 0),
               "is not the exponentials of its logits times the weights");
