@@ -39,6 +39,24 @@ static void embed_before(struct program *p, struct place place, const char *to, 
     program_give_operands(p, mutant_at(place), ARRAY_LENGTH(in), in, 1, &out);
 }
 
+// The gradients of queries and keys exchanged.
+static void exchange_outputs(struct instruction *i) {
+    struct operand first = i->out[0];
+    i->out[0] = i->out[1];
+    i->out[1] = first;
+}
+
+// The mean over a number of targets that is always zero.
+static void count_nothing(struct program *p) {
+    static char nothing[] = "nothing"; // mutants do not own names
+    struct buffer b = p->buffers.item[program_find(p, "loss.scale")];
+    b.name = nothing;
+    VEC_PUSH(&p->buffers, b);
+    struct place place = mutant_find(p, OP_RECIPROCAL, "loss.scale");
+    mutant_at(place)->in[0].buffer = program_find(p, nothing);
+    mutant_overwrite(p, place, program_find(p, nothing), NONE);
+}
+
 // Asserts that the program is refused in a message that contains both.
 #define FAULT(fault, what, buffer)                                           \
     do {                                                                     \
@@ -75,6 +93,11 @@ static void named_faults(void **unused) {
           "before it is read", "grad.layers.1.mlp.up.weight");
     FAULT(mutant_at(mutant_find(&p, OP_EMBED_DW, "grad.embed.weight"))->accumulate = ACCUMULATE_AFTER_FIRST,
           "overwrites", "embed.weight");
+    FAULT(exchange_outputs(mutant_at(mutant_find(&p, OP_ATTENTION_BWD, "d.layers.1.attention.qkv"))),
+          "is not the backward of any attention", "mismatch: dq");
+    FAULT(add_before(&p, mutant_find(&p, OP_SQUARE_SUM, "layers.1.gradients"), "layers.1.gradients",
+                     "layers.1.parameters"),
+          "writes the gradient layers.1.gradients, but does not make gradients", "add");
     // loss
     FAULT(rename_input(&p, mutant_find(&p, OP_CROSS_ENTROPY_GRAD, "loss.scale"), "loss.scale", "targets.count"),
           "wrong denominator", "targets.count");
@@ -90,6 +113,10 @@ static void named_faults(void **unused) {
     FAULT(mutant_repeat(&p, mutant_find(&p, OP_SQUARE_SUM, "layers.0.gradients")), "twice", "layers.0.gradients");
     FAULT(mutant_at(mutant_find(&p, OP_SQUARE_SUM, "head.gradients"))->in[0].dim[0] /= 2, "is not a whole buffer",
           "head.gradients");
+    FAULT((mutant_repeat(&p, mutant_find(&p, OP_SQUARE_SUM, "layers.1.gradients")),
+           mutant_at(mutant_find(&p, OP_SQUARE_SUM, "layers.1.gradients"))[1].in[0].buffer =
+               program_find(&p, "layers.1.parameters")),
+          "layers.1.parameters is not a whole buffer of gradients", "square_sum");
     FAULT(mutant_at(mutant_find(&p, OP_CLIP, "loss"))->in[1].buffer = program_find(&p, "grad_square_sum.3"),
           "is not the loss of the step", "grad_square_sum.3");
     FAULT(mutant_at(mutant_find(&p, OP_ADAMW, "layers.0.m"))->predicate = NONE, "not finite", "adamw");
@@ -151,6 +178,43 @@ static void named_faults_of_chunks(void **unused) {
     small_model_release(&small);
 }
 
+// Faults that need other memory than the program has.
+static void named_faults_planned_anew(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
+    struct program p = mutant_copy(&small.engine.train.program);
+    add_before(&p, mutant_find(&p, OP_GELU_DX, "d.layers.1.mlp.up"), "d.layers.1.mlp.activation", "layers.1.mlp.up");
+    assert_refused_anew(&p, small.engine.ops, "writes the gradient d.layers.1.mlp.activation", "add");
+    mutant_release(&p);
+    p = mutant_copy(&small.engine.train.program);
+    add_before(&p, mutant_find(&p, OP_GELU_DX, "d.layers.1.mlp.up"), "layers.1.mlp.up", "layers.1.mlp.down.weight");
+    assert_refused_anew(&p, small.engine.ops, "changes layers.1.mlp.up, which has been read before", "add");
+    mutant_release(&p);
+    p = mutant_copy(&small.engine.train.program);
+    count_nothing(&p);
+    assert_refused_anew(&p, small.engine.ops, "the denominator is nothing, expected", "targets.count");
+    mutant_release(&p);
+    small_model_release(&small);
+}
+
+// Where there is one microbatch, nothing but the number of sums says that the loss is added up once.
+static void loss_of_one_microbatch(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small,
+                       (const char *const[]){"training.seq_len=8", "training.global_batch_size=2",
+                                             "training.micro_batch_size=2", "training.threads=1", SMALL_EXACT,
+                                             SMALL_GPT2_MODEL, NULL},
+                       false);
+    const struct program *program = &small.engine.train.program;
+    const struct op_table *ops = small.engine.ops;
+    FAULT((mutant_repeat(&p, mutant_find(&p, OP_LOSS_SUM, "loss.scale")),
+           mutant_at(mutant_find(&p, OP_LOSS_SUM, "loss.scale"))[1].accumulate = ACCUMULATE_YES),
+          "the loss is summed 2 times", "1 microbatches");
+    small_model_release(&small);
+}
+
 // An update that does not read the count of updates: the count must still go up, for a run that is resumed.
 static void named_faults_of_lion(void **unused) {
     (void)unused;
@@ -165,7 +229,10 @@ static void named_faults_of_lion(void **unused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(named_faults), cmocka_unit_test(named_faults_of_chunks),
-                                       cmocka_unit_test(named_faults_of_lion)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(named_faults),           cmocka_unit_test(named_faults_of_chunks),
+        cmocka_unit_test(named_faults_of_lion),   cmocka_unit_test(named_faults_planned_anew),
+        cmocka_unit_test(loss_of_one_microbatch),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

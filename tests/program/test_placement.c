@@ -6,6 +6,10 @@
 
 #define MODEL(family) \
     "training.seq_len=8", "training.threads=1", "training.micro_batch_size=2", SMALL_EXACT, SMALL_##family##_MODEL
+#define MODEL_F32                                                                                    \
+    "training.seq_len=8", "training.threads=1", "training.micro_batch_size=2", "training.dtype=f32", \
+        "training.kernels=reference"
+#define UNTIED "model.tie_word_embeddings=false"
 #define BATCH(sequences) "training.global_batch_size=" #sequences
 #define DP(n) "parallelism.data_parallel_replicate_degree=" #n
 #define FSDP(n, zero) "parallelism.data_parallel_shard_degree=" #n, "parallelism.zero_stage=" #zero
@@ -28,13 +32,18 @@
     struct fleet f; \
     fleet_create(&f, __func__, (const char *const[]){__VA_ARGS__, NULL})
 
-// Leaves an instruction out but nothing that it orders: every instruction now waits for all that come before it.
+// Every instruction waits for all that come before it.
+static void wait_for_all(struct template *t) {
+    for (size_t i = 0; i < t->instructions.count; i++)
+        for (int s = 0; s < STREAM_COUNT; s++)
+            if (s != t->instructions.item[i].stream)
+                t->instructions.item[i].wait[s] = 1;
+}
+
+// Leaves an instruction out but nothing that it orders.
 static void leave_out(struct place place) {
     mutant_delete(place);
-    for (size_t i = 0; i < place.template->instructions.count; i++)
-        for (int s = 0; s < STREAM_COUNT; s++)
-            if (s != place.template->instructions.item[i].stream)
-                place.template->instructions.item[i].wait[s] = 1;
+    wait_for_all(place.template);
 }
 
 static struct instruction *found(struct program *p, enum op op, const char *buffer) {
@@ -105,6 +114,53 @@ static void order_of_microbatches(void **unused) {
     fleet_release(&f);
 }
 
+// One collective as two, of the first half and of the second, or the other way round.
+static struct program in_halves(const struct program *program, int first) {
+    struct program p = mutant_copy(program);
+    struct place place = mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients");
+    mutant_repeat(&p, place);
+    for (int k = 0; k < 2; k++) {
+        struct instruction *i = mutant_at(place) + k;
+        i->in[0].dim[0] /= 2;
+        i->in[0].offset = k == first ? 0 : i->in[0].dim[0];
+        i->out[0] = i->in[0];
+    }
+    wait_for_all(place.template);
+    return p;
+}
+
+static void order_of_halves(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(8), DP(2));
+    struct program p = in_halves(fleet_program(&f, 0), 0), q = in_halves(fleet_program(&f, 0), 1);
+    const struct program *alike[] = {&p, &p}, *other[] = {&p, &q};
+    trireme_error error = {0};
+    assert_int_equal(programs_verify(alike, 2, f.stages.of[0]->ops, &error), TRIREME_OK);
+    assert_words(programs_verify(other, 2, f.stages.of[0]->ops, &error), &error,
+                 "all_reduce (microbatch 1) of layers.0.gradients over dp meets rank 1's", "rank 0: backward");
+    mutant_release(&p);
+    mutant_release(&q);
+    fleet_release(&f);
+}
+
+// The last stage's last two broadcasts, in another order: each comes twice to a group in which it is once.
+static void one_stage_twice(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), PP(2), "parallelism.vocabulary_parallel=true");
+    const struct program *program = fleet_program(&f, 1);
+    size_t last = program->schedule.count;
+    for (size_t k = 0; k + 1 < program->schedule.count; k++)
+        if (strcmp(program->templates.item[program->schedule.item[k].template].name, "embed.weight") == 0 &&
+            program->schedule.item[k].template == program->schedule.item[k + 1].template)
+            last = k;
+    assert_true(last < program->schedule.count);
+    FAULT(1, FLEET_STAGE,
+          (p.schedule.item[last].microbatch = program->schedule.item[last + 1].microbatch,
+           p.schedule.item[last + 1].microbatch = program->schedule.item[last].microbatch),
+          "embed.weight[0] broadcast (microbatch 0)", "embed.weight[0] broadcast (microbatch 1)");
+    fleet_release(&f);
+}
+
 // Two collectives of equally many elements, in another order on one rank.
 static void one_rank_behind(struct program *p) {
     struct place first = mutant_find(p, OP_ALL_REDUCE, "layers.1.gradients"),
@@ -128,9 +184,15 @@ static void order_of_gradients(void **unused) {
     fleet_release(&f);
 }
 
+// Two chunks of the same size, each with the other's targets.
+static void exchange_rows(struct program *p) {
+    mutant_swap(p, program_find(p, "norm.rows0"), program_find(p, "norm.rows8"));
+    mutant_swap(p, program_find(p, "d.norm.rows0"), program_find(p, "d.norm.rows8"));
+}
+
 static void tensor(void **unused) {
     (void)unused;
-    FLEET(MODEL(GPT2), BATCH(4), TP(2), NO_SEQUENCE);
+    FLEET(MODEL(GPT2), BATCH(4), TP(2), NO_SEQUENCE, "training.logits_rows=8");
     FAULT(0, FLEET_STAGE, rename_input(&p, OP_ADD_BIAS, "layers.0.attention.out.sum", "layers.0.attention.out.part"),
           "is a partial sum along tp", "layers.0.attention.out.part");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "logits.sums.rows0")), "reduced twice",
@@ -141,8 +203,18 @@ static void tensor(void **unused) {
           "logits.sums.rows0");
     FAULT(0, FLEET_STAGE, rename_input(&p, OP_LAYERNORM_BWD, "d.layers.1.mlp_norm", "d.layers.1.mlp.in"),
           "is a partial sum along tp", "d.layers.1.mlp.in");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ADD_BIAS_DW, "grad.layers.1.mlp.down.bias")->in[0].dim[0] /= 2,
+          "is not the backward of any add_bias of this program (mismatch: dy)", "add_bias_dw");
     FAULT(0, FLEET_STAGE, found(&p, OP_EMBED, "embed.weight")->in[2] = operand_none(), "nothing says where",
           "split along tp");
+    // the head, in chunks of rows
+    FAULT(0, FLEET_STAGE, found(&p, OP_LOGITS_MAX, "logits.rows0")->attribute[0].i--,
+          "maximum and sums are not those of the logits", "targets");
+    FAULT(0, FLEET_STAGE,
+          (found(&p, OP_LOGITS_SUM, "logits.rows0")->in[1] = found(&p, OP_LOGITS_SUM, "logits.rows8")->in[1],
+           found(&p, OP_LOGITS_GRAD, "logits.rows0")->in[1] = found(&p, OP_LOGITS_GRAD, "logits.rows8")->in[1]),
+          "maximum and sums are not those of the logits", "targets");
+    FAULT(0, FLEET_STAGE, exchange_rows(&p), "maximum and sums are not those of the logits", "targets");
     FAULT(0, FLEET_STAGE,
           found(&p, OP_LOGITS_NLL, "logits.sums.rows0")->in[3] = found(&p, OP_LOGITS_NLL, "logits.sums.rows0")->in[2],
           "maximum and sums are not those of the logits", "targets");
@@ -297,12 +369,32 @@ static void pipeline(void **unused) {
     static char other[] = "other"; // mutants do not own names
     FAULT(1, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.0.residual")].name = other,
           "which receives another buffer", "of other over pp");
+    FAULT(0, FLEET_STAGE, found(&p, OP_CLIP, "loss")->in[1].buffer = program_find(&p, "loss.scale"),
+          "loss.scale is not the loss of the step", "clip");
     f.evaluates = true;
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_SEND, "layers.0.residual")),
           "rank 1: forward[0] receive (microbatch 0) of layers.0.residual over pp would wait forever for rank 0",
           "which has ended");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_SEND, "layers.0.residual")), "of another microbatch",
           "rank 0: forward");
+    fleet_release(&f);
+}
+
+// The backward of another operation on the same operands.
+static void backward_of_another(struct instruction *i) {
+    const struct operand in[] = {i->in[0], i->in[1], i->in[2], i->in[4], i->in[5]};
+    i->op = OP_RMSNORM_DX;
+    i->inputs = (int)ARRAY_LENGTH(in);
+    memcpy(i->in, in, sizeof in);
+}
+
+static void pipeline_in_two_parts(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), PP(2), "parallelism.pipeline_parallel_schedule=zb-h1");
+    struct program p = mutant_copy(fleet_program(&f, 0));
+    backward_of_another(found(&p, OP_LAYERNORM_DX, "d.layers.0.mlp_norm"));
+    assert_refused_anew(&p, f.stages.of[0]->ops, "is not the backward of any rmsnorm of this program", "rmsnorm_dx");
+    mutant_release(&p);
     fleet_release(&f);
 }
 
@@ -347,6 +439,34 @@ static void strangers(void **unused) {
         programs_verify((const struct program *[]){fleet_program(&f, 0), fleet_program(&g, 0)}, 2, ops, &error), &error,
         "of embedding.part over tp meets rank 1's forward[1] all_reduce", "rank 0: forward[1] reduce_scatter");
     fleet_release(&g);
+    fleet_create(&g, __func__, (const char *const[]){MODEL_F32, SMALL_GPT2_MODEL, BATCH(4), TP(2), NULL});
+    assert_words(
+        programs_verify((const struct program *[]){fleet_program(&f, 0), fleet_program(&g, 0)}, 2, ops, &error), &error,
+        "of embedding.part over tp meets rank 1's forward[1] reduce_scatter", "256 elements of f64 and 256 of f32");
+    fleet_release(&g);
+    fleet_release(&f);
+}
+
+static void strangers_in_a_pipeline(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LLAMA), BATCH(4), PP(2), UNTIED);
+    struct fleet g;
+    trireme_error error = {0};
+    for (int longer = 0; longer < 2; longer++) {
+        if (longer)
+            fleet_create(&g, __func__,
+                         (const char *const[]){"training.seq_len=16", "training.threads=1",
+                                               "training.micro_batch_size=2", SMALL_EXACT, SMALL_LLAMA_MODEL, BATCH(4),
+                                               PP(2), UNTIED, NULL});
+        else
+            fleet_create(&g, __func__,
+                         (const char *const[]){MODEL_F32, SMALL_LLAMA_MODEL, BATCH(4), PP(2), UNTIED, NULL});
+        assert_words(programs_verify((const struct program *[]){fleet_program(&f, 0), fleet_program(&g, 1)}, 2,
+                                     f.stages.of[0]->ops, &error),
+                     &error, "of layers.0.residual over pp meets rank 1's forward[0] receive",
+                     longer ? "256 elements of f64 and 512 of f64" : "256 elements of f64 and 256 of f32");
+        fleet_release(&g);
+    }
     fleet_release(&f);
 }
 
@@ -406,6 +526,8 @@ int main(void) {
         cmocka_unit_test(one_rank_sends_less),
         cmocka_unit_test(rows_of_more_ranks),
         cmocka_unit_test(order_of_microbatches),
+        cmocka_unit_test(order_of_halves),
+        cmocka_unit_test(one_stage_twice),
         cmocka_unit_test(tensor),
         cmocka_unit_test(sequence),
         cmocka_unit_test(more_ranks_than_heads),
@@ -415,9 +537,11 @@ int main(void) {
         cmocka_unit_test(zero_3),
         cmocka_unit_test(rows_of_replicas),
         cmocka_unit_test(pipeline),
+        cmocka_unit_test(pipeline_in_two_parts),
         cmocka_unit_test(deadlock),
         cmocka_unit_test(order_of_opening),
         cmocka_unit_test(strangers),
+        cmocka_unit_test(strangers_in_a_pipeline),
         cmocka_unit_test(twins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -467,6 +467,43 @@ static void a_step_has_an_end(void **unused) {
     free(ops);
 }
 
+// Without a microbatch, a template that each microbatch runs would see one of them as all.
+static void with_and_without_a_microbatch(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    struct program p;
+    program_init(&p, "both", 2);
+    struct operand x = add_rows(&p, "x", KIND_INPUT, SCOPE_MICROBATCH), h = add_rows(&p, "h", KIND_ACT, SCOPE_LOCAL);
+    union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
+    int each = program_template(&p, "each", PHASE_FORWARD, 0);
+    program_emit(&p, each, OP_GELU, PHASE_FORWARD, NONE, 1, &x, 1, &h, tanh);
+    program_invoke(&p, each, 0, true, false);
+    program_invoke(&p, each, 1, false, false);
+    program_invoke(&p, each, NONE, false, true);
+    assert_program_refused(&p, ops, "is invoked both with and without a microbatch", "template each");
+    free(ops);
+}
+
+// With nothing but slots in the step, too.
+static void slots_before_the_arena(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    trireme_error error = {0};
+    struct program p;
+    program_init(&p, "slots", 1);
+    struct operand h = operand_whole(
+        &p, program_buffer(&p, "h", DTYPE_F32, KIND_ACT, SCOPE_SLOT, 1, (int64_t[]){BUFFER_ALIGNMENT / 4}));
+    program_emit(&p, program_template(&p, "main", PHASE_FORWARD, 0), OP_ZERO, PHASE_FORWARD, NONE, 0, NULL, 1, &h,
+                 NULL);
+    program_invoke(&p, 0, 0, true, true);
+    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
+    p.pools.item[0].base[0] -= BUFFER_ALIGNMENT;
+    assert_words(program_verify(&p, ops, &error), &error, "slot 0 of pool 0 lies at byte -64", "");
+    program_release(&p);
+    free(ops);
+}
+
 // A compiled program is proved, unless it is only looked at.
 static void what_is_compiled_is_proved(void **unused) {
     (void)unused;
@@ -495,6 +532,8 @@ int main(void) {
         cmocka_unit_test(slots),
         cmocka_unit_test(parts),
         cmocka_unit_test(only_inputs_are_of_each_microbatch),
+        cmocka_unit_test(with_and_without_a_microbatch),
+        cmocka_unit_test(slots_before_the_arena),
         cmocka_unit_test(a_step_has_an_end),
         cmocka_unit_test(what_is_compiled_is_proved),
     };

@@ -39,6 +39,11 @@ static void outputs_that_may_be_skipped(void **unused) {
     int mask = ADD("mask", DTYPE_I32, KIND_INPUT, 1).buffer;
     emit(&p, OP_GELU, 1, &a, 1, &y)->predicate = mask;
     refuse(&p, "may be skipped, but", "y");
+    begin(&p, 1); // in the memory of its input, it would be another sum
+    a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    mask = ADD("mask", DTYPE_I32, KIND_INPUT, 1).buffer;
+    emit(&p, OP_ADD, 2, (struct operand[]){a, a}, 1, &y)->predicate = mask;
+    refuse(&p, "may be skipped, but y would then hold nothing", "add");
     int t = begin(&p, 1);
     p.mesh.degree[AXIS_PP] = 2;
     struct operand x = add_rows(&p, "x", KIND_INPUT, SCOPE_STEP);
@@ -48,6 +53,20 @@ static void outputs_that_may_be_skipped(void **unused) {
     send->peer = 1;
     send->predicate = mask;
     refuse(&p, "other ranks wait for it", "send");
+}
+
+// An f64 would be read as an i32; nothing says what a buffer that nobody wrote holds.
+static void what_a_predicate_is(void **unused) {
+    (void)unused;
+    for (int written = 0; written < 2; written++) {
+        struct program p;
+        begin(&p, 1);
+        struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+        int mask = written ? ADD("mask", DTYPE_F64, KIND_INPUT, 1).buffer : ADD("mask", DTYPE_I32, KIND_ACT, 1).buffer;
+        emit(&p, OP_GELU, 1, &a, 1, &y);
+        emit(&p, OP_ADD, 2, (struct operand[]){y, a}, 1, &y)->predicate = mask;
+        refuse(&p, written ? "its predicate mask is not one i32" : "reads mask before it is written", "add");
+    }
 }
 
 // Shares memory shifted by one row, not element for element.
@@ -78,6 +97,52 @@ static void in_place_but_shifted(void **unused) {
     free(ops);
 }
 
+// Moves a LOCAL buffer to where another one is, once the program is planned.
+static void refuse_over(struct program *p, const char *buffer, const char *other, const char *what, const char *name) {
+    struct op_table *ops = op_table_create();
+    trireme_error error = {0};
+    program_invoke(p, 0, 0, true, true);
+    assert_int_equal(program_plan(p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_verify(p, ops, &error), TRIREME_OK);
+    p->buffers.item[program_find(p, buffer)].offset = p->buffers.item[program_find(p, other)].offset;
+    assert_words(program_verify(p, ops, &error), &error, what, name);
+    program_release(p);
+    free(ops);
+}
+
+static void memory_that_is_in_use(void **unused) {
+    (void)unused;
+    struct program p; // of an input
+    begin(&p, 1);
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    struct operand h = add_rows(&p, "h", KIND_ACT, SCOPE_LOCAL), g = add_rows(&p, "g", KIND_ACT, SCOPE_LOCAL);
+    emit(&p, OP_GELU, 1, &a, 1, &h);
+    emit(&p, OP_GELU, 1, &h, 1, &g);
+    emit(&p, OP_GELU, 1, &g, 1, &y);
+    refuse_over(&p, "g", "h", "writes g into memory of h, which it uses too", "gelu");
+
+    begin(&p, 1); // of another output
+    const int64_t rows[] = {8}, columns[] = {16};
+    a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), h = add_rows(&p, "h", KIND_ACT, SCOPE_LOCAL);
+    struct operand in[] = {a, add(&p, "w", DTYPE_F32, KIND_INPUT, 1, columns), operand_none()}, out[] = {h, h, h};
+    for (int k = 1; k < 3; k++)
+        out[k] =
+            operand_whole(&p, program_buffer(&p, k == 1 ? "mean" : "rstd", DTYPE_F32, KIND_ACT, SCOPE_LOCAL, 1, rows));
+    y = ADD("y", DTYPE_F64, KIND_OUTPUT, 1);
+    emit(&p, OP_LAYERNORM, 3, in, 3, out);
+    emit(&p, OP_SQUARE_SUM, 1, &out[2], 1, &y);
+    refuse_over(&p, "rstd", "h", "writes rstd into memory of h, which it uses too", "layernorm");
+
+    begin(&p, 1); // of what is read later
+    a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    h = add_rows(&p, "h", KIND_ACT, SCOPE_LOCAL), g = add_rows(&p, "g", KIND_ACT, SCOPE_LOCAL);
+    int work = add_rows(&p, "work", KIND_WORK, SCOPE_LOCAL).buffer;
+    emit(&p, OP_GELU, 1, &a, 1, &h);
+    emit(&p, OP_GELU, 1, &a, 1, &g)->workspace = work;
+    emit(&p, OP_ADD, 2, (struct operand[]){h, g}, 1, &y);
+    refuse_over(&p, "work", "h", "reads h, whose memory work has taken", "add");
+}
+
 static void workspaces(void **unused) {
     (void)unused;
     for (int fault = 0; fault < 3; fault++) { // a slice of another; a slot without a microbatch; an activation
@@ -100,6 +165,53 @@ static void workspaces(void **unused) {
     emit(&p, OP_GELU, 1, &a, 1, &w);
     emit(&p, OP_GELU, 1, &w, 1, &y);
     refuse(&p, "operand y is a workspace, w", "gelu");
+    begin(&p, 1); // of two streams at a time
+    a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), w = add_rows(&p, "w", KIND_WORK, SCOPE_LOCAL);
+    for (int stream = STREAM_COMPUTE; stream <= STREAM_TENSOR; stream++) {
+        y = add_rows(&p, stream ? "y" : "x", KIND_OUTPUT, SCOPE_STEP);
+        struct instruction *i = emit(&p, OP_GELU, 1, &a, 1, &y);
+        i->workspace = w.buffer;
+        i->stream = stream;
+    }
+    refuse(&p, "works in w while another stream may still use it", "main[1] gelu");
+}
+
+// Nobody writes the rest: between the parts of a buffer of gradients there may be such, elsewhere not.
+static void read_before_written(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    const int64_t count[] = {128};
+    struct operand g = operand_whole(&p, program_buffer(&p, "g", DTYPE_F32, KIND_GRAD, SCOPE_STATE, 1, count));
+    struct operand y = ADD("y", DTYPE_F64, KIND_OUTPUT, 1);
+    emit(&p, OP_SQUARE_SUM, 1, &g, 1, &y);
+    refuse(&p, "reads g before it is written", "square_sum");
+
+    begin(&p, 1);
+    struct operand h = operand_whole(&p, program_buffer(&p, "h", DTYPE_F32, KIND_ACT, SCOPE_STATE, 1, count));
+    struct operand half = operand_whole(&p, program_slice(&p, h.buffer, "half", 0, 1, (int64_t[]){64}));
+    y = ADD("y", DTYPE_F64, KIND_OUTPUT, 1);
+    emit(&p, OP_ZERO, 0, NULL, 1, &half);
+    emit(&p, OP_SQUARE_SUM, 1, &h, 1, &y);
+    refuse(&p, "reads h before it is written", "square_sum");
+}
+
+// Of an activation that there is once, what the latest microbatch has made is left.
+static void activations_of_another_microbatch(void **unused) {
+    (void)unused;
+    for (enum buffer_scope scope = SCOPE_STATE; scope <= SCOPE_STEP; scope++) {
+        struct program p;
+        begin(&p, 2);
+        struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_MICROBATCH), h = add_rows(&p, "h", KIND_ACT, scope);
+        struct operand g = add_rows(&p, "g", KIND_ACT, SCOPE_LOCAL);
+        emit(&p, OP_GELU, 1, &a, 1, &h);
+        emit(&p, OP_GELU, 1, &h, 1, &g);
+        int second = program_template(&p, "second", PHASE_FORWARD, 0);
+        program_emit(&p, second, OP_GELU, PHASE_FORWARD, NONE, 1, &h, 1, &g, (union attribute[OP_MAX_ATTRIBUTES]){{0}});
+        for (int k = 0; k < 4; k++)
+            program_invoke(&p, k < 2 ? 0 : second, k % 2, k % 2 == 0, k % 2 == 1);
+        refuse(&p, "reads h before it is written", "second[0] gelu (microbatch 0)");
+    }
 }
 
 static void where_scratch_lies(void **unused) {
@@ -120,6 +232,23 @@ static void where_scratch_lies(void **unused) {
         assert_non_null(strstr(error.message, "scratch lies at byte"));
         program_release(&p);
     }
+    free(ops);
+}
+
+static void before_the_arena(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    struct program p;
+    trireme_error error = {0};
+    begin(&p, 1);
+    struct operand y = ADD("y", DTYPE_F32, KIND_OUTPUT, 16);
+    emit(&p, OP_ZERO, 0, NULL, 1, &y);
+    program_invoke(&p, 0, 0, true, true);
+    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
+    p.buffers.item[y.buffer].offset -= 64;
+    assert_words(program_verify(&p, ops, &error), &error, "has no aligned offset", "y");
+    program_release(&p);
     free(ops);
 }
 
@@ -196,6 +325,89 @@ static void elements_beyond_the_last(void **unused) {
     y.offset = 1;
     emit(&p, OP_GELU, 1, &a, 1, &y);
     refuse(&p, "reaches element 128 of y, which has 128", "gelu");
+    begin(&p, 2); // of all microbatches there is one instance
+    struct operand h = ADD("h", DTYPE_F32, KIND_ACT, 128);
+    h.dim[0] = 256;
+    emit(&p, OP_ZERO, 0, NULL, 1, &h);
+    program_invoke(&p, 0, NONE, true, true);
+    refuse(&p, "reaches element 255 of h, which has 128", "zero");
+}
+
+// Elements before the first; rows on top of one another; no rows; rows beyond any address.
+static void operands_that_are_malformed(void **unused) {
+    (void)unused;
+    for (int fault = 0; fault < 4; fault++) {
+        struct program p;
+        begin(&p, 1);
+        struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), h = add_rows(&p, "h", KIND_ACT, SCOPE_LOCAL),
+                       y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+        emit(&p, OP_GELU, 1, &a, 1, &y);
+        a.dim[0] = y.dim[0] = h.dim[0] = fault == 2 ? 0 : 8;
+        h.offset = fault == 0 ? -16 : 0;
+        h.stride[0] = fault == 1 ? 0 : fault == 3 ? INT64_MAX / 2 : 16;
+        emit(&p, OP_GELU, 1, &a, 1, &h);
+        struct operand z = add_rows(&p, "z", KIND_ACT, SCOPE_LOCAL);
+        z.dim[0] = h.dim[0];
+        emit(&p, OP_GELU, 1, &h, 1, &z);
+        refuse(&p, fault == 2 ? "operand x (a) is malformed" : "operand y (h) is malformed", "gelu");
+    }
+}
+
+static void numbers_that_no_model_has(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = ADD("a", DTYPE_I32, KIND_INPUT, 8, 16), y = ADD("y", DTYPE_I32, KIND_OUTPUT, 8, 16);
+    emit(&p, OP_GELU, 1, &a, 1, &y);
+    refuse(&p, "operand x (a) is i32, which no model computes in", "gelu");
+}
+
+static void slots_without_a_microbatch(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 2);
+    program_pool(&p, 0, 0, 2, (int[]){1, 0});
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), h = add_rows(&p, "h", KIND_ACT, SCOPE_SLOT);
+    emit(&p, OP_GELU, 1, &a, 1, &h);
+    program_invoke(&p, 0, NONE, true, true);
+    refuse(&p, "operand y (h) belongs to one microbatch, the template to all", "gelu");
+}
+
+static void arithmetic_where_messages_are(void **unused) {
+    (void)unused;
+    struct program p;
+    begin(&p, 1);
+    struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);
+    emit(&p, OP_GELU, 1, &a, 1, &y)->stream = STREAM_MESSAGES + 1;
+    refuse(&p, "is on a stream that is not for it", "gelu");
+}
+
+// Parameters and inputs hold what was there before, except where an optimizer or the host writes them.
+static void who_writes_what(void **unused) {
+    (void)unused;
+    struct program p;
+    for (int input = 0; input < 2; input++) {
+        begin(&p, 1);
+        struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP);
+        struct operand y = add_rows(&p, "y", input ? KIND_INPUT : KIND_PARAM, input ? SCOPE_STEP : SCOPE_STATE);
+        emit(&p, OP_GELU, 1, &a, 1, &y);
+        refuse(&p, input ? "writes y, which only the host may" : "writes y, which only an optimizer may", "gelu");
+    }
+    for (int own = 0; own < 2; own++) { // other parameters, gathered from all ranks
+        int t = begin(&p, 1);
+        const int64_t count[] = {128};
+        p.mesh.degree[AXIS_FSDP] = 2;
+        int other = program_buffer(&p, "other", DTYPE_F32, KIND_PARAM, SCOPE_STATE, 1, own ? count : (int64_t[]){64});
+        int whole = program_buffer(&p, "whole", DTYPE_F32, KIND_PARAM, SCOPE_STATE, 1, count);
+        struct operand part = operand_whole(&p, other);
+        if (own)
+            part = operand_part(&p, part, AXES(AXIS_FSDP));
+        else
+            p.buffers.item[other].placement[AXIS_FSDP] = PLACE_SHARD(0);
+        program_communicate(&p, t, OP_ALL_GATHER, PHASE_FORWARD, STREAM_COMPUTE, AXES(AXIS_FSDP), part,
+                            operand_whole(&p, whole));
+        refuse(&p, "writes whole, which only an optimizer may", "all_gather");
+    }
 }
 
 static void elements_that_nobody_writes(void **unused) {
@@ -305,25 +517,76 @@ static void fields_that_do_not_fit(void **unused) {
     FAULT(AT(OP_MATMUL, "layers.0.attention.residual")->in[3].dim[0] = 1, "the extents of r do not agree", "matmul");
     FAULT(p.schedule.item[1].microbatch = p.microbatches, "names a template or microbatch that does not exist",
           "invocation 1");
+    FAULT(p.schedule.item[1].template = NONE, "names a template or microbatch that does not exist", "invocation 1");
+    FAULT(p.schedule.item[1].template = 1 << 28, "names a template or microbatch that does not exist", "invocation 1");
+    FAULT(p.schedule.item[1].microbatch = INT_MIN, "names a template or microbatch that does not exist",
+          "invocation 1");
+    FAULT(p.pools.item[0].slot[1] = NONE, "microbatch 1 has slot -1 of pool 0", "which has 1");
+    FAULT(BUFFER("layers.1.attention.out.bias").scope = SCOPE_STEP, "does not fit in it", "layers.1.parameters");
+    FAULT(BUFFER("layers.1.attention.out.bias").own = AXES(AXIS_FSDP), "is not a unit of parameters",
+          "layers.1.attention.out.bias");
+    FAULT(BUFFER("tokens").placement[AXIS_PP] = PLACE_STAGE - 1, "over a dim that it does not have", "tokens");
+    FAULT(BUFFER("tokens").placement[AXIS_DP] = PLACE_SHARD(1), "over a dim that it does not have", "tokens");
+    FAULT(BUFFER("tokens").placement[AXIS_DP] = PLACE_STAGE, "each stage's own along dp, which has no stages",
+          "tokens");
+    FAULT(AT(OP_GELU, "layers.1.mlp.up")->wait[STREAM_COMPUTE] = WAIT_SLOT, "waits for a slot, but receives nothing",
+          "gelu");
+    FAULT(AT(OP_GELU, "layers.1.mlp.up")->stream = NONE, "no such stream", "gelu");
+    small_model_release(&small);
+}
+
+// A number of a buffer is looked up wherever it stands, so that none may lie outside the table.
+static void numbers_of_buffers(void **unused) {
+    (void)unused;
+    struct small_model small;
+    small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
+    const struct program *program = &small.engine.train.program;
+    const struct op_table *ops = small.engine.ops;
+    const int beyond[] = {NONE - 1, (int)program->buffers.count, 1 << 28};
+    for (size_t k = 0; k < ARRAY_LENGTH(beyond); k++) {
+        FAULT(BUFFER("layers.1.residual").belongs_to = beyond[k], "refers to a buffer that does not exist",
+              "layers.1.residual");
+        FAULT(BUFFER("layers.1.residual").recomputes = beyond[k], "refers to a buffer that does not exist",
+              "layers.1.residual");
+        FAULT(BUFFER("layers.1.residual").parent = beyond[k], "a buffer that is not listed before it",
+              "layers.1.residual");
+        FAULT(AT(OP_GELU, "layers.1.mlp.up")->in[0].buffer = beyond[k], "operand x is missing", "gelu");
+        FAULT(AT(OP_GELU, "layers.1.mlp.up")->workspace = beyond[k], "is a buffer that does not exist", "gelu");
+        FAULT(AT(OP_GELU, "layers.1.mlp.up")->predicate = beyond[k], "is a buffer that does not exist", "gelu");
+    }
+    FAULT(BUFFER("layers.1.residual").parent = program_find(&p, "layers.1.residual"),
+          "a buffer that is not listed before it", "layers.1.residual");
+    FAULT(BUFFER("layers.1.m").pool = NONE, "is of pool -1, which does not exist", "layers.1.m");
     small_model_release(&small);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_that_may_be_skipped),
+        cmocka_unit_test(what_a_predicate_is),
         cmocka_unit_test(in_place_but_shifted),
+        cmocka_unit_test(memory_that_is_in_use),
         cmocka_unit_test(workspaces),
+        cmocka_unit_test(read_before_written),
+        cmocka_unit_test(activations_of_another_microbatch),
         cmocka_unit_test(where_scratch_lies),
+        cmocka_unit_test(before_the_arena),
         cmocka_unit_test(slices_of_another_kind),
         cmocka_unit_test(columns_apart),
         cmocka_unit_test(parts_of_other_ranks),
         cmocka_unit_test(extents),
         cmocka_unit_test(elements_beyond_the_last),
+        cmocka_unit_test(operands_that_are_malformed),
+        cmocka_unit_test(numbers_that_no_model_has),
+        cmocka_unit_test(slots_without_a_microbatch),
+        cmocka_unit_test(arithmetic_where_messages_are),
+        cmocka_unit_test(who_writes_what),
         cmocka_unit_test(elements_that_nobody_writes),
         cmocka_unit_test(what_others_look_at),
         cmocka_unit_test(sums_that_are_none),
         cmocka_unit_test(attributes),
         cmocka_unit_test(fields_that_do_not_fit),
+        cmocka_unit_test(numbers_of_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
