@@ -253,7 +253,8 @@ if __name__ == "__main__":
     mpi.skip_without()
     tests = dict(globals())
     if tool.SANITIZED:  # processes start slowly then, and these go ways that the others go too
-        for repeated in test_bad_starts, test_other_builds, test_ranks_that_do_not_start:
+        for repeated in (test_bad_starts, test_other_builds, test_ranks_that_do_not_start,
+                         test_ranks_that_evaluate_something_else):
             del tests[repeated.__name__]
         del tests["test_memory_of_all_ranks"]  # sanitizers keep books of their own, many times as large
     tool.main(tests)
