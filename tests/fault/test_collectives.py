@@ -27,7 +27,7 @@ def team(program, ranks, test="*", only="", **environment):
 
 def test_collectives():
     for ranks in (3,) if tool.SANITIZED else (2, 3, 4):
-        for unreadable in {}, {"TEAM_UNREADABLE": "1"}:
+        for unreadable in ({},) if tool.SANITIZED else ({}, {"TEAM_UNREADABLE": "1"}):
             code, text = team("test_unit_comm", ranks, **unreadable)
             assert code == 0 and mpi.tests_pass(text, ranks), (ranks, unreadable, code, text)
 

@@ -336,7 +336,7 @@ static void moves_bring_every_byte_to_its_place(void **state) {
 static void large(struct teammate *mate) {
     const int64_t count = *(const int64_t *)mate->context;
     struct communicator *c = teammate_open(mate);
-    for (size_t k = 0; c && k < 3 && !mate->wrong[0]; k++) {
+    for (size_t k = 0; c && k < (mate->ranks == 2 ? 3 : 1) && !mate->wrong[0]; k++) {
         check_all_reduce(mate, c, &kinds[k], count, false);
         check_all_reduce(mate, c, &kinds[k], count, true);
         check_reduce_scatter(mate, c, &kinds[k], count / 2 + 1, false, false);
