@@ -4,15 +4,15 @@
 #include "base/hash.h"
 #include "train/ranks.h"
 
-struct compiling {
+struct engines_job {
     const struct config *config;
     const struct model_config *model;
     enum engine_use use;
     struct stages *stages;
 };
 
-static trireme_status compile_stage(void *argument, int stage, trireme_error *error) {
-    const struct compiling *c = argument;
+static trireme_status compile_engine(void *argument, int stage, trireme_error *error) {
+    const struct engines_job *c = argument;
     struct stages *s = c->stages;
     if (s->of[stage])
         return TRIREME_OK;
@@ -35,8 +35,8 @@ trireme_status stages_compile(struct stages *out, const struct config *config, c
     s.compiled = mem_alloc((size_t)s.count * sizeof *s.compiled);
     if (own)
         s.of[own->parallel.stage] = own;
-    struct compiling c = {config, model, use, &s};
-    const trireme_status status = crew_try(usable_cores(), s.count, compile_stage, &c, error);
+    struct engines_job c = {config, model, use, &s};
+    const trireme_status status = crew_try(usable_cores(), s.count, compile_engine, &c, error);
     if (status == TRIREME_OK)
         *out = s;
     else
