@@ -47,11 +47,11 @@ static trireme_status generate(struct view *v, struct config *config, const char
     int64_t begin = clock_now();
     TRY(continuation_run(&v->continuation, &sink, error));
     double seconds = 1e-9 * (double)(clock_now() - begin);
+    const size_t given = v->continuation.prompt.count, made = v->tokens.count - given;
     struct text out = {0};
     trireme_status status = tell(v, true, error);
     if (status == TRIREME_OK && v->json) {
         struct text text = {0};
-        size_t given = v->continuation.prompt.count, made = v->tokens.count - given;
         status = tokenizer_decode(v->continuation.tokenizer, v->tokens.item + given, made, &text, error);
         json_begin_object(&out, NULL);
         json_add_string(&out, "prompt", config->generate.prompt);
@@ -68,6 +68,8 @@ static trireme_status generate(struct view *v, struct config *config, const char
     if (status == TRIREME_OK)
         status = print_text(&out, error);
     text_release(&out);
+    if (status == TRIREME_OK && v->continuation.lowered && made == (size_t)config->generate.max_new_tokens)
+        fprintf(stderr, "trireme generate: the text ends with the model's last position, after %zu new tokens\n", made);
     return status;
 }
 

@@ -108,16 +108,18 @@ static trireme_status create(struct generator *g, const char *directory, size_t 
     return status;
 }
 
-static trireme_status fit(struct config *config, const char *directory, size_t prompt_tokens, trireme_error *error) {
+static trireme_status fit(struct continuation *c, struct config *config, trireme_error *error) {
+    const size_t prompt_tokens = c->prompt.count;
     struct model_config model;
-    TRY(model_config_read(&model, directory, error));
+    TRY(model_config_read(&model, c->directory, error));
     int64_t left = model.max_position_embeddings - (int64_t)prompt_tokens + 1; // the last takes no position
     if (left < 1)
         FAIL(TRIREME_ERROR_USAGE,
              "the prompt has %zu tokens, and the model %lld positions, which leaves none to write: shorten the prompt",
              prompt_tokens, (long long)model.max_position_embeddings);
-    if (!config_is_set(config, "generate.max_new_tokens"))
-        config->generate.max_new_tokens = MIN(config->generate.max_new_tokens, left);
+    c->lowered = left < config->generate.max_new_tokens && !config_is_set(config, "generate.max_new_tokens");
+    if (c->lowered)
+        config->generate.max_new_tokens = left;
     return TRIREME_OK;
 }
 
@@ -278,7 +280,7 @@ trireme_status continuation_open(struct continuation *c, struct config *config, 
     trireme_status status = tokenizer_load(c->directory, &c->tokenizer, error);
     if (status == TRIREME_OK) {
         tokenizer_encode(c->tokenizer, length ? prompt : "\n", length ? length : 1, &c->prompt);
-        status = fit(config, c->directory, c->prompt.count, error);
+        status = fit(c, config, error);
     }
     if (status == TRIREME_OK)
         status = generator_create(&c->generator, config, c->directory, c->tokenizer, c->prompt.count, error);

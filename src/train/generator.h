@@ -31,6 +31,7 @@ struct continuation {
     struct tokenizer *tokenizer;
     struct token_list prompt;
     struct generator *generator;
+    bool lowered; // config->generate.max_new_tokens is what the model has positions for
 };
 // Opens the model that `path` means (checkpoint_resolve), and lowers config->generate.max_new_tokens to what the model
 // has positions for, unless the user set it. A prompt of length 0 becomes the end of a line, since a model needs

@@ -54,6 +54,9 @@ def test_eval_and_generate():
             assert tool.good_json(*long, "--prompt", prompt, *arguments)["tokens"] == made[:count], (count, cache)
         tool.refused(2, rf"16 positions .* leaves room for {most}\b", *long, "--prompt", prompt,
                      f"--max_new_tokens={most + 1}")
+    for given, says in ([], True), (["--max_new_tokens=16"], False), (["--max_new_tokens=2"], False):
+        code, _, err = tool.run(*long, "--prompt=T", *given)
+        assert code == 0 and ("last position, after 16 new" in err) == says == bool(err), (code, err, given)
     for given in (), ("--max_new_tokens=1",):
         line = tool.refused(2, "prompt has 20 tokens.*16 positions.*shorten", "generate", "run", "--prompt=" + 20 * "a",
                             *given)
