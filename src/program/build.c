@@ -317,8 +317,16 @@ bool instruction_arrives(const struct instruction *i) {
     return i->op == OP_RECEIVE || (i->op == OP_BROADCAST && i->in[0].buffer == NONE);
 }
 
+bool instruction_own_part(const struct instruction *i) {
+    if (i->op != OP_REDUCE_SCATTER && i->op != OP_ALL_GATHER)
+        return false;
+    const struct operand *part = i->op == OP_ALL_GATHER ? &i->in[0] : &i->out[0];
+    const struct operand *whole = i->op == OP_ALL_GATHER ? &i->out[0] : &i->in[0];
+    return part->along == i->group && part->step == part->dim[0] && part->offset == whole->offset;
+}
+
 bool instruction_completes(const struct instruction *i) {
-    return i->op == OP_ALL_GATHER && i->in[0].buffer == i->out[0].buffer;
+    return i->op == OP_ALL_GATHER && i->in[0].buffer == i->out[0].buffer && instruction_own_part(i);
 }
 
 bool instruction_leaves(const struct instruction *i) {

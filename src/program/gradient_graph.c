@@ -46,7 +46,7 @@ static bool gathers_rows(const struct program *p, const struct instruction *i) {
         return false;
     const struct buffer *own = &p->buffers.item[i->in[0].buffer], *all = &p->buffers.item[i->out[0].buffer];
     return (own->kind == KIND_ACT || own->kind == KIND_INPUT) && all->kind == KIND_ACT && all->gradient_of == NONE &&
-           own->ndim == all->ndim &&
+           all->recomputes == NONE && own->ndim == all->ndim &&
            memcmp(own->dim + 1, all->dim + 1, (size_t)(own->ndim - 1) * sizeof own->dim[0]) == 0 &&
            operand_count(&i->in[0]) == buffer_count(own) && operand_count(&i->out[0]) == buffer_count(all);
 }
@@ -78,7 +78,7 @@ static struct instruction *copy_of(const struct instruction *instruction) {
 static bool is_twin(const struct gradient_graph *g, const struct instruction *in) {
     const struct instruction *other = g->nodes.count ? g->nodes.item[g->nodes.count - 1].instruction : NULL;
     if (in->when != WHEN_LAST || !other || other->when != WHEN_NOT_LAST || other->op != in->op ||
-        memcmp(other->attribute, in->attribute, sizeof in->attribute) != 0)
+        other->predicate != in->predicate || memcmp(other->attribute, in->attribute, sizeof in->attribute) != 0)
         return false;
     for (int k = 0; k < in->inputs + in->outputs; k++)
         if (!operand_equal(instruction_operand_at(in, k), instruction_operand_at(other, k)))
@@ -96,7 +96,7 @@ static void collect(struct gradient_graph *g, const struct route *route) {
             if (instruction_completes(&p->templates.item[t].instructions.item[i]))
                 continue;
             struct instruction *instruction = copy_of(&p->templates.item[t].instructions.item[i]);
-            struct node node = {.instruction = instruction, .template = t, .index = (int)i};
+            struct node node = {.instruction = instruction, .template = t, .index = (int)i, .repeats = NONE};
             node.gathers = gathers_rows(p, instruction);
             for (int n = 0; n < instruction->outputs; n++)
                 if (instruction->out[n].buffer != NONE)
@@ -108,6 +108,7 @@ static void collect(struct gradient_graph *g, const struct route *route) {
             if (node.backward)
                 use_own_rows(g, instruction);
             if (is_twin(g, instruction)) {
+                g->nodes.item[g->nodes.count - 1].paired = true;
                 free(instruction);
                 continue;
             }
@@ -130,6 +131,20 @@ bool graph_is_wanted(const struct gradient_graph *g, int buffer) {
     return false;
 }
 
+bool graph_is_whole(const struct gradient_graph *g, const struct operand *operand) {
+    return operand_count(operand) == buffer_count(&g->program->buffers.item[operand->buffer]);
+}
+
+bool graph_depends(const struct gradient_graph *g, int buffer) {
+    FOR_SELF_AND_PARENTS(g, b, buffer)
+        if (g->tensor[b].depends || g->tensor[b].wanted)
+            return true;
+    FOR_SLICES(&g->slices, s, buffer)
+        if (g->tensor[s].depends || g->tensor[s].wanted)
+            return true;
+    return false;
+}
+
 // Whether the loss depends on it, or on some of it.
 static bool is_useful(const struct gradient_graph *g, int buffer) {
     FOR_SELF_AND_PARENTS(g, b, buffer)
@@ -145,7 +160,7 @@ static void count_use(struct gradient_graph *g, int use, int input) {
     const struct instruction *f = g->nodes.item[use].instruction;
     struct tensor_state *t = &g->tensor[f->in[input].buffer];
     t->uses++;
-    if (g->table->op[f->op].identity[input])
+    if (g->table->op[f->op].identity[input] && graph_is_whole(g, &f->in[input]) && graph_is_whole(g, &f->out[0]))
         t->identity_use = use;
 }
 
@@ -160,12 +175,16 @@ static void find_wanted(struct gradient_graph *g) {
     }
     for (size_t i = 0; i < g->nodes.count; i++) {
         const struct instruction *f = g->nodes.item[i].instruction;
-        bool wanted = trains && g->nodes.item[i].forward && instruction_arrives(f);
-        for (int k = 0; g->nodes.item[i].forward && k < f->inputs; k++)
-            wanted |= f->in[k].buffer != NONE && graph_is_wanted(g, f->in[k].buffer);
-        for (int k = 0; wanted && k < f->outputs; k++)
-            if (f->out[k].buffer != NONE)
-                g->tensor[f->out[k].buffer].wanted = true;
+        bool wanted = trains && g->nodes.item[i].forward && instruction_arrives(f), depends = wanted;
+        for (int k = 0; k < f->inputs; k++) {
+            wanted |= g->nodes.item[i].forward && f->in[k].buffer != NONE && graph_is_wanted(g, f->in[k].buffer);
+            depends |= f->in[k].buffer != NONE && graph_depends(g, f->in[k].buffer);
+        }
+        for (int k = 0; k < f->outputs; k++)
+            if (f->out[k].buffer != NONE) {
+                g->tensor[f->out[k].buffer].wanted |= wanted;
+                g->tensor[f->out[k].buffer].depends |= depends;
+            }
     }
 }
 
@@ -193,12 +212,18 @@ static void count_uses(struct gradient_graph *g) {
             if (buffer != NONE && graph_is_wanted(g, buffer))
                 count_use(g, (int)i, k);
         }
+    for (size_t i = 0; i < g->program->buffers.count; i++)
+        for (int parent = g->program->buffers.item[i].parent; parent != NONE;
+             parent = g->program->buffers.item[parent].parent) {
+            g->tensor[i].in_parts |= g->tensor[parent].uses > 0;
+            g->tensor[parent].in_parts |= g->tensor[i].uses > 0;
+        }
 }
 
 int graph_passed_to(const struct gradient_graph *g, int buffer) {
     const struct tensor_state *t = &g->tensor[buffer];
-    int sum =
-        t->uses == 1 && t->identity_use != NONE ? g->nodes.item[t->identity_use].instruction->out[0].buffer : NONE;
+    bool passes = t->uses == 1 && t->identity_use != NONE && !t->in_parts;
+    int sum = passes ? g->nodes.item[t->identity_use].instruction->out[0].buffer : NONE;
     return sum == buffer ? NONE : sum; // made in place
 }
 

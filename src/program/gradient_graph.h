@@ -18,15 +18,19 @@ struct node {
     bool backward;                                   // contributes to gradients
     bool gathers;                                    // brings the rows of all data-parallel ranks together
     bool useful;                                     // the loss depends on it
+    bool paired;                                     // what it is left out of, the instruction after it does
+    int repeats;                                     // what a node that is `again` does once more, once it is known
     bool answered[OP_MAX_IN];                        // a backward instruction has answered this use
     int next_maker[OP_MAX_OUT], next_sum[OP_MAX_IN]; // what follows this operand in the lists of struct tensor_state
 };
 
 struct tensor_state {
-    bool wanted;                   // a parameter with a gradient, or depends on one
+    bool wanted;                   // a parameter with a gradient, or depends on one through the forward pass
+    bool depends;                  // the same through whatever instructions
     bool useful;                   // the loss depends on it
+    bool in_parts;                 // slices of it, or what it is a slice of, have uses too
     int uses, contributions;       // uses by useful nodes, of a wanted tensor; how many of them have been answered
-    int identity_use;              // the last use by plain addition, NONE when there is none
+    int identity_use;              // the last use of all of it by plain addition, NONE when there is none
     struct written parts;          // of its gradient that have been contributed
     int rows_of;                   // the buffer whose rows it holds from all ranks of a group; NONE
     int first_passed, next_passed; // the list of tensors that share its gradient (graph_passed_to); the next in its own
@@ -51,6 +55,10 @@ void gradient_graph_release(struct gradient_graph *graph);
 int graph_original(const struct gradient_graph *graph, int buffer);
 // Whether a tensor, or one that it is a slice of, has a gradient that somebody wants.
 bool graph_is_wanted(const struct gradient_graph *graph, int buffer);
+// Whether the operand has all elements of its buffer.
+bool graph_is_whole(const struct gradient_graph *graph, const struct operand *operand);
+// Whether a tensor, one that it is a slice of, or a slice of it is made of parameters that have gradients.
+bool graph_depends(const struct gradient_graph *graph, int buffer);
 // The sum that is the tensor's only use and therefore has the same gradient; NONE where there is no such other tensor.
 int graph_passed_to(const struct gradient_graph *graph, int buffer);
 

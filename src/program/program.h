@@ -298,6 +298,8 @@ bool instruction_is_pair(const struct instruction *instruction);
 bool instruction_lingers(const struct instruction *instruction);
 // Whether its output comes from another rank, which writes it as soon as it has it and the slot is free.
 bool instruction_arrives(const struct instruction *instruction);
+// Whether it is a reduce_scatter or all_gather in which each rank's part is its own part of the whole.
+bool instruction_own_part(const struct instruction *instruction);
 // Whether it gathers parts in the place where they lie, so that it makes no new value.
 bool instruction_completes(const struct instruction *instruction);
 // Whether only another rank has what it makes.

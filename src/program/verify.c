@@ -83,6 +83,8 @@ static trireme_status check_buffer(const struct program *program, int number, tr
         REFUSE("buffer %s recomputes a buffer that is not listed before it", b->name);
     if (b->gradient_of != NONE && b->recomputes != NONE)
         REFUSE("buffer %s is declared both a gradient and a recomputed buffer", b->name);
+    if (b->recomputes != NONE && b->kind != program->buffers.item[b->recomputes].kind)
+        REFUSE("buffer %s recomputes %s, but is of another kind", b->name, program->buffers.item[b->recomputes].name);
     if (b->parent < NONE || b->parent >= number)
         REFUSE("buffer %s is a slice of a buffer that is not listed before it", b->name);
     if (b->parent == NONE)
@@ -272,7 +274,11 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
                   program->buffers.item[from].scope == SCOPE_SLOT;
     if (info->role == ROLE_COMMUNICATION && instruction->accumulate != ACCUMULATE_NO && !passes)
         REFUSE("%s: adds %s, which is already a sum, a second time", k->site, verify_buffer_name(program, from));
-    if (instruction->when == WHEN_LAST && info->role != ROLE_COMMUNICATION && info->role != ROLE_ZERO && !is_of_pair(k))
+    // Whether communication belongs to a pass, in which it is never left out, is for verify_gradients.c.
+    bool sums = info->role == ROLE_ZERO ||
+                (info->role == ROLE_COMMUNICATION &&
+                 !(instruction_completes(instruction) && program->buffers.item[from].kind == KIND_ACT));
+    if (instruction->when == WHEN_LAST && !sums && !is_of_pair(k))
         REFUSE("%s: is left out of all invocations but the last", k->site);
     if (instruction->when == WHEN_NOT_LAST && !is_of_pair(k))
         REFUSE("%s: is left out of the last invocation", k->site);
@@ -317,16 +323,26 @@ static trireme_status check_predicate(const struct checked *k, trireme_error *er
     return TRIREME_OK;
 }
 
+static bool is_gradient(const struct program *program, int buffer) {
+    const struct buffer *b = &program->buffers.item[buffer];
+    return b->kind == KIND_GRAD || b->gradient_of != NONE;
+}
+
 // Gradients are made for a microbatch; nothing writes gradients or values computed again that does not make such.
 static trireme_status check_meaning(const struct checked *k, trireme_error *error) {
     const enum op_role role = k->info->role;
     if (k->all_microbatches && (role == ROLE_BACKWARD || role == ROLE_LOSS || role == ROLE_HEAD))
         REFUSE("%s: makes gradients, but belongs to no microbatch", k->site);
+    bool reads = false; // a gradient
+    for (int i = 0; i < k->info->inputs; i++)
+        reads |= k->instruction->in[i].buffer != NONE && is_gradient(k->program, k->instruction->in[i].buffer);
+    bool makes = role == ROLE_BACKWARD || role == ROLE_HEAD || role == ROLE_LOSS || role == ROLE_ZERO ||
+                 (role == ROLE_COMMUNICATION && (reads || instruction_arrives(k->instruction)));
     for (int o = 0; o < k->info->outputs; o++) {
         if (k->instruction->out[o].buffer == NONE)
             continue;
         const struct buffer *b = &k->program->buffers.item[k->instruction->out[o].buffer];
-        if (role == ROLE_FORWARD && (b->kind == KIND_GRAD || b->gradient_of != NONE))
+        if (!makes && is_gradient(k->program, k->instruction->out[o].buffer))
             REFUSE("%s: writes the gradient %s, but does not make gradients", k->site, b->name);
         if (role != ROLE_FORWARD && role != ROLE_LOSS && role != ROLE_COMMUNICATION && b->recomputes != NONE)
             REFUSE("%s: writes %s, but does not recompute", k->site, b->name);

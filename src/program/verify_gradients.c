@@ -13,7 +13,8 @@ struct gradient_check {
     const struct op_table *table;
     const struct mentions *mentions;
     struct gradient_graph graph;
-    VEC(int) candidates; // nodes
+    VEC(int) candidates;                    // nodes
+    bool has_adjoint[OP_COUNT][OP_MAX_OUT]; // whether the output's gradient goes on to some input of the op
     trireme_error *error;
 };
 
@@ -37,6 +38,11 @@ static bool same_view(const struct operand *a, const struct operand *b) {
     struct operand x = *a;
     x.buffer = b->buffer;
     return operand_equal(&x, b);
+}
+
+// The same, or all elements of both, in whatever shape.
+static bool same_elements(const struct gradient_check *c, const struct operand *a, const struct operand *b) {
+    return same_view(a, b) || (graph_is_whole(&c->graph, a) && graph_is_whole(&c->graph, b));
 }
 
 // Only one buffer may hold the gradient of a tensor, else contributions to it could lie where nobody looks for them.
@@ -133,16 +139,22 @@ static trireme_status answer(struct gradient_check *c, int by, int use, int inpu
     return TRIREME_OK;
 }
 
-// A gradient that is added in must be the tensor's own (*own), or one that passes to it unchanged through a sum.
-static trireme_status check_pass(struct gradient_check *c, int by, const struct operand *in, int of, bool *own) {
+// A gradient that is added in to make `out` must be the tensor's own (*own), or one that passes to it unchanged through
+// a sum.
+static trireme_status check_pass(struct gradient_check *c, int by, const struct operand *in, const struct operand *out,
+                                 int of, bool *own) {
     trireme_error *error = c->error;
+    if (!same_view(in, out))
+        REFUSE("%s: adds other elements of %s than it makes of %s", site_of(c, by).text, name_of(c, in->buffer),
+               name_of(c, out->buffer));
     *own = c->program->buffers.item[in->buffer].gradient_of == of;
     if (*own)
         return TRIREME_OK;
     FOR_SUMS(&c->graph, s, of) {
         const struct node *sum = &c->graph.nodes.item[s / OP_MAX_IN];
         int missing, input = s % OP_MAX_IN, whole = sum->instruction->out[0].buffer;
-        if (sum->answered[input] || !holds_gradient(c, in->buffer, whole))
+        if (sum->answered[input] || !holds_gradient(c, in->buffer, whole) ||
+            !same_elements(c, in, &sum->instruction->in[input]) || !same_elements(c, in, &sum->instruction->out[0]))
             continue;
         if (!complete(c, whole, &missing))
             REFUSE("%s: adds %s before all contributions to %s are in", site_of(c, by).text, name_of(c, in->buffer),
@@ -246,6 +258,14 @@ static int find_forward(struct gradient_check *c, const struct instruction *b, c
     return found;
 }
 
+// The output of a backward instruction that is the gradient of that input of the forward op.
+static const struct operand *made_by(const struct op_info *info, const struct instruction *b, int input) {
+    int o = 0;
+    while (info->contributes[o].index != input)
+        o++;
+    return &b->out[o];
+}
+
 static trireme_status check_backward(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
     const struct instruction *b = c->graph.nodes.item[by].instruction;
@@ -263,7 +283,7 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
         int missing,
             of = info->reads[i].output ? f->out[info->reads[i].index].buffer : f->in[info->reads[i].index].buffer;
         if (info->reads[i].pass) {
-            TRY(check_pass(c, by, &b->in[i], of, &sum[info->reads[i].index]));
+            TRY(check_pass(c, by, &b->in[i], made_by(info, b, info->reads[i].index), of, &sum[info->reads[i].index]));
         } else if (!complete(c, of, &missing)) {
             REFUSE("%s: reads %s, the gradient of %s, before all contributions are in (%d of %d)", site_of(c, by).text,
                    name_of(c, b->in[i].buffer), name_of(c, missing), c->graph.tensor[missing].contributions,
@@ -307,6 +327,26 @@ static trireme_status check_head(struct gradient_check *c, int by) {
     REFUSE("%s: is not the gradient of any product that the loss depends on", site_of(c, by).text);
 }
 
+static bool repeated_before(const struct gradient_check *c, int by, int buffer, int node) {
+    FOR_MAKERS(&c->graph, m, buffer)
+        if (m / OP_MAX_OUT < by && c->graph.nodes.item[m / OP_MAX_OUT].repeats == node)
+            return true;
+    return false;
+}
+
+// Whether the original is a sum of several terms, and the copy has not as many.
+static bool lacks_terms(const struct gradient_check *c, int copy) {
+    int terms = 0, repeated = 0;
+    bool adds = false;
+    FOR_MAKERS(&c->graph, m, graph_original(&c->graph, copy)) {
+        terms += c->graph.nodes.item[m / OP_MAX_OUT].forward;
+        adds |= c->graph.nodes.item[m / OP_MAX_OUT].instruction->accumulate != ACCUMULATE_NO;
+    }
+    FOR_MAKERS(&c->graph, m, copy)
+        repeated += c->graph.nodes.item[m / OP_MAX_OUT].again;
+    return adds && repeated != terms;
+}
+
 // A recomputed value must be made as it was the first time.
 static trireme_status check_recomputation(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
@@ -314,7 +354,11 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
     int made = 0; // an output that there is
     while (again->out[made].buffer == NONE)
         made++;
-    FOR_MAKERS(&c->graph, m, graph_original(&c->graph, again->out[made].buffer)) {
+    const int copy = again->out[made].buffer;
+    if (lacks_terms(c, copy))
+        REFUSE("%s: %s lacks terms of %s", site_of(c, by).text, name_of(c, copy),
+               name_of(c, graph_original(&c->graph, copy)));
+    FOR_MAKERS(&c->graph, m, graph_original(&c->graph, copy)) {
         const struct node *f = &c->graph.nodes.item[m / OP_MAX_OUT];
         if (!f->forward || f->instruction->op != again->op)
             continue;
@@ -326,18 +370,92 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
         for (int i = 0; i < again->outputs && same; i++)
             same = same_value(c, &again->out[i], &f->instruction->out[i]) &&
                    (again->out[i].buffer == NONE || again->out[i].buffer != f->instruction->out[i].buffer);
-        if (same)
-            return TRIREME_OK;
+        if (!same)
+            continue;
+        if (repeated_before(c, by, copy, m / OP_MAX_OUT))
+            REFUSE("%s: recomputes %s a second time", site_of(c, by).text, name_of(c, copy));
+        c->graph.nodes.item[by].repeats = m / OP_MAX_OUT;
+        return TRIREME_OK;
     }
     REFUSE("%s: does not recompute %s as the forward pass computed it", site_of(c, by).text,
            name_of(c, graph_original(&c->graph, again->out[0].buffer)));
 }
 
+// Whether something made the tensor as an output whose gradient no op passes on.
+static bool ends_gradients(const struct gradient_check *c, int buffer) {
+    FOR_SELF_AND_PARENTS(&c->graph, b, buffer)
+        FOR_MAKERS(&c->graph, m, b) {
+            const struct node *maker = &c->graph.nodes.item[m / OP_MAX_OUT];
+            if (maker->forward && !c->has_adjoint[maker->instruction->op][m % OP_MAX_OUT])
+                return true;
+        }
+    return false;
+}
+
+// What the forward pass reads, and the loss depends on, has a gradient if it is made of what has one, whatever made it.
+static trireme_status check_uses(struct gradient_check *c, int by) {
+    trireme_error *error = c->error;
+    const struct node *node = &c->graph.nodes.item[by];
+    const struct instruction *f = node->instruction;
+    if (!node->forward || !node->useful || (c->table->op[f->op].role != ROLE_FORWARD && f->op != OP_SEND))
+        return TRIREME_OK;
+    for (int k = 0; k < f->inputs; k++) {
+        const int buffer = f->in[k].buffer;
+        if (buffer != NONE && graph_depends(&c->graph, buffer) &&
+            (!graph_is_wanted(&c->graph, buffer) || ends_gradients(c, buffer)))
+            REFUSE("%s: reads %s, and no gradient goes back to what that is made of", site_of(c, by).text,
+                   name_of(c, buffer));
+    }
+    return TRIREME_OK;
+}
+
+// Instructions of several templates that a microbatch goes through share no buffer that lasts for one of them.
+static trireme_status check_locals(struct gradient_check *c) {
+    trireme_error *error = c->error;
+    const struct program *p = c->program;
+    int *template = mem_alloc(p->buffers.count * sizeof *template), by = NONE, buffer = NONE;
+    for (size_t i = 0; i < p->buffers.count; i++)
+        template[i] = NONE;
+    for (size_t i = 0; i < c->graph.nodes.count && by == NONE; i++) {
+        const struct node *node = &c->graph.nodes.item[i];
+        for (int k = 0; k < node->instruction->outputs; k++) {
+            int root = node->instruction->out[k].buffer;
+            if (root == NONE || p->buffers.item[root = program_root(p, root)].scope != SCOPE_LOCAL)
+                continue;
+            if (template[root] != NONE && template[root] != node->template)
+                by = (int)i, buffer = root;
+            template[root] = node->template;
+        }
+    }
+    free(template);
+    if (by != NONE)
+        REFUSE("%s: makes %s, which another template has made before", site_of(c, by).text, name_of(c, buffer));
+    return TRIREME_OK;
+}
+
+static void find_adjoints(struct gradient_check *c) {
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct op_info *info = &c->table->op[op];
+        for (int i = 0; i < info->inputs; i++) {
+            c->has_adjoint[op][0] |= info->identity[i];
+            if (info->transposes && info->reads[i].gradient && info->reads[i].output)
+                c->has_adjoint[info->forward][info->reads[i].index] = true;
+        }
+    }
+}
+
 static trireme_status check_all(struct gradient_check *c) {
     trireme_error *error = c->error;
+    TRY(check_locals(c));
+    find_adjoints(c);
     for (size_t i = 0; i < c->graph.nodes.count; i++) {
         const struct node *node = &c->graph.nodes.item[i];
         const struct op_info *info = &c->table->op[node->instruction->op];
+        bool passes = node->forward || node->again || node->backward, last = node->instruction->when == WHEN_LAST;
+        if (passes && node->instruction->when != WHEN_ALWAYS && !node->paired)
+            REFUSE("%s: is left out of %s, in which nothing does the same", site_of(c, (int)i).text,
+                   last ? "all invocations but the last" : "the last invocation");
+        TRY(check_uses(c, (int)i));
         if (node->backward && node->instruction->predicate != NONE)
             REFUSE("%s: may be skipped, though it contributes to gradients", site_of(c, (int)i).text);
         if (node->again)

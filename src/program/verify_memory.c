@@ -18,6 +18,8 @@ struct instance {
     bool alive;         // holds its bytes
     int order, above;   // among all by address: itself, and the first that begins where it ends or later
     int owner;          // microbatch whose values it holds, of LOCAL: invocation; NONE: no microbatch's
+    int made_for;       // microbatch that last began to write it; NONE: none has
+    bool reduced;       // gradients that are only there for a while: have been added to those that stay
     enum op maker;      // of what it holds, before others added to it or passed it on
     struct written written;
     const char *taken_by;                               // buffer that took its bytes, for messages
@@ -48,7 +50,7 @@ struct memory_check {
     size_t invocation;
     struct slot_waits waits;
     struct slices slices;
-    bool trains;      // there are gradients
+    bool follows;     // there is a loss: a name stands for one value of a microbatch, which others follow by its name
     bool *required;   // GRAD roots of the state: whether reads of the whole need only the slices
     VEC(int) passing; // GRAD roots that exist only for an invocation or a microbatch
 };
@@ -107,7 +109,8 @@ static trireme_status create(struct memory_check *c, trireme_error *error) {
         for (int k = 0; k < instances_of(p, b); k++) {
             struct instance *instance = &c->instances[c->first[i] + k];
             int64_t begin = instance_offset(p, b, k), bytes = align_up(buffer_bytes(b));
-            *instance = (struct instance){.root = (int)i, .begin = begin, .end = begin + bytes, .owner = NONE};
+            *instance = (struct instance){
+                .root = (int)i, .begin = begin, .end = begin + bytes, .owner = NONE, .made_for = NONE};
             instance->state = b->scope == SCOPE_STATE;
             instance->alive = planned_alone(b);
             if (instance->end > (instance->state ? p->state_bytes : p->step_bytes))
@@ -242,7 +245,22 @@ static bool passes(const struct buffer *b) {
 static bool is_lost(const struct memory_check *c, const struct instance *instance) {
     const struct buffer *b = &c->program->buffers.item[instance->root];
     struct footprint all = {0, 0, 1, 0, buffer_count(b)};
-    return passes(b) && written_unread(&instance->written, &all);
+    return passes(b) &&
+           (written_unread(&instance->written, &all) || (written_read(&instance->written, &all) && !instance->reduced));
+}
+
+// Notes that communication adds gradients to those that stay.
+static trireme_status reduce(struct memory_check *c, const struct instruction *instruction, trireme_error *error) {
+    const int root = instruction->inputs && instruction->in[0].buffer != NONE
+                         ? program_root(c->program, instruction->in[0].buffer)
+                         : NONE;
+    if (root == NONE || !passes(&c->program->buffers.item[root]))
+        return TRIREME_OK;
+    struct instance *instance = instance_of(c, root);
+    if (instance->reduced)
+        REFUSE("%s: reduces %s a second time", here(c).text, verify_buffer_name(c->program, root));
+    instance->reduced = true;
+    return TRIREME_OK;
 }
 
 // Makes the instance hold its bytes, at the expense of those that overlap it. `out`: the output it is, or NONE for
@@ -269,6 +287,10 @@ static trireme_status claim(struct memory_check *c, struct instance *instance, c
     if (left != NONE)
         REFUSE("%s: reuses memory of %s for %s while another stream may use it", here(c).text,
                verify_buffer_name(c->program, left), name);
+    if (c->follows && out != NONE && c->now.microbatch != NONE && instance->made_for == c->now.microbatch)
+        REFUSE("%s: makes another %s for the same microbatch", here(c).text, name);
+    instance->made_for = c->now.microbatch;
+    instance->reduced = false;
     set_live(c, instance, true);
     return TRIREME_OK;
 }
@@ -333,15 +355,6 @@ static trireme_status read_part(struct memory_check *c, int stream, const struct
     return TRIREME_OK;
 }
 
-// Whether communication works on the rank's own part of the buffer that it reads or writes whole.
-static bool own_part(const struct instruction *in) {
-    if (in->op != OP_REDUCE_SCATTER && in->op != OP_ALL_GATHER)
-        return false;
-    const struct operand *part = in->op == OP_ALL_GATHER ? &in->in[0] : &in->out[0];
-    const struct operand *whole = in->op == OP_ALL_GATHER ? &in->out[0] : &in->in[0];
-    return part->along == in->group && part->step == part->dim[0] && part->offset == whole->offset;
-}
-
 // Whether the instruction changes what somebody has read. Where there is a backward pass, a name stands for one value
 // as long as its buffer lives, or backward would see another one than forward used. What is kept between steps may be
 // continued in place, and sums over a step may be read before all terms are in; no other sum may.
@@ -352,8 +365,8 @@ static bool changes(const struct memory_check *c, const struct instruction *in, 
     const struct buffer *b = &p->buffers.item[root];
     struct footprint where;
     bool goes_on = b->scope == SCOPE_STATE && from >= 0 && operand_equal(operand, &in->in[from]);
-    goes_on |= own_part(in) && program_root(p, in->in[0].buffer) == root;
-    bool fixed = adds ? b->kind == KIND_ACT || b->scope == SCOPE_LOCAL || b->scope == SCOPE_SLOT : c->trains;
+    goes_on |= instruction_own_part(in) && program_root(p, in->in[0].buffer) == root;
+    bool fixed = adds ? b->kind == KIND_ACT || b->scope == SCOPE_LOCAL || b->scope == SCOPE_SLOT : c->follows;
     return fixed && !goes_on && footprint_of_all_ranks(p, operand, &where) &&
            written_read(&instance_of(c, root)->written, &where);
 }
@@ -369,14 +382,15 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
     const struct op_info *info = &c->table->op[instruction->op];
     bool updates = info->role == ROLE_UPDATE;
     // Parameters are gathered from parameters; those kept between steps, only from the ranks' own parts of them.
-    bool gathers = instruction->op == OP_ALL_GATHER && p->buffers.item[instruction->in[0].buffer].kind == KIND_PARAM &&
-                   (b->scope != SCOPE_STATE || (own_part(instruction) && instruction->in[0].buffer == root));
+    bool gathers =
+        instruction->op == OP_ALL_GATHER && p->buffers.item[instruction->in[0].buffer].kind == KIND_PARAM &&
+        (b->scope != SCOPE_STATE || (instruction_own_part(instruction) && instruction->in[0].buffer == root));
     if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers))
         REFUSE("%s: writes %s, which only %s may", here(c).text, name,
                b->kind == KIND_INPUT ? "the host" : "an optimizer");
     if (accumulate) {
         TRY(read_part(c, instruction->stream, operand, invocation, error));
-        if (c->trains && b->kind == KIND_ACT && info->role == ROLE_FORWARD && instance->maker != instruction->op)
+        if (c->follows && b->kind == KIND_ACT && info->role == ROLE_FORWARD && instance->maker != instruction->op)
             REFUSE("%s: adds to %s, which %s has made", here(c).text, name, c->table->op[instance->maker].name);
     }
     if (!instance->alive)
@@ -395,12 +409,12 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
         if (in->buffer == NONE || program_root(p, in->buffer) != root || !footprint_of_all_ranks(p, in, &read) ||
             !footprint_overlap(&read, &where))
             continue;
-        if (own_part(instruction))
+        if (instruction_own_part(instruction))
             continue;
         if (info->inplace[out] != i || !footprint_equal(&read, &where))
             REFUSE("%s: writes %s, which it reads as %s", here(c).text, name, info->in[i].name);
         // Gradients are sums, and the terms of each are known (verify_gradients.c).
-        if (c->trains && b->scope != SCOPE_STATE && b->gradient_of == NONE && info->role != ROLE_COMMUNICATION)
+        if (c->follows && b->scope != SCOPE_STATE && b->gradient_of == NONE && info->role != ROLE_COMMUNICATION)
             REFUSE("%s: changes %s, which the step has made before", here(c).text, name);
     }
     if (has_one_owner(b))
@@ -464,6 +478,8 @@ static trireme_status run(struct memory_check *c, const struct instruction *inst
     for (int i = 0; i < instruction->inputs; i++)
         if (instruction->in[i].buffer != NONE)
             TRY(read_part(c, stream, &instruction->in[i], invocation, error));
+    if (c->table->op[instruction->op].role == ROLE_COMMUNICATION)
+        TRY(reduce(c, instruction, error));
     if (instruction->predicate != NONE) {
         struct operand predicate = operand_whole(c->program, instruction->predicate);
         TRY(read_part(c, stream, &predicate, invocation, error));
@@ -548,10 +564,12 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
             program->buffers.item[i].scope == SCOPE_STATE)
             c.required[program_root(program, (int)i)] = true;
     for (size_t i = 0; i < program->buffers.count; i++) {
-        c.trains |= program->buffers.item[i].kind == KIND_GRAD || program->buffers.item[i].gradient_of != NONE;
+        c.follows |= program->buffers.item[i].kind == KIND_GRAD || program->buffers.item[i].gradient_of != NONE;
         if (passes(&program->buffers.item[i]))
             VEC_PUSH(&c.passing, (int)i);
     }
+    FOR_INSTRUCTIONS(in, program)
+        c.follows |= table->op[in->op].role == ROLE_TOTAL;
     trireme_status status = create(&c, error);
     if (status == TRIREME_OK)
         status = check_fixed(&c, true, error);
