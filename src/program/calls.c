@@ -13,7 +13,8 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
                              .channel = channels_find(&c->channels, channel_of(i)),
                              .count = operand_count(operand),
                              .dtype = p->buffers.item[operand->buffer].dtype};
-    if (op_is_message(i->op) || i->op == OP_BROADCAST)
+    bool rare = op_is_message(i->op) || op_is_rooted(i->op) || v->microbatch == NONE;
+    if (rare && (i->group & AXES(AXIS_PP)))
         call.message = messages_find(&c->messages, v->template, index);
     memcpy(call.after, known, sizeof call.after);
     call.after[i->stream] = 0; // its own stream runs in order

@@ -13,7 +13,7 @@ struct rank_call {
     int64_t count;                   // elements of its input, or of its output where it has no input
     enum dtype dtype;
     int32_t after[STREAM_COUNT];   // how many calls of each other stream must be done before
-    const struct message *message; // send, receive, broadcast; else NULL
+    const struct message *message; // between stages, of one microbatch only to and from single ranks; else NULL
 };
 
 struct calls {

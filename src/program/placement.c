@@ -469,6 +469,17 @@ static void set_group(struct part *part, axis_set group, enum holds to) {
             part->along[a].joint = joint;
 }
 
+// Blocks of blocks lie in the order of their ranks only where those of the group are neighbours.
+static trireme_status check_nested(const struct placement *p, const struct operand *in, const struct part *part,
+                                   axis_set group, enum holds to, trireme_error *error) {
+    for (int a = 0; a < AXIS_COUNT && to == HOLDS_BLOCK; a++)
+        if (!(group & AXES(a)) && (p->axes & AXES(a)) && part->along[a].holds == HOLDS_BLOCK && part->along[a].joint &&
+            !(group & ~family(a)) && !placement_nests(group, part->along[a].joint))
+            REFUSE("%s is split along %s already, in blocks that do not lie in the order of the group's ranks",
+                   p->program->buffers.item[in->buffer].name, axis_name((enum axis)a));
+    return TRIREME_OK;
+}
+
 trireme_status placement_copy(struct placement *p, const struct operand *in, const struct operand *out, axis_set group,
                               enum holds to, trireme_error *error) {
     int from = program_root(p->program, in->buffer), root = program_root(p->program, out->buffer);
@@ -512,6 +523,7 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
     for (int a = 0; a < AXIS_COUNT; a++)
         if ((in->along & AXES(a)) && part.along[a].holds == HOLDS_SAME)
             part.along[a] = (struct held){HOLDS_BLOCK, in->along, 0, 0};
+    TRY(check_nested(p, in, &part, group, to, error));
     set_group(&part, group, to);
     set_group(&part, zero, HOLDS_SAME);
     TRY(check_own_blocks(p, out, &part, error));

@@ -23,9 +23,10 @@ trireme_status verify_structure(const struct program *program, const struct op_t
 trireme_status verify_memory(const struct program *program, const struct op_table *table, trireme_error *error);
 // Backward is the transpose of forward (verify_gradients.c).
 trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error);
-// The loss has the right denominator; norm and update are right (verify_update.c).
+// The loss has the right denominator; norm and update are right (verify_loss.c, verify_update.c).
 trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error);
-// What ranks hold fits together: partial sums are reduced once, over the right axes (verify_placement.c).
+// What ranks hold fits together: partial sums are reduced once, over the right axes (verify_placement.c,
+// verify_communication.c).
 trireme_status verify_placement(const struct program *program, const struct op_table *table, trireme_error *error);
 
 // The head's product, the loss and their gradient where a vocabulary is spread (verify_head.c).
@@ -38,7 +39,7 @@ const char *verify_head(const struct program *program, const struct mentions *me
 const char *verify_head_gradient(const struct program *program, const struct mentions *mentions,
                                  const struct instruction *dx, struct head *head);
 
-// How the buffer that a send, receive, reduce or broadcast carries is placed, by its own dims.
+// How what is carried between stages is placed, by the dims of its buffer.
 struct message {
     int template, instruction, buffer;
     struct seen seen[AXIS_COUNT];
@@ -53,6 +54,10 @@ static inline const struct message *messages_find(const struct messages *message
             return &messages->item[k];
     return NULL;
 }
+// What several stages do to one thing is the same (verify_stages.c).
+trireme_status verify_stages(const struct program *const *program_of_rank, const struct op_table *table,
+                             trireme_error *error);
+
 // verify_placement, which also lists what is sent and received. The caller releases *messages, on failure too.
 trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
                                trireme_error *error);

@@ -241,7 +241,8 @@ static trireme_status check_placed_alike(const struct world *w, int rank, const 
     trireme_error *error = w->error;
     for (int a = 0; a < AXIS_COUNT; a++) {
         const struct seen *s = &call->message->seen[a], *r = &theirs->message->seen[a];
-        if (s->as != r->as || s->dim != r->dim || s->joint != r->joint)
+        bool zero = call->instruction->op == OP_ALL_REDUCE && (s->as == SEEN_ZERO || r->as == SEEN_ZERO);
+        if (!zero && (s->as != r->as || s->dim != r->dim || s->joint != r->joint))
             REFUSE("rank %d: %s meets rank %d's %s, which is placed differently along %s", w->rank[rank].number,
                    name_of(w, rank, call).text, w->rank[other].number, name_of(w, other, theirs).text,
                    axis_name((enum axis)a));
@@ -378,63 +379,6 @@ static trireme_status run_world(struct world *w) {
     return check_ended(w);
 }
 
-// ---- parameters
-
-struct held_parameter {
-    const char *name;
-    int rank;
-    bool same, part; // along the stages
-};
-
-static int compare_parameters(const void *a, const void *b) {
-    const struct held_parameter *x = a, *y = b;
-    return strcmp(x->name, y->name) ?: COMPARE(x->rank, y->rank);
-}
-
-// A parameter that two stages update must be declared the same on both, one that all have parts of must be declared
-// spread, and no other may be.
-static trireme_status check_tied(const struct world *w) {
-    trireme_error *error = w->error;
-    VEC(struct held_parameter) all = {0};
-    if (w->mesh.degree[AXIS_PP] == 1)
-        return TRIREME_OK;
-    for (int stage = 0; stage < w->mesh.degree[AXIS_PP]; stage++) {
-        int rank = mesh_member(&w->mesh, 0, AXES(AXIS_PP), stage);
-        const struct program *p = w->rank[rank].calls->program;
-        FOR_INSTRUCTIONS(u, p) {
-            if (w->table->op[u->op].role != ROLE_UPDATE)
-                continue;
-            const struct buffer *b = &p->buffers.item[program_root(p, u->in[0].buffer)];
-            int8_t place = b->placement[AXIS_PP];
-            VEC_PUSH(&all, (struct held_parameter){b->name, rank, place == PLACE_REPLICATE, place >= PLACE_SHARD(0)});
-        }
-    }
-    VEC_SORT(&all, compare_parameters);
-    const struct held_parameter *wrong = NULL;
-    int stages = 0;
-    for (size_t i = 0, n; i < all.count && !wrong; i += n) {
-        for (n = 1; i + n < all.count && strcmp(all.item[i].name, all.item[i + n].name) == 0;)
-            n++;
-        for (size_t k = 0; k < n; k++) {
-            const struct held_parameter *held = &all.item[i + k];
-            bool right = held->part ? (int)n == w->mesh.degree[AXIS_PP] : n <= 2 && held->same == (n == 2);
-            if (!right)
-                wrong = held, stages = (int)n;
-        }
-    }
-    trireme_status status = TRIREME_OK;
-    if (wrong)
-        status = error_set(error, TRIREME_ERROR_PROGRAM,
-                           "rank %d: %s is declared %s, but %d stages have it: tied parameters are on two",
-                           w->rank[wrong->rank].number, wrong->name,
-                           wrong->same   ? "the same along pp"
-                           : wrong->part ? "spread over the stages"
-                                         : "this stage's own",
-                           stages);
-    VEC_RELEASE(&all);
-    return status;
-}
-
 // ---- all of it
 
 // Axes along which some instruction singles out ranks.
@@ -518,8 +462,8 @@ static trireme_status meet(const struct program *const *program_of_rank, int ran
     struct calls *calls = mem_alloc((size_t)ranks * sizeof *calls);
     int distinct = 0;
     trireme_status status = create(&w, calls, &distinct, mesh, axes_alike(mesh, program_of_rank), program_of_rank);
-    if (status == TRIREME_OK)
-        status = check_tied(&w);
+    if (status == TRIREME_OK && mesh->degree[AXIS_PP] > 1)
+        status = verify_stages(program_of_rank, table, error);
     if (status == TRIREME_OK) {
         find_groups(&w);
         status = run_world(&w);

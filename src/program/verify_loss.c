@@ -138,7 +138,7 @@ trireme_status verify_loss(struct update_check *c) {
     bool part = c->role[ROLE_TOTAL].count == 0;
     for (size_t i = 0; i < c->targets.count; i++)
         part &= update_output(c, c->targets.item[i].instruction, "nll") == NONE;
-    if (part && c->targets.count == 0 && c->gradients == 0) // this rank has no part in it
+    if (part && c->targets.count == 0 && c->gradients == 0)             // this rank has no part in it
         return c->role[ROLE_COUNT].count ? check_count(c) : TRIREME_OK; // another stage's, counted for the report
     TRY(check_count(c));
     if (c->role[ROLE_SCALE].count != 1)

@@ -381,10 +381,10 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
     const char *name = p->buffers.item[operand->buffer].name;
     const struct op_info *info = &c->table->op[instruction->op];
     bool updates = info->role == ROLE_UPDATE;
-    // Parameters are gathered from parameters; those kept between steps, only from the ranks' own parts of them.
-    bool gathers =
-        instruction->op == OP_ALL_GATHER && p->buffers.item[instruction->in[0].buffer].kind == KIND_PARAM &&
-        (b->scope != SCOPE_STATE || (instruction_own_part(instruction) && instruction->in[0].buffer == root));
+    // Parameters are gathered from those kept between steps; these, only from the ranks' own parts of them.
+    const struct buffer *from = instruction->op == OP_ALL_GATHER ? &p->buffers.item[instruction->in[0].buffer] : NULL;
+    bool gathers = from && from->kind == KIND_PARAM && from->scope == SCOPE_STATE &&
+                   (b->scope != SCOPE_STATE || (instruction_own_part(instruction) && from == b));
     if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers))
         REFUSE("%s: writes %s, which only %s may", here(c).text, name,
                b->kind == KIND_INPUT ? "the host" : "an optimizer");

@@ -51,10 +51,10 @@ static void operands_of_other_logits(void **unused) {
                   mutant_swap(&p, program_find(&p, "d.norm.rows0"), program_find(&p, "d.norm.rows8"))),
                  "are not those of the logits of its rows of targets", "logits_merge");
         // columns that nobody writes
-        FAULT(p.buffers.item[program_find(&p, "logits.all.rows8")].dim[1]++,
-              "its input is not gathered from all ranks");
-        FAULT(p.buffers.item[program_find(&p, "logits.own.rows8")].dim[1]++,
-              "its input is not gathered from all ranks");
+        FAULT_AT(p.buffers.item[program_find(&p, "logits.all.rows8")].dim[1]++, "does not take all of logits.all.rows8",
+                 "all_gather");
+        FAULT_AT(p.buffers.item[program_find(&p, "logits.own.rows8")].dim[1]++, "does not take all of logits.own.rows8",
+                 "all_gather");
         // products with the weights
         FAULT(IN(OP_LOGITS_DX, "logits.max", 0) = IN(OP_LOGITS_DX, "logits.max", 1), "its operand a is not");
         FAULT(IN(OP_LOGITS_DX, "logits.max", 1) = IN(OP_LOGITS_DX, "logits.max", 0), "its operand b is not");
