@@ -22,20 +22,40 @@ static void assert_same(const struct model_config *a, const struct model_config 
 
 // ---- presets
 
-// Parameters as Hugging Face counts the published weights.
+// Parameters as Hugging Face counts the published weights, and what their config.json says that changes no count.
 static const struct {
     const char *name;
-    int64_t total;
+    int64_t total, heads, kv_heads, positions;
+    double theta, eps;
+    int64_t window, factor, bos, eos; // 0: no window, no scaling of rotary embeddings
 } published[] = {
-    {"gpt2-124m", 124439808},        {"gpt2-355m", 354823168},       {"gpt2-774m", 774030080},
-    {"gpt2-1558m", 1557611200},      {"tinyllama-1.1b", 1100048384}, {"llama2-7b", 6738415616},
-    {"llama2-13b", 13015864320},     {"llama2-70b", 68976648192},    {"llama3-8b", 8030261248},
-    {"llama3-70b", 70553706496},     {"llama3.1-8b", 8030261248},    {"llama3.1-70b", 70553706496},
-    {"llama3.1-405b", 405853388800}, {"llama3.2-1b", 1235814400},    {"llama3.2-3b", 3212749824},
-    {"mistral-7b", 7241732096},      {"qwen2-0.5b", 494032768},      {"qwen2-1.5b", 1543714304},
-    {"qwen2-7b", 7615616512},        {"qwen2.5-0.5b", 494032768},    {"qwen2.5-1.5b", 1543714304},
-    {"qwen2.5-3b", 3085938688},      {"qwen2.5-7b", 7615616512},     {"qwen3-0.6b", 596049920},
-    {"qwen3-1.7b", 1720574976},      {"qwen3-4b", 4022468096},       {"qwen3-8b", 8190735360},
+    {"gpt2-124m", 124439808, 12, 12, 1024, 0, 1e-5, 0, 0, 50256, 50256},
+    {"gpt2-355m", 354823168, 16, 16, 1024, 0, 1e-5, 0, 0, 50256, 50256},
+    {"gpt2-774m", 774030080, 20, 20, 1024, 0, 1e-5, 0, 0, 50256, 50256},
+    {"gpt2-1558m", 1557611200, 25, 25, 1024, 0, 1e-5, 0, 0, 50256, 50256},
+    {"tinyllama-1.1b", 1100048384, 32, 4, 2048, 10000, 1e-5, 0, 0, 1, 2},
+    {"llama2-7b", 6738415616, 32, 32, 4096, 10000, 1e-5, 0, 0, 1, 2},
+    {"llama2-13b", 13015864320, 40, 40, 4096, 10000, 1e-5, 0, 0, 1, 2},
+    {"llama2-70b", 68976648192, 64, 8, 4096, 10000, 1e-5, 0, 0, 1, 2},
+    {"llama3-8b", 8030261248, 32, 8, 8192, 5e5, 1e-5, 0, 0, 128000, 128001},
+    {"llama3-70b", 70553706496, 64, 8, 8192, 5e5, 1e-5, 0, 0, 128000, 128001},
+    {"llama3.1-8b", 8030261248, 32, 8, 131072, 5e5, 1e-5, 0, 8, 128000, 128001},
+    {"llama3.1-70b", 70553706496, 64, 8, 131072, 5e5, 1e-5, 0, 8, 128000, 128001},
+    {"llama3.1-405b", 405853388800, 128, 8, 131072, 5e5, 1e-5, 0, 8, 128000, 128001},
+    {"llama3.2-1b", 1235814400, 32, 8, 131072, 5e5, 1e-5, 0, 32, 128000, 128001},
+    {"llama3.2-3b", 3212749824, 24, 8, 131072, 5e5, 1e-5, 0, 32, 128000, 128001},
+    {"mistral-7b", 7241732096, 32, 8, 32768, 10000, 1e-5, 4096, 0, 1, 2},
+    {"qwen2-0.5b", 494032768, 14, 2, 131072, 1e6, 1e-6, 0, 0, 151643, 151643},
+    {"qwen2-1.5b", 1543714304, 12, 2, 131072, 1e6, 1e-6, 0, 0, 151643, 151643},
+    {"qwen2-7b", 7615616512, 28, 4, 131072, 1e6, 1e-6, 0, 0, 151643, 151643},
+    {"qwen2.5-0.5b", 494032768, 14, 2, 32768, 1e6, 1e-6, 0, 0, 151643, 151643},
+    {"qwen2.5-1.5b", 1543714304, 12, 2, 131072, 1e6, 1e-6, 0, 0, 151643, 151643},
+    {"qwen2.5-3b", 3085938688, 16, 2, 32768, 1e6, 1e-6, 0, 0, 151643, 151643},
+    {"qwen2.5-7b", 7615616512, 28, 4, 131072, 1e6, 1e-6, 0, 0, 151643, 151643},
+    {"qwen3-0.6b", 596049920, 16, 8, 40960, 1e6, 1e-6, 0, 0, 151643, 151645},
+    {"qwen3-1.7b", 1720574976, 16, 8, 40960, 1e6, 1e-6, 0, 0, 151643, 151645},
+    {"qwen3-4b", 4022468096, 32, 8, 40960, 1e6, 1e-6, 0, 0, 151643, 151645},
+    {"qwen3-8b", 8190735360, 32, 8, 40960, 1e6, 1e-6, 0, 0, 151643, 151645},
 };
 
 static void presets_have_the_published_sizes(void **state) {
@@ -51,6 +71,37 @@ static void presets_have_the_published_sizes(void **state) {
             fail_msg("%s: %lld parameters, published are %lld", published[i].name, (long long)table.total,
                      (long long)published[i].total);
         parameter_table_release(&table);
+    }
+}
+
+static void presets_have_the_published_values(void **state) {
+    (void)state;
+    trireme_error error = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(published); i++) {
+        struct model_config c;
+        assert_ok(model_config_preset(&c, published[i].name, &error), &error);
+        const struct {
+            const char *name;
+            double ours, theirs;
+        } value[] = {
+            {"heads", (double)c.num_attention_heads, (double)published[i].heads},
+            {"key-value heads", (double)c.num_key_value_heads, (double)published[i].kv_heads},
+            {"positions", (double)c.max_position_embeddings, (double)published[i].positions},
+            {"rope_theta", c.rope_theta, published[i].theta},
+            {"norm_eps", c.norm_eps, published[i].eps},
+            {"sliding_window", (double)c.sliding_window, (double)published[i].window},
+            {"rope_scaling", c.rope_scaling, published[i].factor ? ROPE_SCALING_LLAMA3 : ROPE_SCALING_NONE},
+            {"rope_factor", c.rope_factor, (double)published[i].factor},
+            {"low_freq_factor", c.rope_low_freq_factor, published[i].factor ? 1 : 0},
+            {"high_freq_factor", c.rope_high_freq_factor, published[i].factor ? 4 : 0},
+            {"original positions", (double)c.rope_original_max_position_embeddings, published[i].factor ? 8192 : 0},
+            {"bos_token_id", (double)c.bos_token_id, (double)published[i].bos},
+            {"eos_token_id", (double)c.eos_token_id, (double)published[i].eos},
+        };
+        for (size_t k = 0; k < ARRAY_LENGTH(value); k++)
+            if (value[k].ours != value[k].theirs)
+                fail_msg("%s: %s %.15g, published is %.15g", published[i].name, value[k].name, value[k].ours,
+                         value[k].theirs);
     }
 }
 
@@ -396,6 +447,7 @@ static void other_meanings_are_all_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_have_the_published_sizes),
+        cmocka_unit_test(presets_have_the_published_values),
         cmocka_unit_test(small_presets_take_any_vocabulary),
         cmocka_unit_test(unknown_preset_names_the_nearest),
         cmocka_unit_test(help_lists_every_preset),
