@@ -425,6 +425,46 @@ static void the_first_difference_is_named(void **state) {
     assert_says(model_config_compare(&a, &b, false, &error), &error, "their activation is gelu_tanh, the model's gelu");
 }
 
+// A difference in one field: refused if `exact`, else only where the weights do not fit because of it.
+static void assert_difference(const struct model_config *a, const struct model_config *b, const char *field,
+                              bool weights_fit) {
+    char says[64];
+    trireme_error error = {0};
+    snprintf(says, sizeof says, "their %s is ", field);
+    assert_says(model_config_compare(a, b, true, &error), &error, says);
+    if (weights_fit)
+        assert_ok(model_config_compare(a, b, false, &error), &error);
+    else
+        assert_says(model_config_compare(a, b, false, &error), &error, says);
+}
+
+static void every_field_is_compared(void **state) {
+    (void)state;
+    struct model_config a = parsed("{\"model_type\":\"mistral\"," SHAPE "}"), b;
+    const struct model_config gpt2 = parsed(GPT2 "}");
+#define CHANGE(of, field, to, weights_fit) b = of, b.field = to, assert_difference(&of, &b, #field, weights_fit)
+    CHANGE(a, num_hidden_layers, 3, false);
+    CHANGE(a, hidden_size, 128, false);
+    CHANGE(a, num_attention_heads, 8, false);
+    CHANGE(a, num_key_value_heads, 4, false);
+    CHANGE(a, head_dim, 8, false);
+    CHANGE(a, intermediate_size, 97, false);
+    CHANGE(a, vocab_size, 101, false);
+    CHANGE(a, tie_word_embeddings, true, false);
+    CHANGE(gpt2, bias, false, false);
+    CHANGE(gpt2, max_position_embeddings, 16, false); // they are learned
+    CHANGE(a, max_position_embeddings, 1024, true);
+    CHANGE(a, sliding_window, 8, true);
+    CHANGE(a, norm_eps, 1e-5, true);
+    CHANGE(a, rope_theta, 5e5, true);
+    CHANGE(a, rope_scaling, ROPE_SCALING_LINEAR, true);
+    CHANGE(a, rope_factor, 8, true);
+    CHANGE(a, rope_low_freq_factor, 1, true);
+    CHANGE(a, rope_high_freq_factor, 4, true);
+    CHANGE(a, rope_original_max_position_embeddings, 8192, true);
+#undef CHANGE
+}
+
 // Differences that model_config_compare refuses only if `exact`.
 static void other_meanings_are_all_named(void **state) {
     (void)state;
@@ -442,6 +482,20 @@ static void other_meanings_are_all_named(void **state) {
     assert_string_equal(said.text, "rope_low_freq_factor 2 (theirs: 1), rope_high_freq_factor 8 (theirs: 4), "
                                    "rope_original_max_position_embeddings 4096 (theirs: 8192)");
     text_release(&said);
+    b = a;
+    b.rope_scaling = ROPE_SCALING_LINEAR;
+    model_config_meanings(&a, &b, &said);
+    assert_string_equal(said.text, "rope_scaling linear (theirs: llama3)");
+    text_release(&said);
+}
+
+static void the_ends_of_another_model_are_taken(void **state) {
+    (void)state;
+    struct model_config c = parsed(LLAMA "}");
+    const struct model_config other = parsed(LLAMA ",\"bos_token_id\":11,\"eos_token_id\":[12,13,14]}");
+    model_config_take_ends(&c, &other);
+    assert_true(c.bos_token_id == 11 && c.eos_token_id == 12 && c.more_eos == 2);
+    assert_true(c.more_eos_token_id[0] == 13 && c.more_eos_token_id[1] == 14);
 }
 
 int main(void) {
@@ -461,7 +515,9 @@ int main(void) {
         cmocka_unit_test(impossible_keys_are_refused),
         cmocka_unit_test(a_vocabulary_must_come_from_somewhere),
         cmocka_unit_test(the_first_difference_is_named),
+        cmocka_unit_test(every_field_is_compared),
         cmocka_unit_test(other_meanings_are_all_named),
+        cmocka_unit_test(the_ends_of_another_model_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
