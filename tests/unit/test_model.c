@@ -223,6 +223,8 @@ static void absent_members_mean_what_transformers_takes(void **state) {
     assert_true(gpt2.tie_word_embeddings && gpt2.bias && gpt2.intermediate_size == 64 && gpt2.norm_eps == 1e-5);
     assert_int_equal(gpt2.activation, ACTIVATION_GELU_TANH);
     assert_int_equal(gpt2.eos_token_id, -1); // 50256 is not in this vocabulary
+    const struct model_config synonym = parsed(GPT2 ",\"activation_function\":\"gelu_pytorch_tanh\"}");
+    assert_int_equal(synonym.activation, ACTIVATION_GELU_TANH);
     struct model_config qwen2 = parsed(QWEN2 "}");
     assert_true(qwen2.attention_bias && !qwen2.attention_output_bias && qwen2.sliding_window == 0);
     assert_int_equal(qwen2.bos_token_id, -1);
@@ -230,6 +232,9 @@ static void absent_members_mean_what_transformers_takes(void **state) {
     assert_int_equal(parsed("{\"model_type\":\"mistral\"," SHAPE ",\"sliding_window\":null}").sliding_window, 0);
     assert_int_equal(parsed(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8}").sliding_window,
                      0); // from layer 28 on
+    assert_int_equal(
+        parsed(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":2}").sliding_window,
+        0); // from layer 2 on, of layers 0 and 1
     assert_int_equal(parsed(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8,\"layer_types\":"
                                   "[\"sliding_attention\",\"sliding_attention\"]}")
                          .sliding_window,
@@ -266,6 +271,12 @@ static void unsupported_configurations_are_refused(void **state) {
         {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4,\"low_freq_factor\":4,\"high_freq_factor\":4,"
                "\"original_max_position_embeddings\":8}}",
          "low_freq_factor 4 must be"},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},"
+               "\"rope_parameters\":{\"rope_type\":\"default\"}}",
+         "has both \"rope_scaling\" and \"rope_parameters\""},
+        {LLAMA ",\"original_max_position_embeddings\":16,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4,"
+               "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":8}}",
+         "two unlike \"original_max_position_embeddings\""},
         {LLAMA ",\"partial_rotary_factor\":0.5}", "\"partial_rotary_factor\": 0.5"},
         {LLAMA ",\"hidden_act\":\"gelu\"}", "\"hidden_act\": \"gelu\" is not supported"},
         {"{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,"
@@ -280,6 +291,9 @@ static void unsupported_configurations_are_refused(void **state) {
         {QWEN2 ",\"layer_types\":[\"full_attention\",\"linear_attention\"]}", "\"linear_attention\" is not supported"},
         {QWEN2 ",\"layer_types\":[\"full_attention\"]}", "lists 1 layer,"},
         {"{\"model_type\":\"qwen3\"," SHAPE "}", "head_dim"},
+        {"{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,"
+         "\"num_attention_heads\":4,\"vocab_size\":100,\"max_position_embeddings\":512}",
+         "\"num_key_value_heads\" is missing"},
         {GPT2 ",\"activation_function\":\"relu\"}", "\"activation_function\": \"relu\""},
         {GPT2 ",\"scale_attn_weights\":false}", "\"scale_attn_weights\""},
         {GPT2 ",\"scale_attn_by_inverse_layer_idx\":true}", "\"scale_attn_by_inverse_layer_idx\""},
@@ -340,6 +354,43 @@ static void keys_override_a_preset(void **state) {
     assert_true(c.attention_output_bias && c.rope_theta == 500000);
     assert_ok(resolve(&c, "model.preset=qwen2-0.5b model.attention_bias=false", 256, &error), &error);
     assert_string_equal(model_architecture(&c), "LlamaForCausalLM");
+    assert_ok(resolve(&c, "model.preset=llama-5m model.hidden_size=192", 256, &error), &error);
+    assert_true(c.head_dim == 48 && c.intermediate_size == 512);
+}
+
+// Whatever the file or the keys began with.
+static void the_architecture_is_one_that_has_it_all(void **state) {
+    (void)state;
+    trireme_error error = {0};
+    struct model_config c = parsed(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":7,\"max_window_layers\":0}");
+    c.attention_bias = false; // which leaves the window
+    assert_string_equal(model_architecture(&c), "MistralForCausalLM");
+    // Heads that together are wider than the model.
+    assert_ok(resolve(&c,
+                      "model.family=llama model.num_hidden_layers=1 model.hidden_size=64 model.num_attention_heads=6 "
+                      "model.head_dim=16",
+                      256, &error),
+              &error);
+    assert_string_equal(model_architecture(&c), "MistralForCausalLM");
+    c = parsed(LLAMA ",\"mlp_bias\":true}");
+    c.qk_norm = true;
+    assert_null(model_architecture(&c));
+    assert_says(model_config_check(&c, &error), &error, "qk_norm true, mlp_bias true");
+}
+
+// A model that is given fewer tokens than it had.
+static void an_end_outside_the_vocabulary_gives_way_to_another(void **state) {
+    (void)state;
+    struct model_config c;
+    trireme_error error = {0};
+    FILE *file = tmpfile();
+    assert_true(file && fputs(LLAMA ",\"bos_token_id\":60,\"eos_token_id\":[60,70,20,90]}", file) >= 0);
+    assert_int_equal(fflush(file), 0);
+    char *keys = mem_printf("model.config=/dev/fd/%d model.vocab_size=60 training.seq_len=64", fileno(file));
+    assert_ok(resolve(&c, keys, 60, &error), &error);
+    assert_true(c.bos_token_id == -1 && c.eos_token_id == 20 && c.more_eos == 0);
+    free(keys);
+    fclose(file);
 }
 
 static void a_family_and_sizes_make_a_model(void **state) {
@@ -511,6 +562,8 @@ int main(void) {
         cmocka_unit_test(absent_members_mean_what_transformers_takes),
         cmocka_unit_test(unsupported_configurations_are_refused),
         cmocka_unit_test(keys_override_a_preset),
+        cmocka_unit_test(the_architecture_is_one_that_has_it_all),
+        cmocka_unit_test(an_end_outside_the_vocabulary_gives_way_to_another),
         cmocka_unit_test(a_family_and_sizes_make_a_model),
         cmocka_unit_test(impossible_keys_are_refused),
         cmocka_unit_test(a_vocabulary_must_come_from_somewhere),
