@@ -207,6 +207,10 @@ static void flops_count_the_matrix_products(void **state) {
     // 12 layers of 12 width^2 and the head.
     double weights = 12 * 12 * 768.0 * 768 + 50257 * 768.0;
     assert_true(model_flops(&c, 4096, 1024) == 4096 * (6 * weights + 12 * 12 * 768.0 * 1024));
+    // A layer of Llama: queries, keys and values, their output, and a feed-forward of three matrices.
+    assert_ok(model_config_preset(&c, "llama3.2-1b", &error), &error);
+    weights = 16 * (2048 * (2048.0 + 2 * 512) + 2048 * 2048.0 + 3 * 2048 * 8192.0) + 128256 * 2048.0;
+    assert_true(model_flops(&c, 100, 4096) == 100 * (6 * weights + 12 * 16 * 2048.0 * 4096));
     assert_ok(model_config_preset(&c, "mistral-7b", &error), &error);
     assert_true(model_flops(&c, 1, 8192) == model_flops(&c, 1, 4096));
 }

@@ -90,6 +90,19 @@ static void every_element_is_held(void **state) {
     }
 }
 
+// Two key-value heads on four ranks: the three query heads of each are dealt out to the two ranks that hold it.
+static void query_heads_stay_with_their_key_value_head(void **state) {
+    (void)state;
+    static const int HEADS[] = {2, 1, 2, 1};
+    struct model_config c;
+    config_of(&c, 6, 2, 24, 50);
+    struct model_split split;
+    trireme_error error = {0};
+    assert_ok(model_split_create(&split, &c, ARRAY_LENGTH(HEADS), false, &error), &error);
+    for (size_t rank = 0; rank < ARRAY_LENGTH(HEADS); rank++)
+        assert_int_equal(model_split_heads(&split, &c, (int)rank), HEADS[rank]);
+}
+
 // To the window's elements in a whole of so many columns, the first of them at `to`.
 static void give(const struct parameter *p, struct parameter_span held, const struct parameter_window *window,
                  const int32_t *from, int32_t *to, int64_t width) {
@@ -179,6 +192,7 @@ static void refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_is_held),
+        cmocka_unit_test(query_heads_stay_with_their_key_value_head),
         cmocka_unit_test(take_and_give),
         cmocka_unit_test(refusals),
     };
