@@ -93,6 +93,21 @@ static void the_first_failure_is_returned(void **unused) {
     assert_int_equal(crew_try(2, 0, piece, NULL, NULL), TRIREME_OK);
 }
 
+static void count_one(void *argument, int i) {
+    atomic_int *times = argument;
+    times[i]++;
+}
+
+// More threads than a crew has room for.
+static void many_threads_do_each_piece_once(void **unused) {
+    (void)unused;
+    enum { MANY = 300 };
+    atomic_int times[MANY] = {0};
+    crew_run(MANY, MANY, count_one, times);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(times[i], 1);
+}
+
 static int own_core(int processor) {
     return processor;
 }
@@ -150,9 +165,11 @@ static void threads_are_kept_to_cores_of_any_number(void **unused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_failure_is_returned), cmocka_unit_test(processors_are_found_on_machines_of_any_size),
-        cmocka_unit_test(one_of_each_core_comes_first), cmocka_unit_test(a_core_is_its_lowest_processor),
-        cmocka_unit_test(threads_are_kept_to_cores_of_any_number)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_failure_is_returned),
+                                       cmocka_unit_test(many_threads_do_each_piece_once),
+                                       cmocka_unit_test(processors_are_found_on_machines_of_any_size),
+                                       cmocka_unit_test(one_of_each_core_comes_first),
+                                       cmocka_unit_test(a_core_is_its_lowest_processor),
+                                       cmocka_unit_test(threads_are_kept_to_cores_of_any_number)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

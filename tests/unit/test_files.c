@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -174,6 +175,30 @@ static void file_write_fails_cleanly(void **state) {
     free(path);
 }
 
+static bool nothing_is_synced;
+
+int fsync(int file) {
+    if (!nothing_is_synced)
+        return (int)syscall(SYS_fsync, file);
+    errno = EIO;
+    return -1;
+}
+
+// What is not known to be on the disk replaces nothing.
+static void file_write_keeps_the_old_file_when_the_disk_fails(void **state) {
+    char *path = mem_printf("%s/file", (char *)*state), *temporary = mem_printf("%s.tmp", path);
+    trireme_error error = {0};
+    assert_int_equal(file_write_atomic(path, "old", 3, NULL), TRIREME_OK);
+    nothing_is_synced = true;
+    trireme_status status = file_write_atomic(path, "new", 3, &error);
+    nothing_is_synced = false;
+    assert_refused(status, TRIREME_ERROR_IO, &error, "cannot sync");
+    assert_content(path, "old");
+    assert_false(path_exists(temporary));
+    free(temporary);
+    free(path);
+}
+
 // The temporary name may be somebody's link, which is not followed.
 static void file_write_follows_no_link(void **state) {
     char *path = mem_printf("%s/file", (char *)*state), *temporary = mem_printf("%s.tmp", path);
@@ -257,6 +282,7 @@ int main(void) {
         IN_FOLDER(file_write_replaces_and_leaves_nothing_else),
         IN_FOLDER(file_write_in_the_working_directory),
         IN_FOLDER(file_write_keeps_the_old_file_when_the_disk_fills),
+        IN_FOLDER(file_write_keeps_the_old_file_when_the_disk_fails),
         IN_FOLDER(file_write_fails_cleanly),
         IN_FOLDER(file_write_follows_no_link),
         IN_FOLDER(directory_create_makes_parents),

@@ -89,6 +89,11 @@ static void available_memory_knows_version_1(void **state) {
     plant(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "2000000\n");
     plant(root, "/sys/fs/cgroup/memory/memory.stat", "inactive_file 9\ntotal_inactive_file 1000000\n");
     assert_int_equal(memory_below(root, MEMORY_LEFT), 5000000);
+    // Another controller, whose name is as long, has another group, of which nothing counts.
+    plant(root, "/proc/self/cgroup", "4:memory:/docker/12ab\n5:cpuset:/docker/12ab/small\n0::/\n");
+    plant(root, "/sys/fs/cgroup/memory/docker/12ab/small/memory.limit_in_bytes", "3000000\n");
+    plant(root, "/sys/fs/cgroup/memory/docker/12ab/small/memory.usage_in_bytes", "2000000\n");
+    assert_int_equal(memory_below(root, MEMORY_LEFT), 5000000);
     plant(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     assert_int_equal(memory_below(root, MEMORY_LEFT), 8000 * 1024);
 }
