@@ -4,6 +4,7 @@
 #include "support/test.h"
 
 #include <float.h>
+#include <locale.h>
 #include <math.h>
 
 static json_t *parse(const char *text) {
@@ -252,6 +253,26 @@ static void test_numbers_round_trip(void **state) {
     }
 }
 
+// A program that links us may have set one.
+static void test_numbers_in_a_locale_with_commas(void **state) {
+    (void)state;
+    static const char *const LOCALES[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "es_ES.UTF-8", "de_DE", "fr_FR", "es_ES"};
+    bool set = false;
+    for (size_t i = 0; i < ARRAY_LENGTH(LOCALES) && !set; i++)
+        set = setlocale(LC_NUMERIC, LOCALES[i]) != NULL;
+    if (!set)
+        skip();
+    struct text t = {0};
+    json_begin_array(&t, NULL);
+    json_add_number(&t, NULL, 0.25);
+    json_add_number(&t, NULL, -1.5e300);
+    json_add_number(&t, NULL, 2);
+    json_end_array(&t);
+    setlocale(LC_NUMERIC, "C");
+    assert_string_equal(t.text, "[0.25,-1.5e+300,2.0]");
+    text_release(&t);
+}
+
 static void test_prints_trees(void **state) {
     (void)state;
     json_t *tree = parse("{\"b\":[],\"a\":[1,{\"eps\":1e-05}],\"c\":{},\"d\":\"\\u00e9\\u007f\"}");
@@ -272,7 +293,8 @@ int main(void) {
         cmocka_unit_test(test_refuses_malformed),  cmocka_unit_test(test_refuses_what_is_too_much),
         cmocka_unit_test(test_reads_members),      cmocka_unit_test(test_excerpts_stay_short),
         cmocka_unit_test(test_writes_compact),     cmocka_unit_test(test_texts_with_nul),
-        cmocka_unit_test(test_numbers_round_trip), cmocka_unit_test(test_prints_trees),
+        cmocka_unit_test(test_numbers_round_trip), cmocka_unit_test(test_numbers_in_a_locale_with_commas),
+        cmocka_unit_test(test_prints_trees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
