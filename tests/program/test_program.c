@@ -523,6 +523,30 @@ static void what_is_compiled_is_proved(void **unused) {
     small_model_release(&small);
 }
 
+// Of the forward pass alone: the ops of the backward pass read what these have made.
+static void every_norm_has_the_epsilon_of_the_model(void **unused) {
+    (void)unused;
+    static const char *const SETS[][24] = {{SMALL_GPT2, "model.norm_eps=0.02", NULL},
+                                           {SMALL_LLAMA, "model.norm_eps=0.02", NULL}};
+    bool seen[OP_COUNT] = {false};
+    for (size_t i = 0; i < ARRAY_LENGTH(SETS); i++) {
+        struct small_model small;
+        small_model_create(&small, SETS[i], false);
+        const struct program *p = &small.engine.train.program;
+        for (size_t t = 0; t < p->templates.count; t++)
+            for (size_t k = 0; k < p->templates.item[t].instructions.count; k++) {
+                const struct instruction *in = &p->templates.item[t].instructions.item[k];
+                const int eps = op_attribute_find(&small.engine.ops->op[in->op], "eps");
+                if (eps < 0 || in->phase != PHASE_FORWARD)
+                    continue;
+                assert_true(in->attribute[eps].f == 0.02);
+                seen[in->op] = true;
+            }
+        small_model_release(&small);
+    }
+    assert_true(seen[OP_LAYERNORM] && seen[OP_RMSNORM] && seen[OP_QKNORM]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
@@ -535,6 +559,7 @@ int main(void) {
         cmocka_unit_test(with_and_without_a_microbatch),
         cmocka_unit_test(slots_before_the_arena),
         cmocka_unit_test(a_step_has_an_end),
+        cmocka_unit_test(every_norm_has_the_epsilon_of_the_model),
         cmocka_unit_test(what_is_compiled_is_proved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
