@@ -201,6 +201,7 @@ const struct op_case op_cases[] = {
 
     {"adamw n=1 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", OPS_COMPARE},
     {"adamw n=1003 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", OPS_COMPARE},
+    {"adamw n=203 beta1=0.9 beta2=0.95 eps=1e-2 weight_decay=0.1", OPS_COMPARE},
     {"adamw n=10000000 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", OPS_TIME},
     {"lion n=1 beta1=0.9 beta2=0.99 weight_decay=0.1", OPS_COMPARE},
     {"lion n=1003 beta1=0.9 beta2=0.99 weight_decay=0.1", OPS_COMPARE},

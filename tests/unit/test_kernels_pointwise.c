@@ -242,18 +242,20 @@ static void assert_near(double x, double expected, double accepted) {
         fail_msg("%.9g, should be %.9g", x, expected);
 }
 
-// Rows: huge logits; a chunk of -infinity before the finite ones; a NaN far from the target.
+// Rows: huge logits; a chunk of -infinity before the finite ones; a NaN far from the target; logits whose exponentials
+// are 0, up to the last, with which no vector ends.
 static void cross_entropy_at_the_edge(void **state) {
     (void)state;
-    enum { M = 3, V = 3000 };
+    enum { M = 4, V = 3001 };
     static float logits[M][V], dlogits[M][V];
     for (enum isa isa = ISA_BASE; isa < ISA_COUNT && isa_usable(isa); isa++) {
         for (int v = 0; v < V; v++) {
             logits[0][v] = v == 2000 ? 3e4f : -3e4f;
-            logits[1][v] = v < 2990 ? -INFINITY : 2;
+            logits[1][v] = v < 2991 ? -INFINITY : 2;
             logits[2][v] = v == 1700 ? NAN : 0;
+            logits[3][v] = -200;
         }
-        int32_t targets[M] = {2000, 2995, 5};
+        int32_t targets[M] = {2000, 2995, 5, 3000};
         float nll[M];
         double scale = 2;
         struct call call = {
@@ -269,6 +271,8 @@ static void cross_entropy_at_the_edge(void **state) {
         assert_near(dlogits[1][2996], 0.2, 1e-7);
         assert_near(dlogits[1][0], 0, 0);
         assert_true(isnan(nll[2]));
+        assert_near(nll[3], log(V), 1e-5);
+        assert_near(dlogits[3][0], 2.0 / V, 1e-7);
     }
 }
 
@@ -298,6 +302,54 @@ static void a_step_of_zero_keeps_the_master_weights(void **state) {
     }
 }
 
+// Where neither the gradient nor the momentum has a sign, weights are decayed and not moved.
+static void lion_stays_where_nothing_pulls(void **state) {
+    (void)state;
+    enum { N = 37 };
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT && isa_usable(isa); isa++) {
+        float p[N], g[N] = {0}, m[N] = {0};
+        for (int i = 0; i < N; i++)
+            p[i] = 1;
+        double lr = 0.5, factor = 1, decayed = 20;
+        struct call call = {.in = {matrix(p, DTYPE_F32, 0, N),
+                                   {0},
+                                   matrix(g, DTYPE_F32, 0, N),
+                                   matrix(m, DTYPE_F32, 0, N),
+                                   matrix(&lr, DTYPE_F64, 0, 1),
+                                   matrix(&factor, DTYPE_F64, 0, 1),
+                                   matrix(&decayed, DTYPE_F64, 0, 1)},
+                            .attribute = {{.f = 0.9}, {.f = 0.99}, {.f = 0.5}}};
+        call.out[0] = call.in[0];
+        call.out[2] = call.in[3];
+        run_call(isa, &call, OP_LION, 7, 3);
+        for (int i = 0; i < N; i++)
+            assert_near(p[i], i < 20 ? 0.75 : 1, 0);
+    }
+}
+
+// Sums that lie in the middle between two numbers of bf16, of which the even one is taken, above or below.
+static void ties_are_rounded_to_even(void **state) {
+    (void)state;
+    enum { N = 40 };
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT && isa_usable(isa); isa++) {
+        uint16_t a[N], b[N], y[N];
+        for (int i = 0; i < N; i++) {
+            a[i] = (uint16_t)(0x3f80 + i); // 1 and the numbers after it, 2^-7 apart
+            b[i] = 0x3b80;                 // 2^-8
+        }
+        struct call call = {.op = OP_ADD,
+                            .in = {matrix(a, DTYPE_BF16, 1, N), matrix(b, DTYPE_BF16, 1, N)},
+                            .out = {matrix(y, DTYPE_BF16, 1, N)},
+                            .inputs = 2,
+                            .outputs = 1,
+                            .threads = 1};
+        cpu_kernel_table_for(DTYPE_BF16, isa)[OP_ADD].run(&call);
+        for (int i = 0; i < N; i++)
+            if (y[i] != 0x3f80 + (i + 1) / 2 * 2)
+                fail_msg("%s: %#x + %#x is %#x", isa_name(isa), a[i], b[i], y[i]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_that_is_split_is_large_here),
@@ -307,6 +359,8 @@ int main(void) {
         cmocka_unit_test(activations_at_the_edge),
         cmocka_unit_test(cross_entropy_at_the_edge),
         cmocka_unit_test(a_step_of_zero_keeps_the_master_weights),
+        cmocka_unit_test(lion_stays_where_nothing_pulls),
+        cmocka_unit_test(ties_are_rounded_to_even),
     };
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }
