@@ -19,22 +19,31 @@ static void one_document(const struct call *call) {
         ((int32_t *)starts->data)[i] = 0;
 }
 
-// Scores are the first unit of keys alone: 0, but for a few keys above all before them. Rises of under 8 and of more,
-// in the first block of keys and behind it. All is one document.
-static void set_scores(const struct call *call) {
-    static const struct {
+// Scores are the first unit of keys alone: `plain`, but for a few keys above all before them.
+struct scores {
+    double plain;
+    struct {
         int64_t key;
         double score;
-    } rise[] = {{3, 1.5}, {310, 6}, {330, 15.25}, {400, 24.5}, {620, 29}, {680, 38}};
+    } rise[6];
+};
+
+// Rises of under 8 and of more, in the first block of keys and behind it.
+static const struct scores RISING = {0, {{3, 1.5}, {310, 6}, {330, 15.25}, {400, 24.5}, {620, 29}, {680, 38}}};
+// Scores whose own exponentials are 0, and a rise whose exponential is infinite, behind the first block.
+static const struct scores STEEP = {-200, {{310, -105}}};
+
+// All is one document.
+static void set_scores(const struct call *call, const struct scores *scores) {
     const struct tensor *q = &call->in[0], *k = &call->in[1];
     for (int64_t i = 0; i < tensor_elements(q); i++)
         tensor_set(q, tensor_position(q, i), i % HEAD_UNITS == 0);
     for (int64_t i = 0; i < tensor_elements(k); i++) {
         const int64_t key = i / HEAD_UNITS;
-        double score = 0;
-        for (size_t r = 0; r < ARRAY_LENGTH(rise) && i % HEAD_UNITS == 0; r++)
-            score = rise[r].key == key ? rise[r].score : score;
-        tensor_set(k, tensor_position(k, i), score);
+        double score = scores->plain;
+        for (size_t r = 0; r < ARRAY_LENGTH(scores->rise); r++)
+            score = scores->rise[r].key == key && key > 0 ? scores->rise[r].score : score;
+        tensor_set(k, tensor_position(k, i), i % HEAD_UNITS == 0 ? score : 0);
     }
     if (call->op == OP_ATTENTION)
         one_document(call);
@@ -72,10 +81,10 @@ static double value(const struct tensor *t, int64_t element) {
     return tensor_get(t, tensor_position(t, element));
 }
 
-static void check_values(const char *spec, enum dtype model, enum isa isa) {
+static void check_values(const char *spec, const struct scores *scores, enum dtype model, enum isa isa) {
     struct both both = {0};
     create_both(&both, spec, model);
-    set_scores(&both.fast.call);
+    set_scores(&both.fast.call, scores);
     run_both(&both, spec, model, isa);
     for (int i = 0; i < both.fast.info->outputs; i++) {
         const struct tensor *out = &both.fast.call.out[i];
@@ -94,7 +103,7 @@ static void check_digits(const char *spec, enum isa isa, bool rising) {
     struct both both = {0};
     create_both(&both, spec, DTYPE_BF16);
     if (rising)
-        set_scores(&both.fast.call);
+        set_scores(&both.fast.call, &RISING);
     run_both(&both, spec, DTYPE_BF16, isa);
     for (int i = 0; i < both.fast.info->outputs; i++) {
         const struct tensor *out = &both.fast.call.out[i];
@@ -120,10 +129,23 @@ static void scores_that_rise_late_are_right(void **state) {
     for (size_t i = 0; i < ARRAY_LENGTH(specs); i++)
         for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++) {
             for (int m = 0; m < 2 && isa_usable(isa); m++)
-                check_values(specs[i], m ? DTYPE_BF16 : DTYPE_F32, isa);
+                check_values(specs[i], &RISING, m ? DTYPE_BF16 : DTYPE_F32, isa);
             if (isa_usable(isa))
                 check_digits(specs[i], isa, true);
         }
+}
+
+static void scores_without_exponentials_are_right(void **state) {
+    (void)state;
+    static const char *const specs[] = {
+        "attention b=1 T=320 h=1 g=1 D=20 scale=1 window=0",
+        "attention_cached m=40 h=1 g=1 D=20 S=320 scale=1 window=0",
+        "attention_cached m=2 h=1 g=1 D=20 S=300 scale=1 window=0", // all of them before the rise
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(specs); i++)
+        for (int k = 0; k < 2 * ISA_COUNT; k++)
+            if (isa_usable((enum isa)(k / 2)))
+                check_values(specs[i], &STEEP, k & 1 ? DTYPE_BF16 : DTYPE_F32, (enum isa)(k / 2));
 }
 
 static void probabilities_keep_more_digits_than_bf16(void **state) {
@@ -262,6 +284,7 @@ static void what_a_workspace_held_takes_no_time(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_that_rise_late_are_right),
+        cmocka_unit_test(scores_without_exponentials_are_right),
         cmocka_unit_test(probabilities_keep_more_digits_than_bf16),
         cmocka_unit_test(what_is_unseen_changes_nothing),
         cmocka_unit_test(what_a_workspace_held_takes_no_time),
