@@ -154,11 +154,38 @@ static void a_sum_does_not_depend_on_where_it_lies(void **state) {
         }
 }
 
+// Not once more in each pass over the columns: here two, since the narrow way packs 512 columns of so many terms at a
+// time, where rows are too many for threads to share out the columns.
+static void bias_gradients_are_added_once(void **state) {
+    (void)state;
+    enum { TOKENS = 1024, OUT = 1025, IN = 530 };
+    float *dy = values(TOKENS * OUT, DTYPE_F32, 0), *x = values(TOKENS * IN, DTYPE_F32, 0), db[OUT];
+    float *dw = values(OUT * IN, DTYPE_F32, 0);
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT && isa_usable(isa); isa++) {
+        const struct kernel *kernel = &cpu_kernel_table_for(DTYPE_F32, isa)[OP_MATMUL_DW];
+        struct call call = {.op = OP_MATMUL_DW, .inputs = 2, .outputs = 2, .threads = 1, .accumulate = true};
+        call.way = WAY_NARROW;
+        call.in[0] = matrix(DTYPE_F32, x, TOKENS, IN, IN);
+        call.in[1] = matrix(DTYPE_F32, dy, TOKENS, OUT, OUT);
+        call.out[0] = matrix(DTYPE_F32, dw, OUT, IN, IN);
+        call.out[1] = (struct tensor){.data = db, .dtype = DTYPE_F32, .ndim = 1, .dim = {OUT}, .stride = {1}};
+        assert_true(kernel->ways(&call) >> WAY_NARROW & 1);
+        for (int i = 0; i < OUT; i++)
+            db[i] = 3;
+        run(kernel, &call);
+        for (int i = 0; i < OUT; i++)
+            if (db[i] != 3 - 0.5f * TOKENS)
+                fail_msg("%s: [%d] is %.9g", isa_name(isa), i, db[i]);
+    }
+    free(dy), free(x), free(dw);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_products_are_right),
         cmocka_unit_test(large_outputs_are_right),
         cmocka_unit_test(a_sum_does_not_depend_on_where_it_lies),
+        cmocka_unit_test(bias_gradients_are_added_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
