@@ -97,6 +97,32 @@ static void f64_runs_on_the_reference(void **state) {
                          kernel_find((enum op)op, DTYPE_F64, KERNELS_REFERENCE).run);
 }
 
+// A limit is the widest set that counts, one that is empty is none.
+static void a_limit_of_the_environment_is_kept(void **state) {
+    (void)state;
+    const char *limit = getenv(ISA_LIMIT);
+    char *before = limit ? mem_strdup(limit) : NULL;
+    trireme_error error = {0};
+    for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++) {
+        setenv(ISA_LIMIT, isa_name(isa), 1);
+        assert_int_equal(isa_check_limit(&error), TRIREME_OK);
+        if (isa_usable(isa))
+            assert_string_equal(isa_name(isa_best()), isa_name(isa));
+    }
+    unsetenv(ISA_LIMIT);
+    const enum isa best = isa_best();
+    setenv(ISA_LIMIT, "", 1);
+    assert_int_equal(isa_check_limit(&error), TRIREME_OK);
+    assert_int_equal(isa_best(), best);
+    setenv(ISA_LIMIT, "mmx", 1);
+    assert_int_equal(isa_check_limit(&error), TRIREME_ERROR_USAGE);
+    if (before)
+        setenv(ISA_LIMIT, before, 1);
+    else
+        unsetenv(ISA_LIMIT);
+    free(before);
+}
+
 static int time_cases(const char *word) {
     table = op_table_create();
     int threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -124,10 +150,9 @@ int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "--time") == 0)
         return time_cases(argc > 2 ? argv[2] : "");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_kernels_agree_in_f32),
-        cmocka_unit_test(fast_kernels_agree_in_bf16),
-        cmocka_unit_test(what_matters_has_a_fast_kernel),
-        cmocka_unit_test(f64_runs_on_the_reference),
+        cmocka_unit_test(fast_kernels_agree_in_f32),          cmocka_unit_test(fast_kernels_agree_in_bf16),
+        cmocka_unit_test(what_matters_has_a_fast_kernel),     cmocka_unit_test(f64_runs_on_the_reference),
+        cmocka_unit_test(a_limit_of_the_environment_is_kept),
     };
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }
