@@ -133,7 +133,8 @@ static void spin(const struct call *call) {
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < call->in[i].dim[0] * call->in[i].dim[1]; k++)
             assert_true(((float *)call->in[i].data)[k] > -1 && ((float *)call->in[i].data)[k] < 1);
-    memset(call->out[0].data, 0, (size_t)(call->out[0].dim[0] * call->out[0].dim[1]) * sizeof(float));
+    // 3.0, which no input may become.
+    memset(call->out[0].data, 0x40, (size_t)(call->out[0].dim[0] * call->out[0].dim[1]) * sizeof(float));
     memset(call->workspace, 0, (size_t)call->workspace_bytes);
     while (clock_thread() < until)
         ;
@@ -218,6 +219,21 @@ static void measuring_takes_a_small_part_of_the_run(void **state) {
     choices_release(&choices);
 }
 
+// Operands that each need more than the memory they would move around in.
+static void large_operands_lie_apart(void **state) {
+    (void)state;
+    struct choices choices;
+    struct call call = product();
+    choices_create(&choices);
+    takes[WAY_RULE] = takes[WAY_BY_ROWS] = 1000000;
+    for (int i = 0; i < 2; i++)
+        call.in[i] = (struct tensor){call.in[i].data, DTYPE_F32, 2, {16, 1024}, {1024, 1}};
+    call.out[0] = (struct tensor){call.out[0].data, DTYPE_F32, 2, {16, 512}, {512, 1}};
+    assert_non_null(measure(&choices, &call, 3, INT64_MAX));
+    assert_true(runs > 4);
+    choices_release(&choices);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_choice_is_of_one_call),
@@ -225,6 +241,7 @@ int main(void) {
         cmocka_unit_test(damaged_texts_are_refused),
         cmocka_unit_test(the_fastest_way_is_chosen),
         cmocka_unit_test(measuring_takes_a_small_part_of_the_run),
+        cmocka_unit_test(large_operands_lie_apart),
     };
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);
 }
