@@ -277,7 +277,7 @@ static trireme_status claim(struct memory_check *c, struct instance *instance, c
             REFUSE("%s: reuses memory of %s for %s while another stream may use it", here(c).text,
                    verify_buffer_name(c->program, other->root), name);
         if (is_lost(c, other))
-            REFUSE("%s: takes the memory of %s, which has not been read, for %s", here(c).text,
+            REFUSE("%s: takes the memory of %s, which has not been reduced, for %s", here(c).text,
                    verify_buffer_name(c->program, other->root), name);
         take_out(c, other, name);
         leftovers_add(&c->leftovers, other->root, other->begin, instance->begin, other->touched);
@@ -308,7 +308,7 @@ static trireme_status renew(struct memory_check *c, struct instance *instance, i
     if (owner == instance->owner)
         return TRIREME_OK;
     if (is_lost(c, instance))
-        REFUSE("%s: starts a new %s before the last one is read", here(c).text, b->name);
+        REFUSE("%s: starts a new %s before the last one is reduced", here(c).text, b->name);
     instance->owner = owner;
     if (planned_alone(b))
         written_clear(&instance->written);
@@ -515,14 +515,14 @@ static trireme_status run(struct memory_check *c, const struct instruction *inst
     return TRIREME_OK;
 }
 
-// Refuses gradients that nobody has read: after an invocation those that it alone held, at the end all of them.
+// Refuses gradients that nobody has reduced: after an invocation those that it alone held, at the end all of them.
 static trireme_status check_lost(const struct memory_check *c, bool all, trireme_error *error) {
     for (size_t i = 0; i < c->passing.count; i++) {
         const struct buffer *b = &c->program->buffers.item[c->passing.item[i]];
         const struct instance *instance = &c->instances[c->first[c->passing.item[i]]];
         for (int k = 0; k < instances_of(c->program, b) && (all || b->scope == SCOPE_LOCAL); k++)
             if (is_lost(c, &instance[k]))
-                REFUSE("template %s (microbatch %d): nothing reads %s",
+                REFUSE("template %s (microbatch %d): nothing reduces %s",
                        c->program->templates.item[c->now.template].name, c->now.microbatch, b->name);
     }
     return TRIREME_OK;

@@ -280,7 +280,7 @@ static void zero_1(void **unused) {
 static void zero_2(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(8), FSDP(2, 2));
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "nothing reads",
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "nothing reduces",
           "layers.0.gradients.whole");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "",
           "layers.0.gradients");
@@ -323,7 +323,7 @@ static void zero_3(void **unused) {
           "layers.1.");
     FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.0.gathered.again")), "before it is written",
           "layers.0.");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.1.gradients.whole")), "nothing reads",
+    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.1.gradients.whole")), "nothing reduces",
           "layers.1.gradients.whole");
     FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.0.parameters")].placement[AXIS_FSDP] = 0,
           "there is nothing to gather", "layers.0.parameters");
