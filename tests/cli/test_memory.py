@@ -70,7 +70,7 @@ def test_large_programs():
     tool.write("t.txt", "The quick brown fox jumps over the lazy dog. " * 10000)
     tool.good("prepare", "t.txt", "--data.path=text/t")
     validates = ("train", "data.path=text/t", "data.split=[0.9, 0.1]", "validation.freq=1", "validation.steps=1")
-    for ranks, layers, *command in (512, 1), (512, 1, *validates), (1, 2000), (64, 64):
+    for ranks, layers, *command in (512, 1, *validates), (1, 2000), (64, 64):
         beyond, predicted = narrow(ranks, layers, *command)
         assert beyond < 64e6 + 0.03 * predicted, (ranks, layers, command, predicted, beyond)
 
@@ -107,13 +107,12 @@ def test_loading():
                "model.num_attention_heads=8", "training.seq_len=64", "training.global_batch_size=1",
                "training.micro_batch_size=1", "training.threads=1", "--ranks=8",
                "--parallelism.tensor_parallel_degree=8"]
-    for ranks, mesh in (2, shards), (8, tensors):
-        for dtype in "f32", "bf16":
-            for name, *more in [["run", "training.steps=1"], ["run", "training.steps=2"],
-                                ["other", "training.steps=1", f"model.init_from=run{dtype}{ranks}"]]:
-                result = tool.good_json("train", *settings, *mesh, *more, f"training.dtype={dtype}",
-                                        f"run.directory={name}{dtype}{ranks}")
-                check(result, ranks, name, *more, dtype)
+    for ranks, mesh, dtype in (2, shards, "bf16"), (8, tensors, "f32"), (8, tensors, "bf16"):
+        for name, *more in [["run", "training.steps=1"], ["run", "training.steps=2"],
+                            ["other", "training.steps=1", f"model.init_from=run{dtype}{ranks}"]]:
+            result = tool.good_json("train", *settings, *mesh, *more, f"training.dtype={dtype}",
+                                    f"run.directory={name}{dtype}{ranks}")
+            check(result, ranks, name, *more, dtype)
 
 
 def test_saving():
