@@ -39,6 +39,10 @@ def test_what_others_do_not_do():
     assert "divided" not in tool.good("plan", "gpt2-124m", "cluster=h100", "devices=1", "mode=none", "seq_len=256",
                                       "global_batch_size=1", "export=megatron")
     assert "microbatch-group" not in exported("megatron", *words, "global_batch_size=12")
+    # Groups are of the microbatches of one replica, 5 of these 10.
+    flags = exported("megatron", *words[2:], "devices=4", "pipeline_parallel_degree=2", "global_batch_size=10",
+                     "data_parallel_replicate_degree=2", "vocabulary_parallel=false")
+    assert "--microbatch-group-size-per-virtual-pipeline-stage 3 " in flags and "spread" not in flags, flags
     # Chunks that go through all ranks over and over are interleaved there, with the same layers.
     tool.good("simulate", "schedule=interleaved", "stages=2", "chunks=2", "microbatches=5", "save=s.txt")
     two = ("devices=2", "pipeline_parallel_degree=2", "global_batch_size=5")
@@ -55,6 +59,9 @@ def test_what_others_do_not_do():
     for text in flags, toml:
         assert "not available: the schedule v-half; here 1F1B of one chunk, which" in text and "fqns" not in text, text
     assert "layout" not in flags and "--recompute-method block --recompute-num-layers 2 " in flags, flags
+    # No rank has more recomputed layers there than it has layers.
+    more = exported("megatron", *folded[:-2], "pipeline_parallel_layout=1,1,1,3", "full_layers=1,1,1,3")
+    assert "--recompute-num-layers 3 " in more, more
     assert 'pipeline_parallel_schedule = "1F1B"' in toml and "layers_per_stage = 3\n" in toml, toml
     # 6 layers over 4 ranks: Megatron-LM refuses that without a layout.
     flags = exported("megatron", "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=zb-h1",
@@ -78,7 +85,17 @@ def test_what_others_do_not_do():
     toml = exported("torchtitan", "devices=4", "pipeline_parallel_degree=4", "pipeline_parallel_schedule=1f1b",
                     "global_batch_size=2")
     assert "not available: fewer microbatches (2) than stages (4)" in toml, toml
+    # Several layers because the search chose so; replicas of shards are instances of the optimizer, without FSDP, too.
+    flags = exported("megatron", "devices=4", "data_parallel_replicate_degree=2", "data_parallel_shard_degree=2",
+                     "zero_stage=1", "global_batch_size=4")
+    assert "# to be set: several layers gathered and reduced together" in flags, flags
+    assert "--overlap-param-gather \\\n--num-distributed-optimizer-instances 2 " in flags, flags
     for to in "megatron", "torchtitan":
+        spread = exported(to, *two[:2], "pipeline_parallel_schedule=1f1b", "vocabulary_parallel=true",
+                          "pipeline_parallel_layout=", "global_batch_size=2", "full_layers=2,1")
+        assert "# not available: a vocabulary spread over all stages" in spread, spread
+        # Layers that differ only from stage to stage.
+        assert "what is computed again (full: 2,1; selective: none; the rest: none); here " in spread, spread
         halves = exported(to, "devices=4", "data_parallel_shard_degree=4", "zero_stage=3", "global_batch_size=4",
                           "data_parallel_unit_layers=0")
         assert "# to be set: half a layer gathered and reduced together" in halves, halves
@@ -86,6 +103,9 @@ def test_what_others_do_not_do():
                     "global_batch_size=4")
     assert "not available: replicas without shards beside" in toml, toml
     assert "not available: bf16 in tensor or pipeline parallel ranks without shards, which compute in f32" in toml, toml
+    flags = exported("megatron", "devices=2", "zero_stage=2", "tensor_parallel_degree=1", "pipeline_parallel_degree=1",
+                     "global_batch_size=2")
+    assert "--data-parallel-sharding-strategy optim_grads " in flags, flags
     for words in ("tensor_parallel_degree=1",), ("data_parallel_shard_degree=2", "tensor_parallel_degree=2"):
         toml = exported("torchtitan", "devices=4", "global_batch_size=4", "pipeline_parallel_degree=1", "zero_stage=2",
                         *words)
@@ -99,6 +119,16 @@ def test_heads_that_others_do_not_split():
         text = tool.good("plan", "odd.yaml", "cluster=h100", "devices=2", "tensor_parallel_degree=2", "seq_len=64",
                          "global_batch_size=2", "mode=none", f"export={to}")
         assert f"# not available: {what} over 2 tensor parallel ranks" in text and " 6 heads" not in text, text
+    # Ranks that are more than the heads of keys and values share them only where each has as many ranks.
+    tool.write("many.yaml", "model: {family: llama, num_hidden_layers: 1, hidden_size: 96, num_attention_heads: 24, "
+               "num_key_value_heads: 8, intermediate_size: 96, vocab_size: 96}\n")
+    words = ("many.yaml", "cluster=h100", "devices=12", "tensor_parallel_degree=12", "seq_len=24",
+             "global_batch_size=1", "mode=none")
+    beside = "# not available: inputs' gradients that tensor parallel ranks exchange beside weights' products"
+    for to, overlap in ("megatron", "true"), ("torchtitan", "true"), ("torchtitan", "false"):
+        text = tool.good("plan", *words, f"tensor_parallel_overlap={overlap}", f"export={to}")
+        assert "# not available: 8 heads of keys and values over 12 tensor parallel ranks" in text, text
+        assert (beside in text) == (to == "torchtitan" and overlap == "true"), text
 
 
 def test_what_others_split_otherwise():
@@ -115,7 +145,8 @@ def test_what_others_split_otherwise():
     uneven = "# not available: sequences of 66 tokens; {} has to divide them"
     flags = exported("megatron", *words, "sequence_parallel=true")
     assert "--sequence-parallel " in flags and uneven.format(4) in flags, flags
-    assert uneven.format(4) not in exported("megatron", *words, "sequence_parallel=false")
+    flags = exported("megatron", *words, "sequence_parallel=false")
+    assert uneven.format(4) not in flags and "--sequence-parallel" not in flags, flags
     assert uneven.format(8) in exported("torchtitan", *words)
     assert "has to divide" not in exported("megatron", "seq_len=64") + exported("torchtitan", "seq_len=64")
 
@@ -150,12 +181,12 @@ def test_exports_the_model():
     llama = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 16,
              "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 64, "max_position_embeddings": 64}
 
-    def exported(to, model, *words):
+    def exported(to, model, *words, devices=1):
         if isinstance(model, dict):
             tool.write("model.json", json.dumps({**llama, **model}))
             model = "model.config=model.json"
-        return tool.good("plan", model, "cluster=h100", "devices=1", "seq_len=64", "global_batch_size=1", "mode=none",
-                         *words, f"export={to}")
+        return tool.good("plan", model, "cluster=h100", f"devices={devices}", "seq_len=64", "global_batch_size=2",
+                         "mode=none", *words, f"export={to}")
     # Biases of all linear layers, of those that Megatron-LM can switch separately, and of others.
     assert "bias" not in exported("megatron", "gpt2-124m")
     assert "--disable-bias-linear \\\n" in exported("megatron", "gpt2-124m", "model.bias=false")
@@ -167,6 +198,12 @@ def test_exports_the_model():
     assert where.format("attention's output") in flags and "feed-forward" not in flags, flags
     flags = exported("megatron", {"mlp_bias": True})
     assert "--add-qkv-bias" not in flags and where.format("the feed-forward") in flags, flags
+    # Heads of keys and values that are fewer; where nothing is in 16 bits, and where only gradients travel so.
+    flags = exported("megatron", "llama3-8b", "tensor_parallel_degree=8", "training.dtype=f32", devices=8)
+    assert "--group-query-attention --num-query-groups 8 " in flags and "bf16" not in flags, flags
+    flags = exported("megatron", {}, "training.dtype=f32", "reduce_dtype=bf16")
+    assert "--grad-reduce-in-bf16 " in flags and "--bf16" not in flags and "group-query" not in flags, flags
+    assert "\n--bf16 " in exported("megatron", {})
     # The head, and norms of queries and keys.
     untied, norms = "--untie-embeddings-and-output-weights ", "--qk-layernorm "
     for preset, has in ("gpt2-124m", ()), ("llama-5m", (untied,)), ("qwen3-0.6b", (norms,)):
@@ -176,6 +213,8 @@ def test_exports_the_model():
     assert shared in exported("torchtitan", "llama3.2-1b")
     for preset in "llama-5m", "qwen3-0.6b":
         assert shared not in exported("torchtitan", preset)
+    assert shared in exported("torchtitan", "qwen3-0.6b", "pipeline_parallel_degree=2", "micro_batch_size=1",
+                              "pipeline_parallel_schedule=1f1b", "vocabulary_parallel=false", devices=2)
     # GELU in either form.
     flags = exported("megatron", "gpt2-124m", "model.activation=gelu")
     assert "--no-bias-gelu-fusion " in flags and "GELU" not in flags, flags
@@ -187,6 +226,11 @@ def test_exports_the_model():
                "original_max_position_embeddings": 32}
     flags = exported("megatron", {"rope_scaling": scaling})
     assert "not available: scaling of rotary frequencies between 1 and 4 turns in 32 positions; here" in flags, flags
+    for low, high in (1, 4), (2, 4), (1, 8):
+        flags = exported("megatron", {"rope_scaling": {**scaling, "original_max_position_embeddings": 8192,
+                                                       "low_freq_factor": low, "high_freq_factor": high}})
+        turns = f"not available: scaling of rotary frequencies between {low} and {high} turns in 8192 positions"
+        assert (turns in flags) == ((low, high) != (1, 4)) and "--rope-scaling-factor 8 " in flags, flags
     linear = {"rope_type": "linear", "factor": 4.0}
     flags = exported("megatron", {"rope_scaling": linear})
     assert "--rotary-seq-len-interpolation-factor 4 " in flags and "rope-scaling" not in flags, flags
@@ -218,6 +262,14 @@ def test_exports_the_optimizer():
     flags = exported("megatron", "lr_scheduler.decay_type=wsd", "lr_scheduler.warmup_steps=900")
     assert "--lr-wsd-decay-iters 0 " in flags and "--lr-warmup-iters 499" in flags, flags
     assert "not available: a warm-up of 900 steps" in flags, flags
+    # A decay that is over before the last step, which TorchTitan's is not; it has no rate that stays as it is.
+    early = "lr_scheduler.decay_type=wsd", "lr_scheduler.decay_steps=400"
+    flags, toml = exported("megatron", *early), exported("torchtitan", *early)
+    assert "--lr-wsd-decay-iters 80 --lr-decay-iters 400 " in flags, flags
+    assert "# not available: a decay that is over after step 400, not the last" in toml, toml
+    assert 'decay_type = "linear"\ndecay_ratio = 0.2\n' in toml, toml
+    toml = exported("torchtitan", "lr_scheduler.decay_type=constant", early[1])
+    assert 'decay_type = "linear"\ndecay_ratio = 0.0\n' in toml and "a decay" not in toml, toml
     assert "not available: the optimizer lion" in exported("megatron", "optimizer.name=lion")
     toml = exported("torchtitan", "optimizer.lr=1e-3", "optimizer.eps=1e-9", "max_norm=0")
     assert ('[optimizer]\nname = "AdamW"\nlr = 0.001\nbeta1 = 0.9\nbeta2 = 0.95\neps = 1e-09\n'
