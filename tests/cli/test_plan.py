@@ -36,9 +36,12 @@ def test_a_limit_of_activations():
 
 def test_room_of_ranks_that_share_a_device():
     plans = tool.good_json("plan", "llama-5m", "cluster=cpu", "ranks=2", "global_batch_size=2", "seq_len=64",
-                           "save=two.yaml")["plans"]
-    classes = tool.good_json("simulate", "two.yaml", "cluster=cpu")["classes"]
+                           "training.threads=4", "save=two.yaml")["plans"]
+    simulated = tool.good_json("simulate", "two.yaml", "cluster=cpu")
+    classes = simulated["classes"]
     assert plans[0]["device_bytes"] == min(c["device_bytes"] for c in classes), (plans[0], classes)
+    # Each thread works in memory of its own.
+    assert plans[0]["peak_bytes"] == simulated["peak_bytes"], (plans[0], simulated)
     # CPUs make as few logits at once as by default.
     assert not any("logits_rows" in p for p in plans), plans
 

@@ -7,6 +7,58 @@ import tool
 MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256")
 
 
+# A device with little memory; MEMORY is what it has.
+TIGHT = """
+devices:
+  one: {peak: {f32: 20 TFLOP/s, bf16: 50 TFLOP/s}, memory: MEMORY, bandwidth: 300 GB/s, launch: 3 us,
+        efficiency: {other: {memory: 0.8}, matmul: {compute: 0.7}}}
+nodes: [{device: one, nodes: 1, devices: 2}]
+links: [{name: all, spans: all, latency: 5 us, bandwidth: 2 GB/s}]
+"""
+
+
+def check_figures(plan, simulated):
+    """The figures of a plan are those of the configuration that it is saved as."""
+    for key in "step_seconds", "tokens_per_second", "mfu", "peak_bytes", "device_bytes", "headroom_bytes":
+        assert plan[key] == simulated[key], (key, plan, simulated)
+    computing = sum(c["ranks"] * c["computing_seconds"] for c in simulated["classes"]) / simulated["ranks"]
+    shares = {"computing": computing / plan["step_seconds"], "bubble": simulated["bubble"], **simulated["exposed"]}
+    seconds = {"computing": plan["computing_seconds"], "bubble": plan["bubble_seconds"], **plan["exposed_seconds"]}
+    assert seconds.keys() == shares.keys(), (seconds, shares)
+    for part, share in shares.items():
+        assert abs(seconds[part] / plan["step_seconds"] - share) < 1e-9, (part, seconds, shares)
+    stage, = (c["stage"] for c in simulated["classes"] if c["rank"] == simulated["tightest_rank"])
+    assert plan["tightest_stage"] == stage and plan["estimated_seconds"] != plan["step_seconds"], (plan, stage)
+
+
+@tool.not_sanitized
+def test_figures():
+    tool.write("tight.yaml", TIGHT.replace("MEMORY", "62 MB"))
+    uneven = ("pipeline_parallel_degree=2", "pipeline_parallel_layout=1,5", "pipeline_parallel_schedule=1f1b",
+              "micro_batch_size=2", "vocabulary_parallel=false")
+    for cluster, more in ("h100", uneven), ("tight.yaml", ("tensor_parallel_degree=1", "pipeline_parallel_degree=1")):
+        words = ("plan", MODEL[0], f"cluster={cluster}", *MODEL[2:], "mode=none", *more)
+        result, text = tool.good_json(*words, "save=one.yaml"), tool.good(*words)
+        best = result["plans"][0]
+        check_figures(best, tool.good_json("simulate", "one.yaml", f"cluster={cluster}"))
+        # Some of the plans need more than the devices have, and are not simulated.
+        assert 0 < result["simulated"] <= result["promising"] <= result["choices"], result
+        assert (result["promising"] < result["choices"]) == (cluster == "tight.yaml"), result
+        assert re.search(rf": {result['choices']} plans?, {result['promising']} of them may fit, "
+                         rf"{result['simulated']} simulated ", text), (text, result)
+        unit, size = ("GB", 1e9) if cluster == "h100" else ("MB", 1e6)
+        assert f"% {best['headroom_bytes'] / size:6.1f} {unit}  {best['plan']}" in text, (text, best)
+        computing, bubble = (100 * best[f"{part}_seconds"] / best["step_seconds"] for part in ("computing", "bubble"))
+        assert f"\nthe best: computing {computing:.1f}%, bubble {bubble:.1f}%, exposed " in text, (text, best)
+    # Where nothing fits, the largest part is the one that is named.
+    tool.write("tight.yaml", TIGHT.replace("MEMORY", "20 MB"))
+    words = "plan", MODEL[0], "cluster=tight.yaml", *MODEL[2:], "mode=none", *uneven
+    closest = tool.strict_json(tool.run(*words, "--json")[1])["closest"]
+    largest = max(closest["memory"], key=closest["memory"].get)
+    text = tool.run(*words)[1]
+    assert f": {largest} takes {closest['memory'][largest] / 1e6:.1f} MB of 20.0 MB; the largest buffer" in text, text
+
+
 def test_answers():
     result = tool.good_json("plan", *MODEL, "save=best.yaml")
     plans = result["plans"]
@@ -15,7 +67,7 @@ def test_answers():
     assert all(p["headroom_bytes"] == p["device_bytes"] - p["peak_bytes"] >= 0 for p in plans)
     assert all("worse_by" in p for p in plans[1:])
     again = tool.good_json("simulate", "best.yaml", "cluster=h100")
-    assert again["step_seconds"] == plans[0]["step_seconds"] and again["peak_bytes"] == plans[0]["peak_bytes"]
+    check_figures(plans[0], again)
     tool.good("verify", "best.yaml")
     same = tool.good_json("plan", "best.yaml", "cluster=h100")
     assert len(same["plans"]) == 1 and same["plans"][0]["step_seconds"] == plans[0]["step_seconds"]
@@ -203,6 +255,23 @@ def test_what_is_given_is_told():
                               "logits_rows": 0, "tensor_parallel_overlap": False}, answer["kept"]
     for plan in answer["plans"]:
         assert answer["kept"].items() - {("logits_rows", 0)} <= plan.items(), plan
+    for one in (("zero_stage=3", "micro_batch_size=1", "tensor_parallel_degree=1", "pipeline_parallel_degree=1"),
+                ("tensor_parallel_overlap=true", "micro_batch_size=4", "tensor_parallel_degree=2")):
+        answer = tool.good_json("plan", *MODEL, "mode=none", *one)
+        assert len(answer["kept"]) == len(one) + 1, answer["kept"]
+        for plan in answer["plans"]:
+            assert answer["kept"].items() <= plan.items(), (answer["kept"], plan)
+    # Nor where they are slower than the rest and only listed.
+    plans = tool.good_json("plan", *MODEL, "micro_batch_size=2", "mode=none", "pipeline_parallel_degree=1",
+                           "sequence_parallel=true")["plans"]
+    assert {(p["tensor_parallel_degree"], p["sequence_parallel"]) for p in plans} == {(1, False), (2, True)}, plans
+    # Layers that are balanced are said to be, as in a configuration.
+    tool.write("five.yaml", "model: {family: llama, num_hidden_layers: 5, hidden_size: 128, num_attention_heads: 4, "
+               "vocab_size: 64}\n")
+    plan = tool.good_json("plan", "five.yaml", *MODEL[1:3], "global_batch_size=8", "seq_len=64", "micro_batch_size=1",
+                          "mode=none", "pipeline_parallel_degree=2", "pipeline_parallel_schedule=zb-v",
+                          "vocabulary_parallel=false")["plans"][0]
+    assert "balanced layers" in plan["plan"] and plan["pipeline_parallel_layout"], plan
     # One of each.
     one = ("plan", "llama-5m", "cluster=h100", "devices=1", "global_batch_size=1", "micro_batch_size=1", "mode=none",
            "logits_rows=0")

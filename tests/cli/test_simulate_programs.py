@@ -47,6 +47,10 @@ def test_memory_is_the_plan():
     held = answer["classes"][0]["memory"]
     assert answer["peak_bytes"] - held["runtime"] == plan["predicted_bytes"]
     assert held["parameters"] >= plan["parameter_bytes"] and held["optimizer"] >= plan["optimizer_bytes"]
+    # Each thread works in memory of its own.
+    answer = simulate(*SMALL, "cluster=cpu", "--training.threads=4")
+    plan = tool.good_json("show", "memory", *SMALL, "--training.threads=4")
+    assert answer["peak_bytes"] - answer["classes"][0]["memory"]["runtime"] == plan["predicted_bytes"]
 
 
 def test_trillion():

@@ -40,7 +40,31 @@ static void kinds_are_few(void **unused) {
     free(ops);
 }
 
+// Also where the small devices come first.
+static void least_room_is_anywhere_in_a_stage(void **unused) {
+    (void)unused;
+    static const char SMALL_FIRST[] =
+        "devices:\n"
+        "  large: {peak: {f32: 1 TFLOP/s}, memory: 8 GB, bandwidth: 1 GB/s, efficiency: {other: {memory: 1}}}\n"
+        "  small: {peak: {f32: 1 TFLOP/s}, memory: 4 GB, bandwidth: 1 GB/s, efficiency: {other: {memory: 1}}}\n"
+        "nodes: [{device: small, nodes: 1, devices: 2}, {device: large, nodes: 1, devices: 4}]\n"
+        "links: [{name: net, spans: all, latency: 1 us, bandwidth: 1 GB/s}]\n";
+    struct op_table *ops = op_table_create();
+    struct cluster cluster;
+    trireme_error error = {0};
+    assert_ok(cluster_parse(&cluster, ops, "test", SMALL_FIRST, strlen(SMALL_FIRST), &error), &error);
+    struct plan_request request = {.cluster = &cluster, .ops = ops, .ranks = 6};
+    struct estimator e = {.request = &request};
+    estimator_devices(&e);
+    assert_true(e.room == 8e9 && room_of_stage(&e, 1, 0) == 4e9);
+    assert_true(room_of_stage(&e, 2, 0) == 4e9 && room_of_stage(&e, 2, 1) == 8e9);
+    estimator_devices_release(&e);
+    cluster_release(&cluster);
+    free(ops);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kinds_are_few)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kinds_are_few),
+                                       cmocka_unit_test(least_room_is_anywhere_in_a_stage)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
