@@ -77,6 +77,62 @@ static char *with_line(int number, const char *line) {
     return out.text;
 }
 
+static void all_units_are_what_they_say(void **unused) {
+    (void)unused;
+    static const struct {
+        int line;
+        const char *before, *figure, *after;
+        double value;
+    } FIGURES[] = {
+#define BYTES 10, "      other: {memory: 0.5, half_bytes: "
+        {BYTES, "3000 B", "}", 3000},
+        {BYTES, "3 kB", "}", 3e3},
+        {BYTES, "3 MB", "}", 3e6},
+        {BYTES, "3 GB", "}", 3e9},
+        {BYTES, "3 TB", "}", 3e12},
+        {BYTES, "3 KiB", "}", 3072},
+        {BYTES, "3 MiB", "}", 3145728},
+        {BYTES, "3 GiB", "}", 3221225472},
+        {BYTES, "3 TiB", "}", 3298534883328},
+#undef BYTES
+        {7, "    bandwidth: ", "8000 B/s", "", 8e3},
+        {7, "    bandwidth: ", "8 kB/s", "", 8e3},
+        {7, "    bandwidth: ", "8 MB/s", "", 8e6},
+        {7, "    bandwidth: ", "8 GB/s", "", 8e9},
+        {7, "    bandwidth: ", "8 TB/s", "", 8e12},
+        {7, "    bandwidth: ", "8 kbit/s", "", 1e3},
+        {7, "    bandwidth: ", "8 Mbit/s", "", 1e6},
+        {7, "    bandwidth: ", "8 Gbit/s", "", 1e9},
+        {7, "    bandwidth: ", "8 Tbit/s", "", 1e12},
+        {8, "    launch: ", "0.25 s", "", .25},
+        {8, "    launch: ", "250 ms", "", .25},
+        {8, "    launch: ", "250 us", "", 25e-5},
+        {8, "    launch: ", "250 ns", "", 25e-8},
+        {4, "    peak: {f32: 1 TFLOP/s, bf16: ", "3e9 FLOP/s", "}", 3e9},
+        {4, "    peak: {f32: 1 TFLOP/s, bf16: ", "3 MFLOP/s", "}", 3e6},
+        {4, "    peak: {f32: 1 TFLOP/s, bf16: ", "3 GFLOP/s", "}", 3e9},
+        {4, "    peak: {f32: 1 TFLOP/s, bf16: ", "3 TFLOP/s", "}", 3e12},
+        {4, "    peak: {f32: 1 TFLOP/s, bf16: ", "3 PFLOP/s", "}", 3e15},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(FIGURES); i++) {
+        struct cluster c;
+        trireme_error error = {0};
+        char *line = mem_printf("%s%s%s", FIGURES[i].before, FIGURES[i].figure, FIGURES[i].after);
+        char *text = with_line(FIGURES[i].line, line);
+        assert_ok(parse(&c, text, &error), &error);
+        const struct device *d = &c.devices.item[0];
+        const double of_line[] = {[4] = d->peak[DTYPE_BF16],
+                                  [7] = d->bandwidth,
+                                  [8] = d->launch,
+                                  [10] = d->curve[OP_ADAMW][DTYPE_F32].half_bytes};
+        if (fabs(of_line[FIGURES[i].line] / FIGURES[i].value - 1) > 1e-12)
+            fail_msg("%s is taken for %.17g", FIGURES[i].figure, of_line[FIGURES[i].line]);
+        cluster_release(&c);
+        free(text);
+        free(line);
+    }
+}
+
 static void refusals_name_line_and_key(void **unused) {
     (void)unused;
     static const struct {
@@ -185,6 +241,7 @@ static void refusals_name_line_and_key(void **unused) {
          "device 1 is there twice"},
         {22, "stragglers: [{device: 1, slower: 0.3}]", "my.yaml:22: stragglers[0].slower", "expected from 1"},
         {22, "about: again", "my.yaml:22", "given twice (before: line 1)"},
+        {22, "---", "my.yaml:22", "a second document begins; this file is one"},
         {22, "x: *a", "my.yaml:22", "aliases are not accepted"},
         {22, "speed: 1", "my.yaml:22: speed", "there is no such key"},
     };
@@ -483,6 +540,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduces_take_what_is_published),
         cmocka_unit_test(figures_have_units),
+        cmocka_unit_test(all_units_are_what_they_say),
         cmocka_unit_test(one_rank_needs_no_links),
         cmocka_unit_test(the_only_node_is_all),
         cmocka_unit_test(refusals_name_line_and_key),

@@ -352,6 +352,7 @@ static void test_wrong_values(void **state) {
                    "run.yaml:2: optimizer.eps: given 9e-21, accepts a number from 1e-20, below 1");
     expect_refused("optimizer:\n  eps: 1e-999\n",
                    "run.yaml:2: optimizer.eps: given 1e-999, accepts a number from 1e-20, below 1");
+    expect_refused("generate:\n  top_p: 0\n", "run.yaml:2: generate.top_p: given 0, accepts a number above 0, up to 1");
     expect_refused("generate:\n  cache: yes\n", "run.yaml:2: generate.cache: given yes, accepts true or false");
     expect_refused("generate:\n  cache: True\n", "run.yaml:2: generate.cache: given True, accepts true or false");
     expect_refused("training:\n  dtype: fp32\n",
@@ -365,7 +366,8 @@ static void test_wrong_values(void **state) {
 
 static void test_wrong_fractions(void **state) {
     (void)state;
-    const char *const wrong[] = {"0.9", "[0.9]", "[0.9, 0.1, 0]", "[0.9, 0.2]", "[1.5, -0.5]", "[a, 1]", "[]"};
+    const char *const wrong[] = {"0.9",          "[0.9]",       "[0.9, 0.1, 0]", "[0.9, 0.2]",
+                                 "[0.9, 0.095]", "[1.5, -0.5]", "[a, 1]",        "[]"};
     for (size_t i = 0; i < ARRAY_LENGTH(wrong); i++) {
         char *yaml = mem_printf("data:\n  split: %s\n", wrong[i]);
         char *expected = mem_printf("run.yaml:2: data.split: given %s, accepts a list of 2 fractions that sum to 1, as "
@@ -492,7 +494,9 @@ static void test_rules_over_several_keys(void **state) {
     expect_refused("data:\n  split: [0.9, 0.1]\n  validation_path: v\n",
                    "run.yaml:2: data.split: given [0.9, 0.1], sets a validation part apart, but data.validation_path "
                    "(run.yaml:3) names one already");
-    struct config config = load("data:\n  validation_path: v\nvalidation:\n  freq: 10\n", NULL, 0);
+    struct config config = load("data:\n  validation_path: v\nvalidation:\n  freq: 10\nlr_scheduler:\n"
+                                "  warmup_steps: 5\n  decay_steps: 5\n",
+                                NULL, 0);
     config_release(&config);
 }
 
@@ -508,7 +512,7 @@ static void test_print_round_trip(void **state) {
         "generate.prompt=a\n\"b\\\t\x7f\xc2\x85 \xe2\x80\xa8 \xf0\x9f\x9a\xa3 # c: [d]",
         "generate.cache=false",
         "data.path=/a/b.c",
-        "run.directory=no",
+        "run.directory=NULL",
         "model.rope_theta=500000",
         "lr_scheduler.decay_type=wsd",
         "model.init_from= x ",
@@ -526,12 +530,12 @@ static void test_print_round_trip(void **state) {
     assert_string_equal(config.generate.prompt, again.generate.prompt);
     assert_string_equal(config.data.text_field, again.data.text_field);
     assert_string_equal(config.model.init_from, again.model.init_from);
-    assert_string_equal(again.run.directory, "no");
+    assert_string_equal(again.run.directory, "NULL");
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
         assert_non_null(again.origin[i]);
     assert_non_null(strstr(first, "\n  steps: 77                             # [steps] "));
     assert_non_null(strstr(first, "\n  dtype: f32                            # [f32 | bf16 | f64] "));
-    assert_non_null(strstr(first, "\n  directory: \"no\" "));
+    assert_non_null(strstr(first, "\n  directory: \"NULL\" "));
     free(first);
     free(second);
     config_release(&config);
