@@ -42,6 +42,11 @@ def test_closed_forms():
         near(simulate("1f1b", p, m, (F, B, W, 0))["cost"], (m + p - 1) * (F + B + W))
         for name in "zb-h1", "zb-h2", "auto":
             near(simulate(name, p, m, (F, B, W, 0))["cost"], (m + p - 1) * (F + B) + W)
+    # Each rank does all the work of its stage and of its part of the vocabulary, and is idle for the rest.
+    spread = {"embed": .5, "loss": 1, "loss_weight": 2, "embed_weight": 4}
+    for name in "1f1b", "zb-h1":
+        result = simulate(name, 3, 4, **spread)
+        near(result["cost"] * (1 - result["bubble"]), 4 * (3 + sum(spread.values())))
 
 
 def test_activations():
@@ -273,7 +278,8 @@ def test_refusals():
     tool.write("crossed.txt", "F0 F1 B0 B1\nF1 B1 F0 B0\n")
     refused(r"crossed.txt: rank 0 does F0 when rank 1 does F1: the same order is needed", "schedule=crossed.txt")
     refused(r"is for 1 stage, the run has 4", "schedule=" + tool_schedule(), *numbers)
-    refused(r"is not hanayo", "schedule=" + tool_schedule(), "waves=1")
+    for key in "waves", "activation_limit":
+        refused(r"is not hanayo, which has waves=, nor auto", "schedule=" + tool_schedule(), f"{key}=1")
 
 
 def tool_schedule():

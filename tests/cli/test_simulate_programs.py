@@ -27,8 +27,9 @@ def simulate(*arguments):
 
 
 def test_answer():
-    answer = simulate(*SMALL, "cluster=h100", "--pipeline_parallel_degree=2", "--tensor_parallel_degree=2",
-                      "--data_parallel_replicate_degree=2")
+    words = (*SMALL, "cluster=h100", "--pipeline_parallel_degree=2", "--tensor_parallel_degree=2",
+             "--data_parallel_replicate_degree=2")
+    answer = simulate(*words)
     assert answer["ranks"] == 8 and answer["fits"] is True, answer
     assert sum(c["ranks"] for c in answer["classes"]) == 8
     for c in answer["classes"]:
@@ -36,8 +37,14 @@ def test_answer():
         assert abs(parts / answer["step_seconds"] - 1) < 1e-9, c
         assert sum(c["memory"].values()) == c["memory_bytes"], c
         assert set(c["exposed_seconds"]) == {"tp", "dp", "pp"}, c
+        # Some of what ranks exchange they exchange while they compute.
+        assert all(0 < c["exposed_seconds"][axis] < c["communication_seconds"][axis] for axis in ("tp", "dp")), c
     assert answer["peak_bytes"] == max(c["memory_bytes"] for c in answer["classes"])
     assert 0 < answer["mfu"] < 1 and 0 < answer["bubble"] < 1, answer
+    # Tensor ranks and stages work on the same tokens.
+    assert round(answer["tokens_per_second"] * answer["step_seconds"]) == 16 * 128, answer
+    mean = re.search(r"\nmean of the ranks: (.*)\n", tool.good("simulate", *words))[1]
+    assert abs(sum(float(share) for share in re.findall(r" ([\d.]+)%", mean)) - 100) < .05, mean
 
 
 def test_memory_is_the_plan():
