@@ -74,6 +74,9 @@ def test_model_without_a_run():
         evaluate = ["eval", "model", "data.path=text/t", "validation.steps=1"]
         assert tool.good_json(*evaluate)["seq_len"] == min(positions, 1024), family
         if positions == 16:
+            # Token files that are given need no tokenizer.
+            os.remove("model/tokenizer.json")
+            assert tool.good_json(*evaluate)["seq_len"] == 16
             tool.refused(2, "training.seq_len: given 17, but the model has 16 positions", *evaluate,
                          "training.seq_len=17")
         shutil.rmtree("run")
@@ -108,6 +111,10 @@ def test_edited_config():
     assert tool.good_json(*generate)["tokens"] == made[:first] and tool.good_json(*evaluate)["loss"] == loss
     tool.write(path, json.dumps({**edited, "eos_token_id": ends[::-1]}, indent=4))
     assert tool.good_json(*generate)["tokens"] == made[:first]
+    # Tokens of the prompt are not made.
+    tool.write(path, json.dumps({**edited, "eos_token_id": made[0]}, indent=4))
+    ended = tool.good_json(*generate)
+    assert ended["tokens"] == [] and ended["tokens_per_second"] == 0, ended
     tool.write(path, json.dumps(edited, indent=4))
     tool.write("d.yaml", tool.CONFIG[tool.CONFIG.index("training:"):])
     tool.good("train", "d.yaml", "--model.init_from=run", "--run.directory=more")

@@ -281,6 +281,9 @@ def test_import():
         tool.write(table, products.format("us", 4000))
         tool.good("bench", "calibrate", "cluster=a100", f"from={table}", f"out={both}")
         tool.refused(2, "cluster is missing", "bench", "calibrate", f"from={table}")
+        for count in "models", "steps":
+            tool.refused(2, f"{count}=1: from= measures no models", "bench", "calibrate", "cluster=a100",
+                         f"from={table}", f"{count}=1")
         # Nothing is measured if the file cannot be written.
         tool.refused(2, r"out=none/c\.yaml: cannot be written there: No such file", "bench", "calibrate",
                      "out=none/c.yaml")

@@ -147,6 +147,10 @@ static void change_suffix(json_t *root, json_t *model) {
     (void)root;
     json_object_set_new(model, "end_of_word_suffix", json_string("</w>"));
 }
+static void change_prefix(json_t *root, json_t *model) {
+    (void)root;
+    json_object_set_new(model, "continuing_subword_prefix", json_string("##"));
+}
 
 static void test_load_refuses(void **state) {
     refuse_changed(state, change_type, "Unigram");
@@ -160,6 +164,7 @@ static void test_load_refuses(void **state) {
     refuse_changed(state, change_decoder, "decoder");
     refuse_changed(state, change_post, "post_processor");
     refuse_changed(state, change_suffix, "end_of_word_suffix");
+    refuse_changed(state, change_prefix, "continuing_subword_prefix");
 
     struct tokenizer *out;
     const char *file = in(state, "tokenizer.json");
