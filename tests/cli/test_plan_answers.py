@@ -311,6 +311,21 @@ def write_tight(name, cluster, room, words, given):
     tool.write(name, cluster.replace("MEMORY", f"{room * took / 1e6:.3f} MB"))
 
 
+def test_what_is_faster_but_does_not_fit():
+    """Where there is no room for tensor ranks' overlap, which takes memory, the plan without it is the answer."""
+    words = ("model.preset=llama-5m", "training.seq_len=256", "training.global_batch_size=4",
+             "training.micro_batch_size=4", "training.dtype=bf16", "activation_checkpoint.mode=none",
+             "parallelism.tensor_parallel_degree=2", "cluster=tight.yaml")
+    tool.write("tight.yaml", TIGHT.replace("MEMORY", "1 GB"))
+    least, more = (tool.good_json("simulate", *words, f"parallelism.tensor_parallel_overlap={overlap}")
+                   for overlap in ("false", "true"))
+    assert least["peak_bytes"] < more["peak_bytes"] and more["step_seconds"] < least["step_seconds"], (least, more)
+    tool.write("tight.yaml", TIGHT.replace("MEMORY", f"{(least['peak_bytes'] + more['peak_bytes']) // 2} B"))
+    best = tool.good_json("plan", *words)["plans"][0]
+    assert not best["tensor_parallel_overlap"] and best["headroom_bytes"] >= 0, best
+    assert best["step_seconds"] <= 1.01 * least["step_seconds"], (best, least)
+
+
 def test_layers_of_stages_that_send():
     """The first stage, which has the embedding, has most to send: it is better off with fewer layers."""
     tool.write("sending.yaml", f"""
