@@ -191,6 +191,7 @@ links:
     assert best <= 1.001 * mixed, (best, mixed)
 
 
+@tool.not_sanitized
 def test_layers_where_stages_have_unlike_links():
     tool.write("six.yaml", NODES_OF_SIX)
     tool.write("six.model.yaml", "model: {family: llama, num_hidden_layers: 12, hidden_size: 2048, "
@@ -366,6 +367,7 @@ def test_estimates_of_unlike_devices():
             assert .85 < best["estimated_seconds"] / best["step_seconds"] < 1.25, (tensor, stages, tied, best)
 
 
+@tool.not_sanitized
 def test_tensor_groups_over_the_edges_of_nodes():
     # Groups of three ranks on nodes of four devices; the first is inside one.
     tool.write("edges.yaml", """

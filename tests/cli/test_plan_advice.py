@@ -224,6 +224,7 @@ def test_what_each_change_may_be():
     assert "devices=6" in found, found # as many as there are, which are no double of two
 
 
+@tool.not_sanitized
 def test_settings_that_leave_plans():
     """What a search would not try by itself is a plan if it is set."""
     for words in (("llama-5m", "model.num_hidden_layers=16", "cluster=h100", "devices=2", "global_batch_size=16",
