@@ -334,8 +334,8 @@ static bool repeated_before(const struct gradient_check *c, int by, int buffer, 
     return false;
 }
 
-// Whether the original is a sum of several terms, and the copy has not as many.
-static bool lacks_terms(const struct gradient_check *c, int copy) {
+// Whether the original is a sum of several terms, and the copy has fewer or more.
+static bool has_other_terms(const struct gradient_check *c, int copy) {
     int terms = 0, repeated = 0;
     bool adds = false;
     FOR_MAKERS(&c->graph, m, graph_original(&c->graph, copy)) {
@@ -355,8 +355,8 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
     while (again->out[made].buffer == NONE)
         made++;
     const int copy = again->out[made].buffer;
-    if (lacks_terms(c, copy))
-        REFUSE("%s: %s lacks terms of %s", site_of(c, by).text, name_of(c, copy),
+    if (has_other_terms(c, copy))
+        REFUSE("%s: %s is not made of the terms of %s", site_of(c, by).text, name_of(c, copy),
                name_of(c, graph_original(&c->graph, copy)));
     FOR_MAKERS(&c->graph, m, graph_original(&c->graph, copy)) {
         const struct node *f = &c->graph.nodes.item[m / OP_MAX_OUT];

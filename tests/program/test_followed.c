@@ -159,7 +159,7 @@ static void refuse_embedded_again(const char *lines) {
     change(&t, "{layers.0.attention_norm.rstd.again}[16] = layernorm {embedding}[16,16]",
            "{layers.0.attention_norm.rstd.again}[16] = layernorm {again}[16,16]");
     change(&t, "= layernorm_bwd {embedding}[16,16]", "= layernorm_bwd {again}[16,16]");
-    refuse(&t, "again lacks terms of embedding", "embed");
+    refuse(&t, "again is not made of the terms of embedding", "embed");
 }
 #define TOKENS "  {again}[16,16] = embed {tokens}[16] {embed.weight}[64,16] - phase forward\n"
 #define POSITIONS "  {again}[16,16] = embed {positions}[16] {position.weight}[8,16] - phase forward accumulate yes\n"
