@@ -337,32 +337,14 @@ static void losses_as_a_bias(void **unused) {
 
 // ---- gradients
 
-// Splits an instruction for half of the 16 rows each; returns the first half.
-static struct instruction *halve(struct program *mutant, enum op op, const char *buffer) {
-    struct place place = mutant_find(mutant, op, buffer);
-    VEC_RESERVE(&place.template->instructions, place.template->instructions.count + 1);
-    mutant_repeat(mutant, place);
-    struct instruction *first = mutant_at(place), *second = first + 1;
-    for (int k = 0; k < first->inputs + first->outputs; k++) {
-        struct operand *rows = mutant_operand(second, k);
-        if (rows->buffer == NONE || mutant->buffers.item[rows->buffer].kind != KIND_ACT)
-            continue;
-        rows->dim[0] = mutant_operand(first, k)->dim[0] = 8;
-        rows->offset += 8 * rows->stride[0];
-    }
-    if (first->accumulate != ACCUMULATE_NO)
-        second->accumulate = ACCUMULATE_YES;
-    return first;
-}
-
 // The residual's gradient is one more term of each row of a norm's.
 static void refuse_halves(bool others, const char *what) {
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
     struct program p = mutant_copy(&small.engine.train.program);
-    halve(&p, OP_LAYERNORM, "layers.1.mlp_norm");
-    halve(&p, OP_LAYERNORM, "layers.1.mlp_norm.again");
-    struct instruction *half = halve(&p, OP_LAYERNORM_BWD, "d.layers.1.mlp_norm");
+    mutant_halve(&p, OP_LAYERNORM, "layers.1.mlp_norm");
+    mutant_halve(&p, OP_LAYERNORM, "layers.1.mlp_norm.again");
+    struct instruction *half = mutant_halve(&p, OP_LAYERNORM_BWD, "d.layers.1.mlp_norm");
     if (others)
         half[0].in[5].offset = half[1].in[5].offset;
     half[1].in[5] = operand_none();

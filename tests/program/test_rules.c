@@ -383,22 +383,6 @@ static void gradients_of_spread_logits(void **unused) {
     fleet_release(&f);
 }
 
-// Splits the first instruction of `op` that touches the buffer, for half of the 16 rows each; returns the first half.
-static struct instruction *halve(struct program *mutant, enum op op, const char *buffer) {
-    struct place place = mutant_find(mutant, op, buffer);
-    VEC_RESERVE(&place.template->instructions, place.template->instructions.count + 1);
-    mutant_repeat(mutant, place);
-    struct instruction *first = mutant_at(place), *second = first + 1;
-    for (int k = 0; k < first->inputs + first->outputs; k++) {
-        struct operand *rows = mutant_operand(second, k);
-        if (rows->buffer == NONE || rows->dim[0] != 16)
-            continue;
-        rows->dim[0] = mutant_operand(first, k)->dim[0] = 8;
-        rows->offset += 8 * rows->stride[0];
-    }
-    return first;
-}
-
 static void exchange(struct operand *a, struct operand *b) {
     struct operand first = *a;
     *a = *b;
@@ -411,7 +395,7 @@ static void gradients_in_other_rows(void **unused) {
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, "training.logits_rows=16", NULL}, false);
     struct program p = mutant_copy(&small.engine.train.program);
-    struct instruction *grad = halve(&p, OP_CROSS_ENTROPY_GRAD, "loss.scale");
+    struct instruction *grad = mutant_halve(&p, OP_CROSS_ENTROPY_GRAD, "loss.scale");
     assert_sound(&p, small.engine.ops);
     exchange(&grad[0].out[1], &grad[1].out[1]);
     refuse_mutant(&p, small.engine.ops, "row by row", "d.logits");
@@ -424,10 +408,10 @@ static void gradients_of_other_rows(void **unused) {
     FLEET("parallelism.tensor_parallel_degree=2", "parallelism.sequence_parallel=false", "training.logits_rows=16");
     struct program p = mutant_copy(fleet_program(&f, 0));
     const struct op_table *ops = f.stages.of[0]->ops;
-    halve(&p, OP_LOGITS_MAX, "logits.rows0");
-    halve(&p, OP_LOGITS_SUM, "logits.rows0");
-    halve(&p, OP_LOGITS_NLL, "targets");
-    struct instruction *grad = halve(&p, OP_LOGITS_GRAD, "logits.rows0");
+    mutant_halve(&p, OP_LOGITS_MAX, "logits.rows0");
+    mutant_halve(&p, OP_LOGITS_SUM, "logits.rows0");
+    mutant_halve(&p, OP_LOGITS_NLL, "targets");
+    struct instruction *grad = mutant_halve(&p, OP_LOGITS_GRAD, "logits.rows0");
     assert_sound(&p, ops);
     exchange(&grad[0].in[0], &grad[1].in[0]);
     exchange(&grad[0].out[0], &grad[1].out[0]);

@@ -218,6 +218,24 @@ void mutant_repeat(struct program *mutant, struct place place) {
     place.template->instructions.count++;
 }
 
+struct instruction *mutant_halve(struct program *mutant, enum op op, const char *buffer) {
+    struct place place = mutant_find(mutant, op, buffer);
+    VEC_RESERVE(&place.template->instructions, place.template->instructions.count + 1);
+    mutant_repeat(mutant, place);
+    struct instruction *first = mutant_at(place), *second = first + 1;
+    for (int k = 0; k < first->inputs + first->outputs; k++) {
+        struct operand *rows = mutant_operand(second, k);
+        const enum buffer_kind kind = rows->buffer == NONE ? KIND_PARAM : mutant->buffers.item[rows->buffer].kind;
+        if (kind == KIND_PARAM || kind == KIND_GRAD || rows->dim[0] != 16)
+            continue;
+        rows->dim[0] = mutant_operand(first, k)->dim[0] = 8;
+        rows->offset += 8 * rows->stride[0];
+    }
+    if (first->accumulate != ACCUMULATE_NO)
+        second->accumulate = ACCUMULATE_YES;
+    return first;
+}
+
 void mutant_overwrite(struct program *mutant, struct place place, int buffer, int by) {
     const struct operand to = operand_part(mutant, operand_whole(mutant, buffer), AXES_NONE);
     struct operand from = to;

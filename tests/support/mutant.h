@@ -46,6 +46,9 @@ struct place mutant_find(const struct program *program, enum op op, const char *
 struct instruction *mutant_at(struct place place);
 void mutant_delete(struct place place);
 void mutant_repeat(struct program *mutant, struct place place); // once more, right after it
+// Splits the first instruction of `op` that touches the buffer, for half of the 16 rows of a microbatch each; returns
+// the first half, which the second follows.
+struct instruction *mutant_halve(struct program *mutant, enum op op, const char *buffer);
 // Inserts an instruction before the place that sets all of `buffer` to zero, or to what is in buffer `by`, of equally
 // many elements.
 void mutant_overwrite(struct program *mutant, struct place place, int buffer, int by);
