@@ -26,12 +26,15 @@ struct pipeline {
 // Merges the chunks of a rank into one; layers are divided evenly, the first ranks having one more.
 static void pipeline_of_one_chunk(struct pipeline *p, const struct schedule *s, int all_layers) {
     int *layers = mem_alloc((size_t)s->stages * sizeof *layers), *again = mem_alloc((size_t)s->stages * sizeof *again);
+    bool all = true; // layers are recomputed
+    for (int v = 0; v < s->stages * s->chunks; v++)
+        all &= p->again[v] == p->layers[v];
     for (int i = 0; i < s->stages; i++) {
         layers[i] = all_layers / s->stages + (i < all_layers % s->stages);
         again[i] = 0;
         for (int chunk = 0; chunk < s->chunks; chunk++)
             again[i] += p->again[s->virtual_stage[i * s->chunks + chunk]];
-        again[i] = MIN(again[i], layers[i]);
+        again[i] = all ? layers[i] : MIN(again[i], layers[i]);
     }
     free(p->layers);
     free(p->again);

@@ -289,9 +289,13 @@ void fit_device(struct device *d, const struct op_table *table, const struct fit
         f.attention = !f.product && is_attention(s);
         if (f.attention || f.product ? d->peak[s->dtype] <= 0 : s->bytes <= 0)
             continue;
-        const double least = all ? 0 : d->curve[s->op][s->dtype].least; // the host's: a product's time does not tell it
-        d->curve[s->op][s->dtype] = curve_of(&f);
-        d->curve[s->op][s->dtype].least = least;
+        struct curve *curve = &d->curve[s->op][s->dtype];
+        const struct curve before = *curve;
+        *curve = curve_of(&f);
+        if (!all) { // the host's, which a product's time does not tell
+            curve->least = before.least;
+            curve->launch += f.product ? before.launch : 0;
+        }
         drop_points(d, s->op, s->dtype);
         fitted[s->op][s->dtype] = true;
         if (!f.attention)

@@ -295,12 +295,14 @@ static void products_leave_the_host(void **unused) {
     (void)unused;
     static const char CSV[] = "m,n,k,dtype,us\n4096,4096,4096,bf16,600\n256,256,256,bf16,9\n";
     struct cluster c = load("a100");
-    const struct curve *curve = c.devices.item[0].curve[OP_MATMUL];
+    struct curve *curve = c.devices.item[0].curve[OP_MATMUL];
     const double least = curve[DTYPE_BF16].least, compute = curve[DTYPE_BF16].compute;
     trireme_error error = {0};
     assert_true(least > 0);
+    curve[DTYPE_BF16].launch = 3e-6;
     assert_ok(fit_import(&c, ops, "gemm.csv", CSV, strlen(CSV), &error), &error);
     assert_true(curve[DTYPE_BF16].least == least && curve[DTYPE_BF16].compute != compute);
+    assert_true(curve[DTYPE_BF16].launch == 3e-6);
     cluster_release(&c);
 }
 
