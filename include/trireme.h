@@ -1,9 +1,13 @@
 // Trireme: trains large language models; every training step is an explicit, verified step program.
 //
-// This is the only public header. Functions return a trireme_status, write nothing to the terminal and never exit. On
-// failure the caller's trireme_error holds one line that names what failed, where, and what to do; it may be NULL: then
-// the status alone tells. Other arguments may be NULL only where their comment says so, and are refused elsewhere.
-// There is no global state: any number of threads may use the library, each with objects of its own.
+// This is the only public header. Functions return a trireme_status and write nothing to the terminal. On failure the
+// caller's trireme_error holds one line that names what failed, where, and what to do; it may be NULL: then the status
+// alone tells. Other arguments may be NULL only where their comment says so, and are refused elsewhere. There is no
+// global state: any number of threads may use the library, each with objects of its own.
+//
+// Two things end the process, by abort() after a line on stderr: a bug of the library, and a system that refuses the
+// little memory that tables and lists take. The large memory of a run (parameters, activations, files) is asked for
+// beforehand, and that it is not there is a failure like any other.
 //
 // If another program cuts a model or token file short while it is being read, the result is TRIREME_ERROR_CORRUPT. A
 // run's ranks.bin is mapped while the run trains: if another program shortens that file, the process gets SIGBUS, which

@@ -2,9 +2,10 @@
 // no other folder of src/.
 //
 // Error handling. A function that can fail returns trireme_status and takes `trireme_error *error` last; on failure it
-// fills *error through FAIL or error_set and leaves its outputs untouched. TRY passes a failure on; where something
-// must be released first, use `goto` to labels in reverse order of acquisition. CHECK is for bugs (broken invariants),
-// kept in release builds; never for bad input.
+// fills *error through FAIL or error_set. Unless its comment says otherwise, its outputs are then not to be used, and
+// nothing in them is to be released. TRY passes a failure on; where something must be released first, use `goto` to
+// labels in reverse order of acquisition. CHECK is for bugs (broken invariants), kept in release builds; never for bad
+// input.
 #ifndef BASE_BASE_H
 #define BASE_BASE_H
 

@@ -1,4 +1,5 @@
-// The passes between emission and a program that may run. Each takes a sound program and leaves a sound one.
+// The passes between emission and a program that may run. None changes what the program computes when its instructions
+// run one after another; several streams may run it only after pass_waits.
 #ifndef COMPILE_PASSES_H
 #define COMPILE_PASSES_H
 

@@ -82,8 +82,7 @@ static void wait_for(struct waiter *w, struct instruction *in, int stream, int c
     if (stream == in->stream || w->known[in->stream][stream] >= count)
         return;
     w->known[in->stream][stream] = count;
-    int lag = MIN(w->done[stream] - count, WAIT_MAX_LAG);
-    in->wait[stream] = (uint16_t)(1 + lag);
+    in->wait[stream] = wait_for_all_but(w->done[stream] - count);
 }
 
 // Lets it wait for what other templates have done for the same microbatch.
@@ -163,8 +162,8 @@ static void run_template(struct waiter *w, struct template *t) {
         struct instruction *in = &t->instructions.item[i];
         // Waits that are there already: for gradients whose memory is needed.
         for (int s = 0; s < STREAM_COUNT; s++)
-            if (in->wait[s])
-                w->known[in->stream][s] = MAX(w->known[in->stream][s], w->done[s] - (in->wait[s] - 1));
+            if (wait_counts(in->wait[s]))
+                w->known[in->stream][s] = MAX(w->known[in->stream][s], w->done[s] - wait_lag(in->wait[s]));
         const bool completes = wait_for_parts(w, in);
         // Invocations have scratch one after another.
         for (int s = 0; s < STREAM_COUNT && !completes; s++)

@@ -28,14 +28,16 @@ static bool waits_for_others(const struct instruction *in) {
 // compute does before the collective is either what the collective waits for, or waits for nobody itself.
 static int find_awaiter(const struct executor *e, const struct resolved_template *t, int index) {
     const struct instruction *in = t->item[index].instruction;
-    if (in->stream != STREAM_TENSOR || e->table->op[in->op].role != ROLE_COMMUNICATION || in->wait[STREAM_COMPUTE] != 1)
+    if (in->stream != STREAM_TENSOR || e->table->op[in->op].role != ROLE_COMMUNICATION ||
+        in->wait[STREAM_COMPUTE] != wait_for_all_but(0))
         return NONE;
     for (int i = index + 1; i < t->count; i++) {
         const struct instruction *next = t->item[i].instruction;
         if (next->stream != STREAM_COMPUTE)
             continue;
-        int wait = next->wait[in->stream];
-        if (wait && resolved_before(e, t, i, in->stream) - wait >= resolved_before(e, t, index, in->stream))
+        const int wait = next->wait[in->stream],
+                  between = resolved_before(e, t, i, in->stream) - resolved_before(e, t, index, in->stream);
+        if (wait_counts(wait) && between > wait_lag(wait))
             return i;
         if (e->table->op[next->op].family != FAMILY_REST || waits_for_others(next))
             return NONE;

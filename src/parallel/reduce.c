@@ -178,11 +178,11 @@ static void wait_before(struct reducer *r, size_t i, int done, int count) {
     for (int left = done; at > 0 && left >= count; at--) {
         left -= item[at - 1].stream == STREAM_REDUCE;
         if (item[at - 1].stream == STREAM_COMPUTE) {
-            item[at - 1].wait[STREAM_REDUCE] = (uint16_t)(1 + MIN(left - count, WAIT_MAX_LAG));
+            item[at - 1].wait[STREAM_REDUCE] = wait_for_all_but(left - count);
             return;
         }
     }
-    item[i].wait[STREAM_REDUCE] = (uint16_t)(1 + MIN(done - count, WAIT_MAX_LAG));
+    item[i].wait[STREAM_REDUCE] = wait_for_all_but(done - count);
 }
 
 // Adds to live[i], for each instruction, the bytes of scratch other than gradients that live while it runs. With

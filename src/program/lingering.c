@@ -98,7 +98,8 @@ static void find_known(struct lingerers *s, int template) {
         if (look.in->stream != STREAM_COMPUTE)
             continue;
         for (int k = 0; k < STREAM_COUNT; k++)
-            if (look.in->wait[k] == WAIT_OWN || (look.in->wait[k] && look.in->wait[k] - 1 <= done[k]))
+            if (look.in->wait[k] == WAIT_OWN ||
+                (wait_counts(look.in->wait[k]) && wait_lag(look.in->wait[k]) <= done[k]))
                 look.known |= 1U << k;
         each_touched(s, &look, note_known);
     }
@@ -128,7 +129,8 @@ int *template_waits(const struct template *t) {
         const struct instruction *in = &t->instructions.item[k];
         at[k] = in->stream == STREAM_COMPUTE ? k : NONE;
         for (int s = 0; s < STREAM_COUNT && in->stream == STREAM_COMPUTE; s++)
-            while (s != STREAM_COMPUTE && in->wait[s] && of[s].done + in->wait[s] <= of[s].count)
+            while (s != STREAM_COMPUTE && wait_counts(in->wait[s]) &&
+                   of[s].done + (size_t)wait_lag(in->wait[s]) < of[s].count)
                 at[of[s].item[of[s].done++]] = k;
         VEC_PUSH(&of[in->stream], k);
     }

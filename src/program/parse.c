@@ -322,7 +322,7 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
         bool some = accept(p, '-'), slot = some && accept_word(p, "slot"), own = some && !slot && accept_word(p, "own");
         if (some && !slot && !own)
             TRY(integer(p, 1, WAIT_MAX_LAG, &lag));
-        in->wait[stream] = slot ? WAIT_SLOT : own ? WAIT_OWN : (uint16_t)(1 + lag);
+        in->wait[stream] = slot ? WAIT_SLOT : own ? WAIT_OWN : wait_for_all_but(lag);
     }
     return end_of_line(p);
 }

@@ -23,6 +23,7 @@ struct span_of_time {
     int first, last;
 };
 
+// Where it stands, and what it weighs, which changes only when it has to go.
 struct weighed {
     int64_t begin, end;
     double weight;
@@ -34,43 +35,48 @@ enum { BY_BEGIN, BY_END, ORDERS };
 // What stands, in the order of where it begins or ends.
 struct standing {
     VEC(struct span_of_time) times;
-    VEC(int) ranks;
+    VEC(struct weighed) places;
 };
 
 struct repair {
     const struct in_use *range;
     size_t count;
     int64_t bytes, work, most_work;
-    int *by_rank;                     // ranges, in the order in which they are placed
-    double *weight;                   // [rank]
-    int64_t *at;                      // [rank]: where it stands, -1: nowhere
-    struct standing all[ORDERS];      // that stand
-    VEC(struct weighed) near[ORDERS]; // of those, what is in use at the same time as the one to be placed
+    int *by_rank;                // ranges, in the order in which they are placed
+    double *weight;              // [rank]
+    int64_t *at;                 // [rank]: where it stands, -1: nowhere
+    struct standing all[ORDERS]; // that stand
+    // Of those, what is in use at the same time as the one to be placed.
+    struct {
+        struct weighed *item; // [count]
+        size_t count;
+    } near[ORDERS];
 };
 
 static const struct in_use *range_of(const struct repair *r, int rank) {
     return &r->range[r->by_rank[rank]];
 }
 
+// Copies all, and counts those that are near: as many are as are not, in no order that a CPU could foresee.
 static void find_near(struct repair *r, int order, const struct in_use *range) {
     const int first = range->first, last = range->last;
-    const struct standing *all = &r->all[order];
-    const struct span_of_time *time = all->times.item;
-    const size_t count = all->times.count;
-    r->near[order].count = 0;
-    for (size_t i = 0; i < count; i++)
-        if (!((time[i].last < first) | (time[i].first > last))) {
-            int rank = all->ranks.item[i];
-            VEC_PUSH(&r->near[order],
-                     (struct weighed){r->at[rank], r->at[rank] + range_of(r, rank)->bytes, r->weight[rank], rank});
-        }
+    const struct span_of_time *time = r->all[order].times.item;
+    const struct weighed *place = r->all[order].places.item;
+    const size_t count = r->all[order].times.count;
+    struct weighed *to = r->near[order].item;
+    for (size_t i = 0; i < count; i++) {
+        *to = place[i];
+        to += (time[i].last >= first) & (time[i].first <= last);
+    }
+    *to = (struct weighed){.begin = INT64_MAX, .end = INT64_MAX};
+    r->near[order].count = (size_t)(to - r->near[order].item);
     r->work += (int64_t)count;
 }
 
 static int64_t lowest_free(const struct repair *r, int64_t bytes) {
     const struct weighed *near = r->near[BY_BEGIN].item;
     int64_t at = 0;
-    for (size_t i = 0; i < r->near[BY_BEGIN].count && at + bytes > near[i].begin; i++)
+    for (size_t i = 0; at + bytes > near[i].begin; i++)
         at = MAX(at, near[i].end);
     return at;
 }
@@ -89,23 +95,19 @@ static void find_lightest(const struct repair *r, int64_t bytes, bool below, str
         int64_t at = below ? (i < count ? near[i].begin : r->bytes) - bytes : i ? by_end[i - 1].end : 0;
         if (at < 0 || at + bytes > r->bytes)
             continue;
-        for (; begun < count && near[begun].begin < at + bytes; begun++)
+        for (; near[begun].begin < at + bytes; begun++)
             weight += near[begun].weight;
-        for (; over < count && by_end[over].end <= at; over++)
+        for (; by_end[over].end <= at; over++)
             weight -= by_end[over].weight;
         if (weight < best->weight)
             *best = (struct offer){at, weight};
     }
 }
 
-static int64_t edge(const struct repair *r, int order, int rank) {
-    return r->at[rank] + (order == BY_END ? range_of(r, rank)->bytes : 0);
-}
-
 // How many stand that begin, or end, below a place.
 static size_t below(const struct repair *r, int order, int64_t place) {
-    const struct standing *all = &r->all[order];
-    return PARTITION_POINT(i, all->ranks.count, edge(r, order, all->ranks.item[i]) < place);
+    const struct weighed *item = r->all[order].places.item;
+    return PARTITION_POINT(i, r->all[order].places.count, (order == BY_BEGIN ? item[i].begin : item[i].end) < place);
 }
 
 static void stand(struct repair *r, int rank, int64_t at) {
@@ -113,33 +115,34 @@ static void stand(struct repair *r, int rank, int64_t at) {
     r->at[rank] = at;
     for (int order = 0; order < ORDERS; order++) {
         struct standing *all = &r->all[order];
-        size_t i = below(r, order, edge(r, order, rank)), behind = all->ranks.count - i;
-        VEC_PUSH(&all->ranks, rank);
+        const size_t i = below(r, order, order == BY_BEGIN ? at : at + range->bytes), behind = all->places.count - i;
         VEC_PUSH(&all->times, (struct span_of_time){0});
-        memmove(&all->ranks.item[i + 1], &all->ranks.item[i], behind * sizeof *all->ranks.item);
+        VEC_PUSH(&all->places, (struct weighed){0});
         memmove(&all->times.item[i + 1], &all->times.item[i], behind * sizeof *all->times.item);
-        all->ranks.item[i] = rank;
+        memmove(&all->places.item[i + 1], &all->places.item[i], behind * sizeof *all->places.item);
         all->times.item[i] = (struct span_of_time){range->first, range->last};
+        all->places.item[i] = (struct weighed){at, at + range->bytes, r->weight[rank], rank};
     }
 }
 
 static void leave(struct repair *r, int rank) {
+    const int64_t begin = r->at[rank], end = begin + range_of(r, rank)->bytes;
     for (int order = 0; order < ORDERS; order++) {
         struct standing *all = &r->all[order];
-        size_t i = below(r, order, edge(r, order, rank));
-        while (all->ranks.item[i] != rank)
+        size_t i = below(r, order, order == BY_BEGIN ? begin : end);
+        while (all->places.item[i].rank != rank)
             i++;
-        size_t behind = --all->ranks.count - i;
+        const size_t behind = --all->places.count - i;
         all->times.count--;
-        memmove(&all->ranks.item[i], &all->ranks.item[i + 1], behind * sizeof *all->ranks.item);
         memmove(&all->times.item[i], &all->times.item[i + 1], behind * sizeof *all->times.item);
+        memmove(&all->places.item[i], &all->places.item[i + 1], behind * sizeof *all->places.item);
     }
     r->at[rank] = -1;
 }
 
 // Removes what is in the way. Returns the lowest of the ranks removed and `lowest`.
 static int clear(struct repair *r, int64_t begin, int64_t end, int lowest) {
-    for (size_t i = 0; i < r->near[BY_BEGIN].count && r->near[BY_BEGIN].item[i].begin < end; i++) {
+    for (size_t i = 0; r->near[BY_BEGIN].item[i].begin < end; i++) {
         const struct weighed *near = &r->near[BY_BEGIN].item[i];
         if (near->end <= begin)
             continue;
@@ -154,7 +157,7 @@ static int clear(struct repair *r, int64_t begin, int64_t end, int lowest) {
 static bool attempt(struct repair *r, uint64_t number) {
     const double patience = STUCK * ((double)ATTEMPT + 3 * (double)r->count * (double)r->count);
     for (int order = 0; order < ORDERS; order++)
-        r->all[order].ranks.count = r->all[order].times.count = 0;
+        r->all[order].places.count = r->all[order].times.count = 0;
     for (size_t i = 0; i < r->count; i++) {
         double more = DIFFERENT * (double)rng_philox(0, number, i).word[0] / UINT32_MAX;
         r->weight[i] = (1 + more) * (double)range_of(r, (int)i)->bytes;
@@ -237,6 +240,8 @@ bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period,
     r.by_rank = mem_alloc(count * sizeof *r.by_rank);
     r.at = mem_alloc(count * sizeof *r.at);
     r.weight = mem_alloc(count * sizeof *r.weight);
+    for (int order = 0; order < ORDERS; order++)
+        r.near[order].item = mem_alloc((count + 1) * sizeof *r.near[order].item);
     bool worthwhile = count <= MANY && TIGHT * (double)in_use_most(range, count) <= (double)bytes;
     for (size_t i = 0; worthwhile && r.work < r.most_work && !placed; i++) {
         struct sort_context context = {range, MAX(1, HALVES[i % ARRAY_LENGTH(HALVES)] * period / 2),
@@ -251,8 +256,8 @@ bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period,
     }
     for (int order = 0; order < ORDERS; order++) {
         VEC_RELEASE(&r.all[order].times);
-        VEC_RELEASE(&r.all[order].ranks);
-        VEC_RELEASE(&r.near[order]);
+        VEC_RELEASE(&r.all[order].places);
+        free(r.near[order].item);
     }
     free(r.by_rank);
     free(r.at);

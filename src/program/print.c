@@ -87,10 +87,10 @@ static void print_instruction(struct text *out, const struct op_table *table, co
             text_add(out, " wait %s-slot", STREAM_WORDS[s]);
         else if (in->wait[s] == WAIT_OWN)
             text_add(out, " wait %s-own", STREAM_WORDS[s]);
-        else if (in->wait[s] == 1)
+        else if (in->wait[s] && wait_lag(in->wait[s]) == 0)
             text_add(out, " wait %s", STREAM_WORDS[s]);
         else if (in->wait[s])
-            text_add(out, " wait %s-%d", STREAM_WORDS[s], in->wait[s] - 1);
+            text_add(out, " wait %s-%d", STREAM_WORDS[s], wait_lag(in->wait[s]));
     text_add(out, "\n");
 }
 

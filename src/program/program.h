@@ -1,5 +1,6 @@
 // program/: the step program: what a rank does in one step, as data. Instruction and buffer tables, their text form,
-// the memory plan and the verifier. Knows no arithmetic, no MPI, no model. Includes base/ and mesh/ only.
+// the memory plan and the verifier. Knows ops by their rows and streams by their names, but no kernel, no MPI and no
+// model. Includes base/ and mesh/ only.
 //
 // A program is a set of *templates* (straight lists of instructions: one per phase and chunk) and a *schedule* that
 // invokes them with a microbatch. A *chunk* is the part of the model that a microbatch passes through at a time: all of
@@ -168,6 +169,18 @@ struct instruction {
     // pool; only templates of the pool's chunk that use the pool count.
     uint16_t wait[STREAM_COUNT];
 };
+
+// Whether a wait is for all of a stream's instructions so far, but the last wait_lag ones; and such a wait. One that
+// would leave out more than WAIT_MAX_LAG leaves out so many: it waits for more than it must.
+static inline bool wait_counts(int wait) {
+    return wait > 0 && wait < WAIT_OWN;
+}
+static inline int wait_lag(int wait) {
+    return wait - 1;
+}
+static inline uint16_t wait_for_all_but(int lag) {
+    return (uint16_t)(1 + MIN(lag, WAIT_MAX_LAG));
+}
 
 struct template {
     char *name;

@@ -122,8 +122,8 @@ void slot_waits_release(struct slot_waits *w) {
 int64_t slot_waits_count(const struct slot_waits *w, const struct program *program, size_t invocation,
                          const struct instruction *instruction, int stream, int64_t before) {
     const int wait = instruction->wait[stream], column = w->column[stream];
-    if (wait < WAIT_OWN)
-        return before - (wait - 1);
+    if (wait_counts(wait))
+        return before - wait_lag(wait);
     if (wait == WAIT_OWN)
         return column == NONE ? 0 : w->own[invocation * (size_t)w->columns + (size_t)column];
     int pool = program->buffers.item[instruction->out[0].buffer].pool;

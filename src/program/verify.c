@@ -222,9 +222,9 @@ static trireme_status check_stream(const struct instruction *instruction, const 
         if (instruction->wait[s] == WAIT_SLOT && !instruction_arrives(instruction))
             REFUSE("%s: waits for a slot, but receives nothing", site);
     for (int s = 0; s < STREAM_COUNT; s++)
-        if (instruction->wait[s] > 1 + WAIT_MAX_LAG && instruction->wait[s] < WAIT_OWN)
+        if (wait_counts(instruction->wait[s]) && wait_lag(instruction->wait[s]) > WAIT_MAX_LAG)
             REFUSE("%s: waits for all but the last %d instructions of a stream, which are too many", site,
-                   instruction->wait[s] - 1);
+                   wait_lag(instruction->wait[s]));
     return TRIREME_OK;
 }
 

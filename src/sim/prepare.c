@@ -94,9 +94,9 @@ static void prepare_template(struct prepared *p, struct prepared_program *pp, in
         item.first_wait = (int32_t)pp->waits.count;
         for (int s = 0; s < STREAM_COUNT; s++)
             if (in->wait[s] && s != in->stream) {
-                bool slot = in->wait[s] >= WAIT_OWN;
+                const bool counts = wait_counts(in->wait[s]);
                 VEC_PUSH(&pp->waits,
-                         (struct lane_wait){(uint8_t)s, slot, slot ? 0 : before[s] - (in->wait[s] - 1), NONE});
+                         (struct lane_wait){(uint8_t)s, !counts, counts ? before[s] - wait_lag(in->wait[s]) : 0, NONE});
                 item.waits++;
             }
         wait_for_links(pp, &item, in->stream, &traffic);
