@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     status = program_verify(&program, table, &error);
     check_refused(status, &error);
     bool sound = status == TRIREME_OK;
-    status = program_plan(&program, table, 0, &error);
+    status = program_plan(&program, table, NULL, &error);
     check_refused(status, &error);
     if (status == TRIREME_OK) {
         status = program_verify(&program, table, &error);

@@ -65,8 +65,8 @@ static trireme_status predict(struct prediction *p, const struct command_value *
     TRY(check_dtype_on(p->config, &p->cluster, mesh_ranks(&p->plan.mesh), error));
     progress_line("compiling %d programs", p->plan.mesh.degree[AXIS_PP]);
     const int threads = topology_threads(&p->cluster, p->config->training.threads, p->ranks_per_device);
-    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads, usable_cores(), 0, true,
-                               error));
+    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads, usable_cores(), NULL,
+                               true, error));
     p->compiled = seconds_since(&clock);
     progress_line("verifying %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(stage_programs_meet(p->programs.program, p->ops, error));

@@ -252,7 +252,7 @@ static trireme_status finish(struct compiled *c, const struct compile_options *o
     pass_waits(&c->program);
     trireme_status status = pass_workspaces(&c->program, o->ops, o->kernels, o->threads, error);
     if (status == TRIREME_OK)
-        status = program_plan(&c->program, o->ops, o->room, error);
+        status = program_plan(&c->program, o->ops, o->aim, error);
     if (status == TRIREME_OK && !o->unproved)
         status = program_verify(&c->program, o->ops, error);
     if (status != TRIREME_OK)

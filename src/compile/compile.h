@@ -35,9 +35,9 @@ struct compile_options {
     struct optimizer_config optimizer;
     enum kernel_set kernels;
     int threads;
-    int64_t room;             // for program_plan: bytes that the program may take; 0: as few as can be
-    bool unproved;            // do not verify it: it is only looked at, never run
-    struct parallel parallel; // parallel_single for one rank
+    const struct plan_aim *aim; // for program_plan; may be NULL
+    bool unproved;              // do not verify it: it is only looked at, never run
+    struct parallel parallel;   // parallel_single for one rank
 };
 
 // A program with the numbers of the buffers that the host reads and writes. Absent ones are NONE.

@@ -61,7 +61,7 @@ struct compiling {
     const struct parallel *plan;
     const struct op_table *ops;
     int threads;
-    int64_t room;
+    const struct plan_aim *aim;
     bool unproved;
     struct stage_programs *programs;
 };
@@ -73,7 +73,7 @@ static trireme_status compile_stage(void *argument, int stage, trireme_error *er
     own.stage = stage;
     options_tables(&whole, &local, c->model, c->plan, mesh_member(&own.mesh, 0, AXES(AXIS_PP), stage));
     struct compile_options options = options_create(c->config, c->model, &local, c->ops, &own, c->threads);
-    options.room = c->room;
+    options.aim = c->aim;
     options.unproved = c->unproved;
     trireme_status status = compile_train(&c->programs->of[stage], &options, error);
     parameter_table_release(&whole);
@@ -83,8 +83,8 @@ static trireme_status compile_stage(void *argument, int stage, trireme_error *er
 
 trireme_status stage_programs_compile(struct stage_programs *out, const struct config *config,
                                       const struct model_config *model, const struct parallel *plan,
-                                      const struct op_table *ops, int threads, int jobs, int64_t room, bool proved,
-                                      trireme_error *error) {
+                                      const struct op_table *ops, int threads, int jobs, const struct plan_aim *aim,
+                                      bool proved, trireme_error *error) {
     int stages = plan->mesh.degree[AXIS_PP];
     struct stage_programs programs = {.count = stages};
     programs.of = mem_alloc((size_t)stages * sizeof *programs.of);
@@ -94,7 +94,7 @@ trireme_status stage_programs_compile(struct stage_programs *out, const struct c
                           .plan = plan,
                           .ops = ops,
                           .threads = threads,
-                          .room = room,
+                          .aim = aim,
                           .unproved = !proved,
                           .programs = &programs};
     for (int stage = 0; stage < stages; stage++)

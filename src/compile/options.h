@@ -24,12 +24,12 @@ struct stage_programs {
     struct compiled *of;            // [count]
     const struct program **program; // [count]: &of[stage].program
 };
-// Compiles for kernels of `threads` threads, `jobs` stages at a time, each into `room` (struct compile_options). With
+// Compiles for kernels of `threads` threads, `jobs` stages at a time, each with the aim `aim`. With
 // `proved` each program is proved by itself, but not all together (stage_programs_meet).
 trireme_status stage_programs_compile(struct stage_programs *out, const struct config *config,
                                       const struct model_config *model, const struct parallel *plan,
-                                      const struct op_table *ops, int threads, int jobs, int64_t room, bool proved,
-                                      trireme_error *error);
+                                      const struct op_table *ops, int threads, int jobs, const struct plan_aim *aim,
+                                      bool proved, trireme_error *error);
 void stage_programs_release(struct stage_programs *programs);
 
 #endif

@@ -58,7 +58,7 @@ static trireme_status compile_batch(struct stage_programs *programs, struct para
     TRY(config_set(config, "activation_checkpoint.full_layers", "", "plan", error));
     TRY(config_set(config, "activation_checkpoint.selective_layers", "", "plan", error));
     TRY(parallel_resolve(plan, config, r->model, error));
-    return stage_programs_compile(programs, config, r->model, plan, r->ops, 1, 1, 0, false, error);
+    return stage_programs_compile(programs, config, r->model, plan, r->ops, 1, 1, NULL, false, error);
 }
 
 // Measures a step of a model of `layers` layers on the tensor ranks alone.

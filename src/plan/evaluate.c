@@ -137,7 +137,7 @@ trireme_status choice_compile(struct choice_programs *out, const struct plan_req
     if (status == TRIREME_OK)
         status = stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
                                         topology_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1,
-                                        hurried ? MIN(-p.room, ROOM_SOON) : p.room, memory != PLAN_SOON, error);
+                                        &(struct plan_aim){p.room, hurried}, memory != PLAN_SOON, error);
     if (status == TRIREME_OK)
         *out = p;
     else

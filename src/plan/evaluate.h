@@ -9,7 +9,7 @@ struct choice_programs {
     struct parallel plan;
     struct stage_programs stages;
     int ranks_per_device;
-    int64_t room; // program_plan's argument for a compilation that is not hurried
+    int64_t room; // which program_plan aims at (struct plan_aim)
 };
 
 // Resolves how a choice is spread over ranks; the caller releases *out. False where the choice is impossible.

@@ -20,8 +20,8 @@ int64_t place_apart(struct lifetimes *lifetimes, int chunk, int slots);
 // soon as the region fits into the room's bytes; where none fits, the result is the same as for a room of 0 bytes.
 struct room {
     int64_t bytes;
-    bool soon; // leave out place_repair, which takes long
-    bool left; // it was left out where it would have been tried: set, never reset
+    bool hurried; // leave out place_repair, which takes long
+    bool left;    // it was left out where it would have been tried: set, never reset
 };
 int64_t place_step(struct live_ranges *ranges, const struct lifetimes *lifetimes, int64_t enough, int64_t fair,
                    struct room *room, int microbatches);

@@ -219,8 +219,8 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
     }
     try_skyline(&s, &best, enough);
     const bool worth = is_worth_repair(&best, fair);
-    room->left |= worth && room->soon;
-    if (worth && !room->soon)
+    room->left |= worth && room->hurried;
+    if (worth && !room->hurried)
         try_repair(&s, &best, fair, microbatches);
     for (size_t i = 0; i < s.count; i++)
         s.item[s.order[i]].offset = best.offset[s.order[i]];

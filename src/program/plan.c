@@ -81,11 +81,6 @@ static int64_t most_live(const struct program *program, const struct lifetimes *
     return most;
 }
 
-// The room of program_plan that the state arena leaves to the step arena.
-static struct room room_of(int64_t room, int64_t state) {
-    return (struct room){.bytes = (room < 0 ? -room : room) - state, .soon = room < 0};
-}
-
 // Refuses slots, of at most `held` bytes each, whose bytes together could overflow: later sums are not checked.
 static trireme_status check_step(const struct program *program, int64_t fixed, int64_t held, trireme_error *error) {
     int64_t slots = 1, all;
@@ -96,7 +91,8 @@ static trireme_status check_step(const struct program *program, int64_t fixed, i
     return TRIREME_OK;
 }
 
-trireme_status program_plan(struct program *program, const struct op_table *table, int64_t room, trireme_error *error) {
+trireme_status program_plan(struct program *program, const struct op_table *table, const struct plan_aim *aim,
+                            trireme_error *error) {
     int64_t state = 0, fixed = 0, held = 0;
     for (size_t i = 0; i < program->buffers.count; i++) {
         struct buffer *b = &program->buffers.item[i];
@@ -123,7 +119,7 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
     bool shared = program_shares_region(program);
     int64_t least = shared ? 0 : most_live(program, &l);
     plan_slots(program, &l);
-    struct room of_step = room_of(room, state);
+    struct room of_step = {.bytes = (aim ? aim->room : 0) - state, .hurried = aim && aim->hurried};
     bool wasteful = !shared && (double)program->step_bytes > MAX(WASTE * (double)least, (double)of_step.bytes);
     if (!(wasteful || had_parts) || !plan_parts(program, table, &of_step, had_parts))
         set_offsets(program, &l);
@@ -133,7 +129,7 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
 }
 
 bool program_shrink(struct program *program, const struct op_table *table, int64_t room) {
-    struct room of_step = room_of(room, program->state_bytes);
+    struct room of_step = {.bytes = room - program->state_bytes};
     if (!program->hurried)
         return true;
     if (program->pools.item[program->pools.count - 1].part_of == NONE)

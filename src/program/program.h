@@ -368,15 +368,18 @@ trireme_status program_parse(struct program *program, const struct op_table *tab
 
 // ---- memory plan (plan.c)
 
+// What a plan is to reach.
+struct plan_aim {
+    int64_t room; // bytes of both arenas together at which no smaller plan is looked for, which saves time; 0: none
+    bool hurried; // leave out a search that takes long and rarely finds less (place_repair.c)
+};
 // Gives every buffer its offset. STATE buffers keep the order in which they were added, so that programs that add the
-// same ones first share the arena. If both arenas together fit into `room` bytes, no smaller plan is looked for, which
-// saves time; 0: as small as can be found. A negative `room` stands for -room bytes, and leaves out a search that takes
-// long and rarely finds less; ROOM_SOON: as small as can be found without it. Refuses tables that are not well formed,
-// and arenas beyond any address space.
-#define ROOM_SOON (-1)
-trireme_status program_plan(struct program *program, const struct op_table *table, int64_t room, trireme_error *error);
-// Plans a hurried program again, now with nothing left out; does nothing for others. Returns false, and changes
-// nothing, where that would need the program as it was before program_plan.
+// same ones first share the arena. Without an aim (NULL), the arenas are as small as can be found. Refuses tables that
+// are not well formed, and arenas beyond any address space.
+trireme_status program_plan(struct program *program, const struct op_table *table, const struct plan_aim *aim,
+                            trireme_error *error);
+// Plans a hurried program again for so much room, now with nothing left out; does nothing for others. Returns false,
+// and changes nothing, where that would need the program as it was before program_plan.
 bool program_shrink(struct program *program, const struct op_table *table, int64_t room);
 
 // One moment of the step: bytes of the step arena that hold live buffers while an instruction runs.

@@ -197,7 +197,7 @@ static void activation_whose_memory_was_taken(void **unused) {
     insert(&t, "  {grad.layers.0.attention.out.weight}[16,16] ",
            "  {layers.0.attention.heads}[256] = zero phase backward\n");
     struct program p = parse(&t, ops);
-    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     p.buffers.item[program_find(&p, "dead")].offset =
         p.buffers.item[program_find(&p, "layers.0.attention.heads")].offset;
     assert_words(program_verify(&p, ops, &error), &error,

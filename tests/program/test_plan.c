@@ -340,7 +340,7 @@ static void print_programs(struct text *out, const struct fixture *f, const stru
     struct stage_programs programs;
     assert_ok(parallel_resolve(&plan, config, &f->model, &error), &error);
     assert_int_equal(mesh_ranks(&plan.mesh), f->request.ranks);
-    assert_ok(stage_programs_compile(&programs, config, &f->model, &plan, f->ops, 1, 1, 0, true, &error), &error);
+    assert_ok(stage_programs_compile(&programs, config, &f->model, &plan, f->ops, 1, 1, NULL, true, &error), &error);
     assert_ok(stage_programs_meet(programs.program, f->ops, &error), &error);
     for (int i = 0; i < programs.count; i++) {
         program_print(programs.program[i], f->ops, out);

@@ -303,7 +303,7 @@ static void slots(void **unused) {
     trireme_error error = {0};
     struct program p;
     build_slots(&p, 2, 1);
-    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     if (program_verify(&p, ops, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     check_round_trip(&p, ops);
@@ -316,12 +316,12 @@ static void slots(void **unused) {
     program_release(&p);
     // Both microbatches in one slot: the second takes what the first still needs.
     build_slots(&p, 2, 0);
-    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     assert_non_null(strstr(error.message, " h"));
     program_release(&p);
     build_slots(&p, 1, 1);
-    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_ERROR_PROGRAM);
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_ERROR_PROGRAM);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     assert_non_null(strstr(error.message, "slot"));
     program_release(&p);
@@ -367,7 +367,7 @@ static void parts(void **unused) {
     struct program p;
     build_split(&p);
     for (int again = 0; again < 2; again++) { // what is planned is planned alike
-        assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+        assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
         if (program_verify(&p, ops, &error) != TRIREME_OK)
             fail_msg("%s", error.message);
         check_round_trip(&p, ops);
@@ -435,7 +435,7 @@ static void only_inputs_are_of_each_microbatch(void **unused) {
         program_invoke(&p, all, NONE, false, false);
         program_invoke(&p, each, 1, false, true);
         if (from_host) {
-            assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+            assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
             if (program_verify(&p, ops, &error) != TRIREME_OK)
                 fail_msg("%s", error.message);
             program_release(&p);
@@ -461,7 +461,7 @@ static void a_step_has_an_end(void **unused) {
         program_emit(&p, forward, OP_ZERO, PHASE_FORWARD, NONE, 0, NULL, 1, &whole, NULL);
     for (int m = 0; m < MANY; m++)
         program_invoke(&p, forward, m, m == 0, m == MANY - 1);
-    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_ERROR_PROGRAM);
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_ERROR_PROGRAM);
     assert_non_null(strstr(error.message, "a step of 2147483648 instructions is too long"));
     program_release(&p);
     free(ops);
@@ -496,7 +496,7 @@ static void slots_before_the_arena(void **unused) {
     program_emit(&p, program_template(&p, "main", PHASE_FORWARD, 0), OP_ZERO, PHASE_FORWARD, NONE, 0, NULL, 1, &h,
                  NULL);
     program_invoke(&p, 0, 0, true, true);
-    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
     p.pools.item[0].base[0] -= BUFFER_ALIGNMENT;
     assert_words(program_verify(&p, ops, &error), &error, "slot 0 of pool 0 lies at byte -64", "");

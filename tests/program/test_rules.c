@@ -38,7 +38,7 @@ static void refuse_stages(const char *mesh, const char *first, const char *secon
     trireme_error error = {0};
     int ranks = mesh_ranks(&of[0].mesh);
     for (int stage = 0; stage < 2; stage++)
-        if (program_plan(&of[stage], ops, 0, &error) != TRIREME_OK ||
+        if (program_plan(&of[stage], ops, NULL, &error) != TRIREME_OK ||
             program_verify(&of[stage], ops, &error) != TRIREME_OK)
             fail_msg("stage %d: %s", stage, error.message);
     for (int r = 0; r < ranks; r++)
@@ -51,7 +51,7 @@ static void refuse_stages(const char *mesh, const char *first, const char *secon
 
 static void assert_sound(struct program *mutant, const struct op_table *ops) {
     trireme_error error = {0};
-    if (program_plan(mutant, ops, 0, &error) != TRIREME_OK || program_verify(mutant, ops, &error) != TRIREME_OK)
+    if (program_plan(mutant, ops, NULL, &error) != TRIREME_OK || program_verify(mutant, ops, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
 }
 

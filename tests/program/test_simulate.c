@@ -32,7 +32,7 @@ static void open_fixture(struct fixture *f, const char *cluster, const char *con
     assert_ok(config_load(&f->config, NULL, settings, count, &error), &error);
     assert_ok(model_config_resolve(&f->model, &f->config, NO_TOKENS, &error), &error);
     assert_ok(parallel_resolve(&f->plan, &f->config, &f->model, &error), &error);
-    assert_ok(stage_programs_compile(&f->programs, &f->config, &f->model, &f->plan, f->ops, 1, 1, 0, true, &error),
+    assert_ok(stage_programs_compile(&f->programs, &f->config, &f->model, &f->plan, f->ops, 1, 1, NULL, true, &error),
               &error);
 }
 

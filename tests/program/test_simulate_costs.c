@@ -459,7 +459,7 @@ static void memory_is_told_by_what_it_holds(void **unused) {
     for (int i = 0; i < 3; i++)
         program_invoke(&p, 0, i, i == 0, i == 2);
     trireme_error error = {0};
-    assert_ok(program_plan(&p, ops, 0, &error), &error);
+    assert_ok(program_plan(&p, ops, NULL, &error), &error);
     struct sim_memory m;
     memory_of_program(&m, &p, ops);
     const int64_t ROW = 64;
@@ -497,7 +497,7 @@ static void what_is_received_is_communication(void **unused) {
     program_emit(&p, 0, OP_MATMUL, PHASE_FORWARD, NONE, 4, in, 1, &out, NULL);
     program_invoke(&p, 0, 0, true, true);
     trireme_error error = {0};
-    assert_ok(program_plan(&p, ops, 0, &error), &error);
+    assert_ok(program_plan(&p, ops, NULL, &error), &error);
     struct sim_memory m;
     memory_of_program(&m, &p, ops);
     assert_int_equal(m.part[MEMORY_COMMUNICATION], 8 * 64);

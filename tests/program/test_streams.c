@@ -29,7 +29,7 @@ static void streams(void **unused) {
     trireme_error error = {0};
     struct program p;
     build_streams(&p);
-    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     if (program_verify(&p, ops, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     check_round_trip(&p, ops);
@@ -93,7 +93,7 @@ static void halves_of_what_was_freed(void **unused) {
         program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &c, 1, &v, tanh);
         program_emit(&p, t, OP_GELU, PHASE_FORWARD, NONE, 1, &d, 1, &w, tanh)->wait[STREAM_GATHER] = 1;
         program_invoke(&p, t, 0, true, true);
-        assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+        assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
         const int64_t offset = p.buffers.item[b.buffer].offset;
         p.buffers.item[c.buffer].offset = offset;
         p.buffers.item[d.buffer].offset = offset + 8 * 16 * 4;

@@ -57,7 +57,7 @@ static bool make(struct made *m, const char *letters, struct teammate *mate) {
         emit(m, letters[i], m->rows[i]);
     }
     program_invoke(&m->program, 0, 0, true, true);
-    if (teammate_failed(mate, program_plan(&m->program, m->ops, 0, &error), &error))
+    if (teammate_failed(mate, program_plan(&m->program, m->ops, NULL, &error), &error))
         return false;
     m->state = memory(m->program.state_bytes);
     m->step = memory(m->program.step_bytes);

@@ -87,7 +87,7 @@ static void in_place_but_shifted(void **unused) {
     emit(&p, OP_ADD, 2, in, 1, &g);
     emit(&p, OP_GELU, 1, &g, 1, &y);
     program_invoke(&p, 0, 0, true, true);
-    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     if (program_verify(&p, ops, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     p.buffers.item[g.buffer].offset = p.buffers.item[h.buffer].offset;
@@ -102,7 +102,7 @@ static void refuse_over(struct program *p, const char *buffer, const char *other
     struct op_table *ops = op_table_create();
     trireme_error error = {0};
     program_invoke(p, 0, 0, true, true);
-    assert_int_equal(program_plan(p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_plan(p, ops, NULL, &error), TRIREME_OK);
     assert_int_equal(program_verify(p, ops, &error), TRIREME_OK);
     p->buffers.item[program_find(p, buffer)].offset = p->buffers.item[program_find(p, other)].offset;
     assert_words(program_verify(p, ops, &error), &error, what, name);
@@ -224,7 +224,7 @@ static void where_scratch_lies(void **unused) {
         struct operand h = add_rows(&p, "h", KIND_ACT, SCOPE_LOCAL);
         emit(&p, OP_ZERO, 0, NULL, 1, (struct operand[]){operand_shape(h, 1, (int64_t[]){8 * 16})});
         program_invoke(&p, 0, 0, true, true);
-        assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+        assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
         assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
         p.step_bytes += BUFFER_ALIGNMENT;
         p.scratch_base += below ? -4096 : 1;
@@ -244,7 +244,7 @@ static void before_the_arena(void **unused) {
     struct operand y = ADD("y", DTYPE_F32, KIND_OUTPUT, 16);
     emit(&p, OP_ZERO, 0, NULL, 1, &y);
     program_invoke(&p, 0, 0, true, true);
-    assert_int_equal(program_plan(&p, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
     p.buffers.item[y.buffer].offset -= 64;
     assert_words(program_verify(&p, ops, &error), &error, "has no aligned offset", "y");

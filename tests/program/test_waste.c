@@ -55,14 +55,15 @@ static void assert_found_in_rooms(const struct stages *stages) {
     for (int i = 0; i < stages->count; i++) {
         struct program p = mutant_copy(stages_program(stages, i, true));
         trireme_error error = {0};
-        assert_ok(program_plan(&p, stages->of[i]->ops, 0, &error), &error);
+        assert_ok(program_plan(&p, stages->of[i]->ops, NULL, &error), &error);
         int64_t least = p.step_bytes;
         for (size_t r = 0; r < ARRAY_LENGTH(ROOMS); r++) {
             int64_t room = (int64_t)(ROOMS[r] * (double)least);
-            assert_ok(program_plan(&p, stages->of[i]->ops, p.state_bytes + room, &error), &error);
+            assert_ok(program_plan(&p, stages->of[i]->ops, &(struct plan_aim){.room = p.state_bytes + room}, &error),
+                      &error);
             assert_true(room < least ? p.step_bytes == least : p.step_bytes <= room);
         }
-        assert_ok(program_plan(&p, stages->of[i]->ops, ROOM_SOON, &error), &error);
+        assert_ok(program_plan(&p, stages->of[i]->ops, &(struct plan_aim){.hurried = true}, &error), &error);
         assert_true(p.step_bytes >= least && (p.hurried || p.step_bytes == least));
         assert_true(!program_shrink(&p, stages->of[i]->ops, 0) || p.step_bytes == least);
         mutant_release(&p);

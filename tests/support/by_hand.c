@@ -22,7 +22,7 @@ void check_round_trip(const struct program *p, const struct op_table *ops) {
     for (size_t i = 0; i < p->buffers.count; i++)
         assert_int_equal(back.buffers.item[i].offset, p->buffers.item[i].offset);
     // A new plan lays it out as before.
-    assert_int_equal(program_plan(&back, ops, 0, &error), TRIREME_OK);
+    assert_int_equal(program_plan(&back, ops, NULL, &error), TRIREME_OK);
     struct text third = {0};
     program_print(&back, ops, &third);
     assert_string_equal(first.text, third.text);
@@ -40,7 +40,7 @@ void assert_words(trireme_status status, const trireme_error *error, const char 
 
 void assert_refused_anew(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
     trireme_error error = {0};
-    trireme_status status = program_plan(p, ops, 0, &error); // looks at the structure alone
+    trireme_status status = program_plan(p, ops, NULL, &error); // looks at the structure alone
     if (status == TRIREME_OK)
         status = program_verify(p, ops, &error);
     assert_words(status, &error, what, buffer);

@@ -213,7 +213,7 @@ void fleet_end(struct fleet *f, int stage, struct program *mutant, const char *f
     bool accepted = false, harmful = false;
     for (int planned = 0; planned <= 1 && !harmful; planned++) {
         trireme_error error = {0};
-        if (planned && program_plan(mutant, ops, 0, &error) != TRIREME_OK)
+        if (planned && program_plan(mutant, ops, NULL, &error) != TRIREME_OK)
             break;
         for (int alone = 0; alone <= (per_stage > 1) && !harmful; alone++) {
             int rank = alone ? (stage + 1) * per_stage - 1 : FLEET_STAGE;

@@ -153,7 +153,7 @@ void mutant_end(struct subject *s, struct program *mutant, bool replan, const ch
     bool accepted = false, harmful = false;
     for (int planned = 0; planned <= (int)replan && !harmful; planned++) {
         trireme_error error = {0};
-        if (planned && program_plan(mutant, ops, 0, &error) != TRIREME_OK)
+        if (planned && program_plan(mutant, ops, NULL, &error) != TRIREME_OK)
             continue;
         if (program_verify(mutant, ops, &error) != TRIREME_OK) {
             assert_true(error.message[0] != 0);
