@@ -53,6 +53,11 @@ trireme_status error_set(trireme_error *error, trireme_status status, const char
 trireme_status error_prefix(trireme_error *error, trireme_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Empties the message, which nobody then prints: another rank or process reports the failure.
+static inline void error_leave_to_other(trireme_error *error) {
+    error->message[0] = '\0';
+}
+
 #define FAIL(status, ...) return error_set(error, (status), __VA_ARGS__)
 #define TRY(expression)                           \
     do {                                          \

@@ -4,8 +4,7 @@
 #include "base/json.h"
 #include "cli/calibrate.h"
 #include "cli/cli.h"
-#include "kernels/cpu/bandwidth.h"
-#include "kernels/cpu/peak.h"
+#include "kernels/machine.h"
 #include "train/processes.h"
 #include "train/ranks.h"
 #include "train/synthetic.h"
@@ -128,23 +127,13 @@ static trireme_status measure_memory(const struct engine *e, struct communicator
                                      trireme_error *error) {
     const struct program *p = &e->train.program;
     double predicted = (double)(p->state_bytes + p->step_bytes);
-    if (all)
-        TRY(comm_all_reduce(all, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    TRY(ranks_sum(all, &predicted, 1, error));
     m->predicted = (size_t)predicted;
     double resident = (double)memory_resident();
-    if (all && world_place(e->member.world))
-        TRY(comm_all_reduce(all, &resident, &resident, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    if (world_place(e->member.world))
+        TRY(ranks_sum(all, &resident, 1, error));
     m->resident = (size_t)resident;
     return ranks_meet(all, error);
-}
-
-// Rank 0 decides for all whether another step is to be measured.
-static trireme_status another(struct communicator *all, bool leads, bool wanted, bool *out, trireme_error *error) {
-    double votes = leads && wanted;
-    if (all)
-        TRY(comm_all_reduce(all, &votes, &votes, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
-    *out = votes > 0;
-    return TRIREME_OK;
 }
 
 static trireme_status measure_steps(struct engine *e, struct communicator *all, int64_t most, struct trace *trace,
@@ -157,7 +146,7 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     if (leads || processes)
         TRY(memory_bandwidth(threads, &m->bandwidth, error));
     if (processes)
-        TRY(comm_all_reduce(all, &m->bandwidth, &m->bandwidth, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+        TRY(ranks_sum(all, &m->bandwidth, 1, error));
     TRY(ranks_meet(all, error));
     engine_initialise(e, 1, NULL);
     synthetic_fill(e, 1);
@@ -186,8 +175,8 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
             VEC_PUSH(&m->steps, step);
         }
         int64_t count = (int64_t)m->steps.count;
-        bool wanted = count < most && (count < BENCH_STEPS || clock_now() - start < BENCH_NANOSECONDS);
-        TRY(another(all, leads, wanted, &more, error));
+        more = count < most && (count < BENCH_STEPS || clock_now() - start < BENCH_NANOSECONDS);
+        TRY(ranks_share(all, &more, sizeof more, error)); // rank 0 decides
     }
     if (leads)
         progress_clear();
@@ -213,9 +202,9 @@ static trireme_status measure(struct engine *e, struct communicator *all, int64_
         rate = model_flops(&e->model, tokens, e->seq_len) / median_step(m)->seconds;
     }
     for (int i = 0; i < PEAK_ROUNDS; i++) {
-        bool more;
+        bool more = rate > m->peak;
         double peak;
-        TRY(another(all, leads, rate > m->peak, &more, error));
+        TRY(ranks_share(all, &more, sizeof more, error));
         if (!more)
             break;
         TRY(engine_peak(e, all, INT64_MAX, &peak, error));

@@ -2,7 +2,7 @@
 #include "base/build.h"
 #include "base/crew.h"
 #include "cli/cli.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/machine.h"
 #include "train/processes.h"
 
 #include <errno.h>

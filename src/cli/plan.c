@@ -110,8 +110,7 @@ static void print_search(const struct plan_request *r, const struct plan_result 
                          struct text *out) {
     const struct config_training *t = &r->config->training;
     text_add(out, "%s on %s, a step of %s of %lld tokens in %s: ", counted(r->ranks, "rank").text, r->cluster->name,
-             counted(t->global_batch_size, "sequence").text, (long long)t->seq_len,
-             dtype_name(options_dtype(r->config)));
+             counted(t->global_batch_size, "sequence").text, (long long)t->seq_len, dtype_name(model_dtype(r->config)));
     text_add(out, "%s, %d of them may fit, %d simulated", counted(result->choices, "plan").text, result->promising,
              result->evaluated);
     if (result->ways)
@@ -340,7 +339,7 @@ static void print_json(const struct plan_request *r, const struct plan_result *r
     json_add_integer(out, "ranks", r->ranks);
     json_add_integer(out, "global_batch_size", r->config->training.global_batch_size);
     json_add_integer(out, "seq_len", r->config->training.seq_len);
-    json_add_string(out, "dtype", dtype_name(options_dtype(r->config)));
+    json_add_string(out, "dtype", dtype_name(model_dtype(r->config)));
     add_kept(out, r->config);
     json_add_boolean(out, "fits", result->answers.count > 0);
     json_add_integer(out, "choices", result->choices);

@@ -97,7 +97,7 @@ static int64_t tokens_of(const struct prediction *p) {
 
 // Model FLOPs over what all devices could do.
 static double mfu_of(const struct prediction *p) {
-    const double peak = simulation_peak(&p->simulation, options_dtype(p->config));
+    const double peak = simulation_peak(&p->simulation, model_dtype(p->config));
     return model_flops(&p->model, tokens_of(p), p->config->training.seq_len) / (p->simulation.seconds * peak);
 }
 

@@ -83,7 +83,7 @@ trireme_status arguments_expect(const struct arguments *a, size_t least, size_t 
 
 trireme_status check_dtype_on(const struct config *config, const struct cluster *cluster, int ranks,
                               trireme_error *error) {
-    const struct device *d = topology_without(cluster, ranks, options_dtype(config));
+    const struct device *d = topology_without(cluster, ranks, model_dtype(config));
     if (d)
         return config_refuse(config, "training.dtype", error, "but %s has no peak for it in %s", d->name,
                              cluster->name);

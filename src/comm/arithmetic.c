@@ -70,7 +70,7 @@ void copy_bytes(void *to, const void *from, int64_t bytes, bool streamed) {
 
 void reduce_elements(const struct comm_call *call, bool wire, const void *const *in, int ranks, int64_t first,
                      int64_t count, void *out, bool streamed, struct chunk *chunk) {
-    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
+    const struct reduction_loops *loops = reduction_loops(call->dtype, call->wire);
     int64_t size = dtype_size(call->dtype);
     for (int64_t at = 0; at < count; at += CHUNK) {
         int64_t n = MIN(count - at, CHUNK);

@@ -5,7 +5,7 @@
 #define COMM_ARITHMETIC_H
 
 #include "comm/transport.h"
-#include "kernels/cpu/reduction.h"
+#include "kernels/reduction.h"
 
 enum { CHUNK = 2048 }; // elements
 struct chunk {

@@ -66,11 +66,21 @@ struct stage {
     int number, chunk, first_layer, end_layer;
     bool first, last;   // of all virtual stages
     int previous, next; // the peers (struct instruction) that have the virtual stages before and after; 0: this rank
-    int inputs;         // pool of what comes from the one before
+    int inputs;         // its pool of inputs
 };
 
 static int chunks_of(const struct compile_options *o) {
-    return o->parallel.schedule ? o->parallel.schedule->chunks : 1;
+    return parallel_chunks(&o->parallel);
+}
+
+// What a chunk takes from the one before it, and the gradients that its backward begins with, have pools of their own
+// (declare_pools).
+static int inputs_pool(const struct compile_options *o, int chunk) {
+    return chunks_of(o) + chunk;
+}
+
+static int gradients_pool(const struct compile_options *o, const struct program *p, int chunk) {
+    return (int)p->pools.count - chunks_of(o) + chunk;
 }
 
 static struct stage stage_of(const struct compile_options *o, int chunk) {
@@ -85,7 +95,7 @@ static struct stage stage_of(const struct compile_options *o, int chunk) {
     stage.last = v == count - 1;
     stage.previous = stage.first ? 0 : s->place[v - 1].rank - r->stage;
     stage.next = stage.last ? 0 : s->place[v + 1].rank - r->stage;
-    stage.inputs = s->chunks + chunk;
+    stage.inputs = inputs_pool(o, chunk);
     return stage;
 }
 
@@ -138,8 +148,8 @@ static void declare_chunk_pools(struct program *p, const struct compile_options 
     free(slot);
 }
 
-// Pools for the chunks' activations, then for their inputs, for the vocabulary, and for the gradients that backward
-// passes begin with, which are held for less time than activations.
+// Pools for the chunks' activations, then for their inputs (inputs_pool), for the vocabulary, and last for the
+// gradients that backward passes begin with (gradients_pool), which are held for less time than activations.
 static void declare_pools(struct program *p, const struct compile_options *o, bool forward_only) {
     const struct schedule *s = o->parallel.schedule;
     if (!s)
@@ -198,7 +208,7 @@ static int emit_stage(struct emitter *e, struct stage stage, int handed) {
         return emit_final_norm(e, x);
     if (stage.next == 0) {
         e->program->buffers.item[x].scope = SCOPE_SLOT;
-        e->program->buffers.item[x].pool = stage.inputs + 1;
+        e->program->buffers.item[x].pool = stage.inputs + 1; // of the next chunk
         return x;
     }
     int stages = e->program->mesh.degree[AXIS_PP];
@@ -362,7 +372,7 @@ static void keep_tied_gradient(struct compiled *c, const struct compile_options 
 static void emit_embed(struct vocabulary *vocabulary, const struct compile_options *o, struct emitter *e) {
     *vocabulary = (struct vocabulary){NONE, NONE, NONE, NONE, .embedding = NONE};
     if (is_spread(o))
-        vocabulary_embed(vocabulary, o, e, chunks_of(o) + o->parallel.schedule->place[0].chunk);
+        vocabulary_embed(vocabulary, o, e, inputs_pool(o, o->parallel.schedule->place[0].chunk));
 }
 
 // Puts what a template receives into the pool.
@@ -404,7 +414,7 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
         recompute_rewrite(p, o->ops, forward, backward, &layers);
         passes[chunk].weight = split ? pass_split(p, backward) : NONE;
         if (o->parallel.schedule)
-            place_received(p, backward, (int)p->pools.count - chunks + chunk); // the last that were declared
+            place_received(p, backward, gradients_pool(o, p, chunk));
     }
     if (is_spread(o))
         vocabulary_embed_weight(vocabulary, o, gradients);
@@ -423,12 +433,41 @@ static void add_own_rows(const struct compiled *c, const struct compile_options 
         gradients_contribute(gradients, rows);
 }
 
+// Gathers sharded units where the templates read them, and reduces gradients where they are complete.
+static void gather_and_reduce(struct compiled *c, const struct compile_options *o, const struct passes *passes,
+                              const struct vocabulary *vocabulary) {
+    struct program *p = &c->program;
+    const int chunks = chunks_of(o);
+    const bool pipeline = o->parallel.schedule;
+    int *backward = mem_alloc((2 * (size_t)chunks + 2) * sizeof *backward), templates = 0;
+    for (int chunk = 0; chunk < chunks && pipeline; chunk++)
+        data_gather(p, passes[chunk].forward, &c->model, &o->parallel, o->ops);
+    if (!pipeline)
+        data_gather_both(p, passes->forward, passes->backward, &c->model, &o->parallel, o->ops);
+    if (is_spread(o)) {
+        data_gather(p, vocabulary->embed, &c->model, &o->parallel, o->ops);
+        data_gather(p, vocabulary->loss, &c->model, &o->parallel, o->ops);
+        backward[templates++] = vocabulary->loss_weight;
+    }
+    for (int chunk = chunks; chunk-- > 0;) {
+        if (pipeline)
+            data_gather(p, passes[chunk].backward, &c->model, &o->parallel, o->ops);
+        backward[templates++] = passes[chunk].backward;
+        if (passes[chunk].weight != NONE)
+            backward[templates++] = passes[chunk].weight;
+    }
+    if (is_spread(o))
+        backward[templates++] = vocabulary->embed_weight;
+    data_reduce(p, backward, templates, &c->model, &c->optimizer, o->table, &o->parallel, o->ops);
+    free(backward);
+}
+
 trireme_status compile_train(struct compiled *out, const struct compile_options *o, trireme_error *error) {
     struct compiled c;
     begin(&c, "train", o->microbatches, o, o->seq_len);
     struct program *p = &c.program;
     declare_pools(p, o, false);
-    int zero_stage = c.layout.shards ? o->parallel.zero_stage : 0, chunks = chunks_of(o);
+    int zero_stage = c.layout.shards ? o->parallel.zero_stage : 0;
     optimizer_state_declare(&c.optimizer, &c.model, p, o->table, &c.layout, zero_stage, &o->optimizer, o->dtype);
     keep_tied_gradient(&c, o);
     c.lr = scalar(&c, "lr", DTYPE_F64, KIND_INPUT);
@@ -441,7 +480,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
         gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
     add_own_rows(&c, o, &gradients);
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
-    struct passes *passes = mem_alloc((size_t)chunks * sizeof *passes);
+    struct passes *passes = mem_alloc((size_t)chunks_of(o) * sizeof *passes);
     struct vocabulary vocabulary;
     emit_passes(&c, o, &e, scale, &gradients, passes, &vocabulary);
     gradients_release(&gradients);
@@ -450,27 +489,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
         pass_overlap(p);
     if (!o->parallel.split.sequence)
         pass_scatter(p);
-    for (int chunk = 0; chunk < chunks && o->parallel.schedule; chunk++)
-        data_gather(p, passes[chunk].forward, &c.model, &o->parallel, o->ops);
-    if (!o->parallel.schedule)
-        data_gather_both(p, passes->forward, passes->backward, &c.model, &o->parallel, o->ops);
-    int *backward = mem_alloc((2 * (size_t)chunks + 2) * sizeof *backward), templates = 0;
-    if (is_spread(o)) {
-        data_gather(p, vocabulary.embed, &c.model, &o->parallel, o->ops);
-        data_gather(p, vocabulary.loss, &c.model, &o->parallel, o->ops);
-        backward[templates++] = vocabulary.loss_weight;
-    }
-    for (int chunk = chunks; chunk-- > 0;) {
-        if (o->parallel.schedule)
-            data_gather(p, passes[chunk].backward, &c.model, &o->parallel, o->ops);
-        backward[templates++] = passes[chunk].backward;
-        if (passes[chunk].weight != NONE)
-            backward[templates++] = passes[chunk].weight;
-    }
-    if (is_spread(o))
-        backward[templates++] = vocabulary.embed_weight;
-    data_reduce(p, backward, templates, &c.model, &c.optimizer, o->table, &o->parallel, o->ops);
-    free(backward);
+    gather_and_reduce(&c, o, passes, &vocabulary);
     schedule_passes(&c, o, passes, &vocabulary);
     data_gather_once(p, &c.model, &o->parallel);
     free(passes);

@@ -10,17 +10,14 @@
 #include "parallel/data.h"
 #include "parallel/recompute.h"
 
-// Head and loss are made in chunks of rows (loss.h), with logits of at most LOGITS_CHUNK_BYTES. In a stage of a
-// pipeline, chunks as large as many layers' activations would leave holes in memory: there they take LOGITS_STREAMS
-// times the bytes of a microbatch's residual stream if that is less, but no less than LOGITS_CHUNK_LEAST (for the whole
-// vocabulary; a rank with a share of it takes that share), since products with fewer rows are slow.
-enum { LOGITS_CHUNK_BYTES = 128 << 20, LOGITS_CHUNK_LEAST = 48 << 20, LOGITS_STREAMS = 8, LOGITS_CHUNKS_MOST = 1000 };
-
-// The bytes of a chunk on a rank that has `share` of the vocabulary.
-static inline double logits_chunk_bytes(double stream_bytes, double share, bool pipeline) {
-    double streams = LOGITS_STREAMS * stream_bytes, least = share * LOGITS_CHUNK_LEAST;
-    return pipeline ? MIN(MAX(streams, least), LOGITS_CHUNK_BYTES) : LOGITS_CHUNK_BYTES;
-}
+// Head and loss are made in chunks of rows (loss.h). The rows of a chunk, for a microbatch of `rows` rows and a rank
+// that has `columns` of the words of the vocabulary: chunks are of about the same size, in whole blocks of 64 rows,
+// with logits of at most 128 MiB, but there are no more than 1,000 of them. In a stage of a `pipeline`, chunks as large
+// as many layers' activations would leave holes in memory: there they take 8 times the bytes of a microbatch's residual
+// stream if that is less, but no less than 48 MiB (for the whole vocabulary; a rank with a share of it takes that
+// share), since products with fewer rows are slow.
+int64_t logits_chunk_rows(int64_t rows, int64_t hidden_size, int64_t vocab_size, int64_t columns, enum dtype dtype,
+                          bool pipeline);
 
 struct compile_options {
     const struct model_config *model;
@@ -29,9 +26,8 @@ struct compile_options {
     enum dtype dtype;
     int64_t micro_batch_size, seq_len; // sequences x tokens of one microbatch
     int microbatches;                  // of one data-parallel rank
-    int64_t logits_rows;               // rows whose logits are made at once; 0: as many as fit a chunk, or more, so
-                                       // that there are no more than LOGITS_CHUNKS_MOST chunks
-    enum recompute recompute;          // for all layers but those that `parallel` names
+    int64_t logits_rows;               // rows whose logits are made at once; 0: logits_chunk_rows
+    enum config_recompute recompute;   // for all layers but those that `parallel` names
     struct optimizer_config optimizer;
     enum kernel_set kernels;
     int threads;

@@ -1,23 +1,26 @@
 #include "compile/loss.h"
 
+#include <math.h>
+
 static struct operand whole(const struct compiled *c, int buffer) {
     return operand_whole(&c->program, buffer);
 }
 
-static int64_t chunk_bytes(const struct compile_options *o, int64_t rows) {
-    int64_t stream = rows * o->model->hidden_size * dtype_size(o->dtype);
-    double share = (double)o->parallel.split.vocab_size / (double)o->model->vocab_size;
-    return (int64_t)logits_chunk_bytes((double)stream, share, o->parallel.schedule);
+int64_t logits_chunk_rows(int64_t rows, int64_t hidden_size, int64_t vocab_size, int64_t columns, enum dtype dtype,
+                          bool pipeline) {
+    enum { CHUNK_BYTES = 128 << 20, LEAST = 48 << 20, STREAMS = 8, CHUNKS_MOST = 1000, BLOCK = 64 };
+    const double share = (double)columns / (double)vocab_size, size = (double)dtype_size(dtype),
+                 streams = STREAMS * (double)rows * (double)hidden_size * size,
+                 most = pipeline ? MIN(MAX(streams, share * LEAST), CHUNK_BYTES) : CHUNK_BYTES,
+                 chunks = ceil((double)rows * (double)columns * size / floor(most));
+    return MIN(rows, round_up(divide_up(rows, (int64_t)MIN(chunks, CHUNKS_MOST)), BLOCK));
 }
 
-// How many rows a chunk has: chunks are of about the same size, in whole blocks of 64 rows.
 static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
     if (o->logits_rows > 0)
         return MIN(rows, o->logits_rows);
-    int64_t bytes = rows * o->parallel.split.vocab_size * dtype_size(o->dtype);
-    int64_t most = chunk_bytes(o, rows), chunks = MIN((bytes + most - 1) / most, LOGITS_CHUNKS_MOST);
-    int64_t step = round_up(divide_up(rows, chunks), 64);
-    return MIN(rows, step);
+    return logits_chunk_rows(rows, o->model->hidden_size, o->model->vocab_size, o->parallel.split.vocab_size, o->dtype,
+                             o->parallel.schedule);
 }
 
 static struct operand rows_of(int buffer, int64_t first, int64_t rows) {

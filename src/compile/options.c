@@ -2,21 +2,8 @@
 
 #include "base/crew.h"
 
-enum dtype options_dtype(const struct config *config) {
-    static const enum dtype DTYPES[] = {
-        [CONFIG_DTYPE_F32] = DTYPE_F32, [CONFIG_DTYPE_BF16] = DTYPE_BF16, [CONFIG_DTYPE_F64] = DTYPE_F64};
-    return DTYPES[config->training.dtype];
-}
-
 enum kernel_set options_kernels(const struct config *config) {
     return config->training.kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST;
-}
-
-static enum recompute recompute_mode(const struct config *config) {
-    static const enum recompute MODES[] = {[CONFIG_RECOMPUTE_NONE] = RECOMPUTE_NONE,
-                                           [CONFIG_RECOMPUTE_SELECTIVE] = RECOMPUTE_SELECTIVE,
-                                           [CONFIG_RECOMPUTE_FULL] = RECOMPUTE_FULL};
-    return MODES[config->activation_checkpoint.mode];
 }
 
 void options_tables(struct parameter_table *whole, struct parameter_table *local, const struct model_config *model,
@@ -42,12 +29,12 @@ struct compile_options options_create(const struct config *config, const struct 
     return (struct compile_options){.model = model,
                                     .table = local,
                                     .ops = ops,
-                                    .dtype = options_dtype(config),
+                                    .dtype = model_dtype(config),
                                     .micro_batch_size = plan->micro_batch_size,
                                     .seq_len = t->seq_len,
                                     .microbatches = plan->microbatches,
                                     .logits_rows = t->logits_rows,
-                                    .recompute = recompute_mode(config),
+                                    .recompute = config->activation_checkpoint.mode,
                                     .optimizer = optimizer_config_resolve(config),
                                     .kernels = options_kernels(config),
                                     .threads = threads,

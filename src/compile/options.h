@@ -4,7 +4,6 @@
 
 #include "compile/compile.h"
 
-enum dtype options_dtype(const struct config *config);
 enum kernel_set options_kernels(const struct config *config);
 
 // The parameters of the whole model, and what a rank of the plan has of them. The caller releases both. The second

@@ -46,9 +46,8 @@ trireme_status communicate(const struct resolved *r, const struct call *call, tr
     const struct tensor *in = &call->in[0], *out = &call->out[0];
     struct communicator *c = r->communicator;
     enum dtype dtype = call->inputs && in->data ? in->dtype : out->dtype;
-    int64_t wire_index = call->op == OP_ALL_REDUCE; // after `max`
-    bool has_wire = call->op == OP_ALL_REDUCE || call->op == OP_ALL_GATHER || call->op == OP_REDUCE_SCATTER;
-    enum dtype wire = has_wire && call->attribute[wire_index].i ? DTYPE_BF16 : dtype;
+    const int narrow = op_wire(call->op);
+    const enum dtype wire = narrow >= 0 && call->attribute[narrow].i ? DTYPE_BF16 : dtype;
     int size = communicator_size(c), index = communicator_index(c);
     int peer = ((index + r->instruction->peer) % size + size) % size;
     switch (call->op) {

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/crew.h"
-#include "kernels/cpu/pin.h"
+#include "kernels/machine.h"
 #include "program/names.h"
 
 enum { SPIN_NANOSECONDS = 5000 };

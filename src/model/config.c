@@ -15,6 +15,12 @@ enum {
 // Matrices have at most 2^42 elements, a layer fewer than 2^45, all layers fewer than 2^59.
 _Static_assert((3 * INNER_MAX + 4 * WIDTH_MAX) * (int64_t)WIDTH_MAX * LAYERS_MAX < (int64_t)1 << 59, "counts overflow");
 
+enum dtype model_dtype(const struct config *config) {
+    static const enum dtype DTYPES[] = {
+        [CONFIG_DTYPE_F32] = DTYPE_F32, [CONFIG_DTYPE_BF16] = DTYPE_BF16, [CONFIG_DTYPE_F64] = DTYPE_F64};
+    return DTYPES[config->training.dtype];
+}
+
 int64_t model_padded_vocab_size(int64_t vocab_size) {
     return round_up(vocab_size, VOCAB_MULTIPLE);
 }

@@ -22,6 +22,9 @@ enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 
 
 enum { EOS_MORE = 15 }; // room for further tokens that end a text
 
+// The model's dtype: training.dtype.
+enum dtype model_dtype(const struct config *config);
+
 // Everything that shapes a model. Names of extents follow Hugging Face's config.json.
 struct model_config {
     enum family family;

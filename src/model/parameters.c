@@ -1,5 +1,5 @@
 // The table of a model's parameters: our names and Hugging Face's, shapes, and initial values.
-#include "kernels/ref/math.h"
+#include "base/math.h"
 #include "model/model.h"
 
 #include "base/rng.h"

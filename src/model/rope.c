@@ -1,5 +1,5 @@
 // The table of rotary embeddings.
-#include "kernels/ref/math.h"
+#include "base/math.h"
 #include "model/model.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 // optim/: optimizers, clipping and learning-rate schedules: emit instructions. Includes base/, config/, mesh/,
-// program/, kernels/ref/math.h, model/.
+// program/, model/.
 #ifndef OPTIM_OPTIMIZER_H
 #define OPTIM_OPTIMIZER_H
 

@@ -1,7 +1,7 @@
 // Learning-rate schedules, and the optimizer that a configuration asks for.
 #include "optim/optimizer.h"
 
-#include "kernels/ref/math.h"
+#include "base/math.h"
 
 #include <math.h>
 

@@ -4,12 +4,6 @@
 #include "parallel/units.h"
 #include "program/slices.h"
 
-// Whether the first and the last virtual stage are on different ranks.
-static bool ends_apart(const struct parallel *parallel) {
-    const struct schedule *s = parallel->schedule;
-    return s && s->place[0].rank != s->place[s->stages * s->chunks - 1].rank;
-}
-
 struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model) {
     bool is_spread = parallel->split.vocabulary_stages > 1;
     axis_set shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES(AXIS_FSDP)) : AXES_NONE;
@@ -17,7 +11,8 @@ struct state_layout state_layout_of(const struct parallel *parallel, const struc
         .shards = shards,
         .sharded = parallel->zero_stage == 3,
         .own = parallel->zero_stage < 3 ? shards : AXES_NONE,
-        .tied_ends = model->tie_word_embeddings && ends_apart(parallel) && !is_spread,
+        .tied_ends =
+            model->tie_word_embeddings && parallel->schedule && schedule_ends_apart(parallel->schedule) && !is_spread,
         .vocabulary = is_spread,
         .rows = parallel->split.row_ranks > 1,
     };

@@ -92,11 +92,11 @@ static double count_listed(const char *said, int stages) {
     return count == 1 ? sum * stages : sum;
 }
 
-void layout_shares(const struct config *config, int stages, int layers, double share[static LAYOUT_MODES]) {
+void layout_shares(const struct config *config, int stages, int layers, double share[static RECOMPUTE_MODES]) {
     const struct config_activation_checkpoint *again = &config->activation_checkpoint;
     double full = MIN(1, count_listed(again->full_layers, stages) / layers);
     double selective = MIN(1 - full, count_listed(again->selective_layers, stages) / layers);
-    for (int mode = 0; mode < LAYOUT_MODES; mode++)
+    for (int mode = 0; mode < RECOMPUTE_MODES; mode++)
         share[mode] = 0;
     share[CONFIG_RECOMPUTE_FULL] = full;
     share[CONFIG_RECOMPUTE_SELECTIVE] = selective;
@@ -198,9 +198,8 @@ trireme_status layout_check(const struct config *config, const struct model_conf
 
 trireme_status layout_resolve(struct parallel *parallel, const struct config *config, const struct model_config *model,
                               trireme_error *error) {
-    int chunks = parallel->schedule ? parallel->schedule->chunks : 1;
-    TRY(layout_check(config, model, parallel->mesh.degree[AXIS_PP], chunks, error));
-    int stages = parallel->mesh.degree[AXIS_PP] * chunks;
+    const int stages = parallel_virtual_stages(parallel);
+    TRY(layout_check(config, model, parallel->mesh.degree[AXIS_PP], parallel_chunks(parallel), error));
     const struct config_activation_checkpoint *again = &config->activation_checkpoint;
     struct again_key full = {FULL, again->full_layers, CONFIG_RECOMPUTE_FULL, &parallel->full_layers, false};
     struct again_key selective = {SELECTIVE, again->selective_layers, CONFIG_RECOMPUTE_SELECTIVE,

@@ -3,6 +3,7 @@
 #define PARALLEL_LAYOUT_H
 
 #include "parallel/parallel.h"
+#include "parallel/recompute.h"
 
 // Sets parallel->first_layer from parallelism.pipeline_parallel_layout: a list gives the layers of each virtual stage,
 // `auto` balances the ranks' work, and without either stages are as even as possible, the first ones having one more.
@@ -18,7 +19,6 @@ trireme_status layout_check(const struct config *config, const struct model_conf
 
 // The share of the layers that is in each recomputation mode (by enum config_recompute), as far as the configuration
 // tells before the layout is known. `stages`: virtual stages.
-enum { LAYOUT_MODES = 3 };
-void layout_shares(const struct config *config, int stages, int layers, double share[static LAYOUT_MODES]);
+void layout_shares(const struct config *config, int stages, int layers, double share[static RECOMPUTE_MODES]);
 
 #endif

@@ -32,6 +32,14 @@ struct parallel {
 
 enum { PARALLEL_MAX_RANKS = 1 << 20 };
 
+// Chunks of each rank, and virtual stages of all ranks together.
+static inline int parallel_chunks(const struct parallel *parallel) {
+    return parallel->schedule ? parallel->schedule->chunks : 1;
+}
+static inline int parallel_virtual_stages(const struct parallel *parallel) {
+    return parallel->mesh.degree[AXIS_PP] * parallel_chunks(parallel);
+}
+
 // The plan that a configuration asks for, with stage 0. Refuses (TRIREME_ERROR_USAGE) degrees that do not multiply to
 // the ranks, a batch that does not split, more stages than layers, and schedules that are wrong. Slow where a schedule
 // is searched for: call it once, and give each rank a copy (parallel_copy).

@@ -16,12 +16,12 @@ struct recomputation {
     int *reader; // by root buffer: the one layer whose forward reads it or a slice of it, or UNREAD or MANY
 };
 
-static enum recompute mode_of(const struct recomputation *r, const struct instruction *f) {
+static enum config_recompute mode_of(const struct recomputation *r, const struct instruction *f) {
     const struct recompute_layers *l = r->layers;
     int place = f->layer - l->first;
     if (f->layer == NONE || place < 0 || place >= l->full + l->selective)
         return l->rest;
-    return place < l->full ? RECOMPUTE_FULL : RECOMPUTE_SELECTIVE;
+    return place < l->full ? CONFIG_RECOMPUTE_FULL : CONFIG_RECOMPUTE_SELECTIVE;
 }
 
 enum { UNREAD = -3, MANY = -2 }; // in `reader`
@@ -89,7 +89,7 @@ static bool is_kept(const struct recomputation *r, size_t instruction) {
         return true;
     // Except in mode none, gathers are repeated: what comes from a group of ranks is the largest part of what would be
     // kept.
-    return !is_pointwise(info) && (mode_of(r, f) == RECOMPUTE_NONE || f->op != OP_ALL_GATHER);
+    return !is_pointwise(info) && (mode_of(r, f) == CONFIG_RECOMPUTE_NONE || f->op != OP_ALL_GATHER);
 }
 
 // Whether backward may not read `root` and must compute it again.
@@ -102,7 +102,7 @@ static bool dropped(const struct recomputation *r, int root) {
     const struct instruction *f = &r->forward->instructions.item[first];
     if (f->layer == NONE && r->layers->at_once)
         return false;
-    return mode_of(r, f) == RECOMPUTE_FULL ? !leaves_layer(r, root, f->layer) : !is_kept(r, (size_t)first);
+    return mode_of(r, f) == CONFIG_RECOMPUTE_FULL ? !leaves_layer(r, root, f->layer) : !is_kept(r, (size_t)first);
 }
 
 static int replace(struct recomputation *r, int buffer);
@@ -170,7 +170,7 @@ static double cost_of(const struct recomputation *r, const struct instruction *i
 static double cost_of_all(const struct recomputation *r, const struct template *t) {
     double cost = 0;
     for (size_t i = 0; i < t->instructions.count; i++)
-        if (mode_of(r, &t->instructions.item[i]) == RECOMPUTE_SELECTIVE)
+        if (mode_of(r, &t->instructions.item[i]) == CONFIG_RECOMPUTE_SELECTIVE)
             cost += cost_of(r, &t->instructions.item[i]);
     return cost;
 }
@@ -214,7 +214,7 @@ static void choose(struct recomputation *r, const struct template *backward) {
     for (size_t i = 0; i < r->forward->instructions.count; i++) {
         const struct instruction *f = &r->forward->instructions.item[i];
         const struct op_info *info = &r->table->op[f->op];
-        if (f->layer == NONE || mode_of(r, f) != RECOMPUTE_SELECTIVE || info->role == ROLE_COMMUNICATION ||
+        if (f->layer == NONE || mode_of(r, f) != CONFIG_RECOMPUTE_SELECTIVE || info->role == ROLE_COMMUNICATION ||
             is_pointwise(info))
             continue;
         struct candidate c = {i, cost_of(r, f), gain_of(r, f, is_read)};

@@ -4,19 +4,19 @@
 #ifndef PARALLEL_RECOMPUTE_H
 #define PARALLEL_RECOMPUTE_H
 
+#include "config/config.h"
 #include "program/program.h"
 
-enum recompute {
-    RECOMPUTE_NONE,      // keep what backward reads, except what costs no more to make than to read: norms, activations
-    RECOMPUTE_SELECTIVE, // also drop what was gathered, and whatever else saves most for a few percent of the step
-    RECOMPUTE_FULL,      // keep only what passes from one layer to the next
-};
+// Modes (enum config_recompute): `none` keeps what backward reads, except what costs no more to make than to read
+// (norms, activations); `selective` also drops what was gathered, and whatever else saves most for a few percent of the
+// step; `full` keeps only what passes from one layer to the next.
+enum { RECOMPUTE_MODES = CONFIG_RECOMPUTE_FULL + 1 };
 
 // The modes of a template's layers. From layer `first` on, `full` layers are in mode full and the next `selective` ones
 // in mode selective; all other layers, and what is in no layer, are in mode `rest`. The full ones come first because
 // backward reaches them last, when the memory of what the others kept is free again.
 struct recompute_layers {
-    enum recompute rest;
+    enum config_recompute rest;
     // Backward follows forward at once. What is in no layer, the norm before the head, is then kept: backward would
     // begin by computing it again.
     bool at_once;

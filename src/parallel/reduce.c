@@ -40,7 +40,7 @@ static void emit(struct reducer *r, enum op op, axis_set group, enum when when, 
     struct program *program = r->rewrite.program;
     const enum stream stream = op == OP_ALL_REDUCE && r->optimizer->zero_stage >= 1 ? STREAM_REPLICAS : STREAM_REDUCE;
     struct instruction *i = program_communicate(program, r->rewrite.template, op, PHASE_WEIGHT, stream, group, in, out);
-    i->attribute[op == OP_ALL_REDUCE].i = r->parallel->reduce_bf16;
+    i->attribute[op_wire(op)].i = r->parallel->reduce_bf16;
     i->when = when;
     if (when == WHEN_ALWAYS)
         i->accumulate = ACCUMULATE_AFTER_FIRST;

@@ -50,7 +50,7 @@ static struct schedule_times times_of(const struct config *config, const struct 
     double weights = short_of / 3, attention = (whole - short_of) / 3;
     struct schedule_times times = {
         .forward = weights + attention, .backward_input = weights + 2 * attention, .backward_weight = weights};
-    double share[LAYOUT_MODES];
+    double share[RECOMPUTE_MODES];
     layout_shares(config, stages, (int)model->num_hidden_layers, share);
     times.backward_input += share[CONFIG_RECOMPUTE_FULL] * times.forward;
     return times;
@@ -400,9 +400,7 @@ static int row_ranks(const struct parallel *p, const struct config *config, cons
     if (ranks == 1 || !alone || !can || !whole_rows)
         return 1;
     const double tokens = (double)p->micro_batch_size * (double)config->training.seq_len;
-    const double size = config->training.dtype == CONFIG_DTYPE_BF16  ? 2
-                        : config->training.dtype == CONFIG_DTYPE_F64 ? 8
-                                                                     : 4;
+    const double size = (double)dtype_size(model_dtype(config));
     const double part = (double)model->padded_vocab_size / ranks, gradient = MAX(size, 4);
     const double rows = 2 * tokens * (ranks - 1) * size, table = part * (ranks - 1) * (size + gradient);
     const double replicated = tokens * ranks * (replicas - 1) * size;
@@ -464,8 +462,7 @@ struct parallel parallel_copy(const struct parallel *parallel) {
         copy.schedule = mem_alloc(sizeof *copy.schedule);
         *copy.schedule = schedule_copy(parallel->schedule);
     }
-    int chunks = parallel->schedule ? parallel->schedule->chunks : 1;
-    size_t stages = (size_t)(parallel->mesh.degree[AXIS_PP] * chunks);
+    size_t stages = (size_t)parallel_virtual_stages(parallel);
     copy.first_layer = copy_numbers(parallel->first_layer, stages + 1);
     copy.full_layers = copy_numbers(parallel->full_layers, stages);
     copy.selective_layers = copy_numbers(parallel->selective_layers, stages);
@@ -508,7 +505,7 @@ int *parallel_joined(const struct parallel *parallel, size_t units) {
         return NULL;
     int *joined = mem_alloc(units * sizeof *joined), layers = (int)units - 2, at_once = MAX(parallel->unit_layers, 1);
     bool *sections = parallel_sections(parallel, units);
-    int stages = parallel->schedule ? parallel->schedule->stages * parallel->schedule->chunks : 1;
+    int stages = parallel_virtual_stages(parallel);
     for (size_t u = 0; u < units; u++)
         joined[u] = !sections || sections[u] ? (int)u : NONE;
     for (int v = 0; v < stages; v++) {

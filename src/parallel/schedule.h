@@ -225,6 +225,10 @@ enum slots_for {
 void schedule_count_on_way(struct schedule *schedule);
 // Whether backwards are in two parts.
 bool schedule_splits_backward(const struct schedule *schedule);
+// Whether the first and the last virtual stage are on different ranks.
+static inline bool schedule_ends_apart(const struct schedule *schedule) {
+    return schedule->place[0].rank != schedule->place[schedule->stages * schedule->chunks - 1].rank;
+}
 // Sets slot[microbatches], the slot of each microbatch, and returns how many slots there are. With forward_only there
 // are no backwards: forwards give slots back, and L those of its inputs. The schedule is verified.
 int schedule_slots(const struct schedule *schedule, int rank, int chunk, enum slots_for what, bool forward_only,

@@ -309,7 +309,7 @@ static void try_clusters(struct advice *a) {
         if (cluster_load(&cluster, r->ops, s->name, &none) != TRIREME_OK)
             continue;
         other.cluster = &cluster;
-        if (!topology_without(&cluster, r->ranks, options_dtype(r->config)) &&
+        if (!topology_without(&cluster, r->ranks, model_dtype(r->config)) &&
             memory_of(&cluster) > memory_of(r->cluster) && cluster.total_devices >= r->ranks && fits(a, &other, NULL))
             text_add(a->out, "fits with cluster=%s\n", s->name);
         cluster_release(&cluster);

@@ -141,7 +141,8 @@ static double message_bytes(const struct program *p) {
     return 0;
 }
 
-// Measures the memory of the first of two stages of `layers` layers each; nothing is simulated.
+// Measures the memory of the first of two stages of `layers` layers each; nothing is simulated. What all of a stage's
+// layers hold together becomes the `rest` of out->held, which has 0 for a layer.
 static trireme_status measure_slot(struct probe_slot *out, const struct plan_request *r, const struct probe *p,
                                    int layers, bool apart, trireme_error *error) {
     struct model_config model = *r->model;
@@ -382,11 +383,11 @@ static struct message_seconds message_seconds(struct estimator *e, const struct 
 // average of the modes, by these shares. False: impossible.
 static bool find_layers(struct estimator *e, const struct plan_choice *c, int virtual_stages, int kind,
                         struct probe *out) {
-    double share[LAYOUT_MODES];
+    double share[RECOMPUTE_MODES];
     layout_shares(&e->layout[0][c->recompute], virtual_stages, (int)e->request->model->num_hidden_layers, share);
     const struct probe base = find_probe(e, c, kind);
     *out = base;
-    for (int mode = 0; mode < LAYOUT_MODES; mode++) {
+    for (int mode = 0; mode < RECOMPUTE_MODES; mode++) {
         if (mode == (int)c->recompute || share[mode] == 0)
             continue;
         struct plan_choice other = *c;
@@ -403,10 +404,6 @@ static bool find_layers(struct estimator *e, const struct plan_choice *c, int vi
         }
     }
     return out->possible;
-}
-
-static bool ends_differ(const struct schedule *s) {
-    return s->place[0].rank != s->place[s->stages * s->chunks - 1].rank;
 }
 
 // Adds up all stages of a pipeline.
@@ -436,7 +433,7 @@ static bool add_stages(struct pipe_estimate *out, struct estimator *e, const str
     double one = forward / chunks;
     if (one > 0)
         out->waiting = one * shape_waiting(s, c->vocabulary, message.mean / one, message.most / one, out->microbatches);
-    if (e->request->model->tie_word_embeddings && !c->vocabulary && ends_differ(&s->order[0].schedule)) {
+    if (e->request->model->tie_word_embeddings && !c->vocabulary && schedule_ends_apart(&s->order[0].schedule)) {
         out->tied = of_kind->rest.gradients;
         out->ends = find_links(e, c)->ends;
     }
@@ -508,7 +505,7 @@ static double add_beside(const struct data_links *l, double transfers, double le
     return exposed + l->loss * MAX(0, transfers - exposed);
 }
 
-double state_bytes(const struct plan_choice *c, double parameters, double gradients, double states) {
+double choice_state_bytes(const struct plan_choice *c, double parameters, double gradients, double states) {
     double shards = c->shards;
     int z = c->zero_stage;
     return parameters / (z >= 3 ? shards : 1) + gradients / (z >= 2 ? shards : 1) + states / (z >= 1 ? shards : 1);
@@ -524,8 +521,8 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
     int z = c->zero_stage;
     struct estimate out = {
         p->seconds + p->update / (z >= 1 ? shards : 1),
-        (state_bytes(c, p->parameters, p->gradients, p->states) + passing_bytes(c, p) + p->activations) * e->room /
-            p->room};
+        (choice_state_bytes(c, p->parameters, p->gradients, p->states) + passing_bytes(c, p) + p->activations) *
+            e->room / p->room};
     if (p->tied > 0)
         out.seconds += cost_communicate(l->cluster, &p->ends, OP_ALL_REDUCE, p->tied / (z >= 1 ? shards : 1));
     double units = p->layers + 1, gradient = narrow * p->gradients / units, parameter = p->parameters / units;
@@ -555,7 +552,7 @@ void estimator_create(struct estimator *e, const struct plan_request *request, b
     estimator_devices(e);
     e->stages = request->ranks > 1 && request->model->num_hidden_layers > 1;
     for (int balanced = 0; balanced < 2; balanced++)
-        for (int mode = 0; mode < 3; mode++) {
+        for (int mode = 0; mode < RECOMPUTE_MODES; mode++) {
             struct config *config = &e->layout[balanced][mode];
             trireme_error none;
             config_copy(config, request->config);
@@ -568,8 +565,9 @@ void estimator_create(struct estimator *e, const struct plan_request *request, b
 }
 
 void estimator_release(struct estimator *e) {
-    for (int i = 0; i < 6; i++)
-        config_release(&e->layout[i / 3][i % 3]);
+    for (int balanced = 0; balanced < 2; balanced++)
+        for (int mode = 0; mode < RECOMPUTE_MODES; mode++)
+            config_release(&e->layout[balanced][mode]);
     for (size_t i = 0; i < e->shapes.count; i++)
         release_shape(&e->shapes.item[i]);
     for (size_t i = 0; i < e->links.count; i++)

@@ -99,7 +99,7 @@ struct estimator {
     int *kind;   // [ranks]
     int *next;   // [ranks]: the first rank after this one that is of another kind
     VEC(struct rank_kind) kinds;
-    struct config layout[2][3]; // [balanced][recompute]: the request's configuration with these
+    struct config layout[2][RECOMPUTE_MODES]; // [balanced][recompute]: the request's configuration with these
     VEC(struct probe) probes;
     VEC(struct shape) shapes;
     VEC(struct stage_links) links;
@@ -209,7 +209,7 @@ struct data_links {
 bool data_links_create(struct data_links *out, const struct plan_request *request, const struct plan_choice *choice,
                        trireme_error *error);
 // Of these bytes (parameters, gradients, the optimizer's states), those that a rank keeps, as the choice shards them.
-double state_bytes(const struct plan_choice *choice, double parameters, double gradients, double states);
+double choice_state_bytes(const struct plan_choice *choice, double parameters, double gradients, double states);
 // Bytes of the layer that is being gathered or reduced, in addition to state_bytes.
 double passing_bytes(const struct plan_choice *choice, const struct pipe_estimate *pipe);
 // The whole estimate: the pipeline's, and what data parallel ranks add.

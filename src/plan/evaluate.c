@@ -88,7 +88,7 @@ static void take_memory(struct plan_answer *out, const struct plan_request *r, c
 
 static void take_time(struct plan_answer *out, const struct plan_request *r, const struct simulation *s) {
     const struct config_training *t = &r->config->training;
-    enum dtype dtype = options_dtype(r->config);
+    enum dtype dtype = model_dtype(r->config);
     double peak = simulation_peak(s, dtype), tokens = (double)(t->global_batch_size * t->seq_len);
     out->seconds = s->seconds;
     out->tokens_per_second = tokens / s->seconds;

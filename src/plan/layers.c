@@ -4,7 +4,7 @@
 
 int layers_count(const struct layers_choice *c) {
     int sum = 0;
-    for (int m = 0; m < LAYERS_MODES; m++)
+    for (int m = 0; m < RECOMPUTE_MODES; m++)
         sum += c->of[m];
     return sum;
 }
@@ -16,7 +16,7 @@ int layers_deepest(const struct layers_choice *c) {
 double layers_seconds(const struct layers_problem *p, int stage, const struct layers_choice *c) {
     const struct layers_stage *s = &p->stage[stage];
     double seconds = s->seconds;
-    for (int m = 0; m < LAYERS_MODES; m++)
+    for (int m = 0; m < RECOMPUTE_MODES; m++)
         seconds += c->of[m] * s->layer[m];
     return seconds;
 }
@@ -28,7 +28,7 @@ static int chunk_layers(const struct layers_problem *p, const struct layers_chun
 // Of so many layers of a chunk, deepest modes first; leaves the rest to the chunks behind it.
 static struct layers_choice take_layers(int layers, struct layers_choice *left) {
     struct layers_choice taken;
-    for (int m = LAYERS_MODES; m-- > 0;) {
+    for (int m = RECOMPUTE_MODES; m-- > 0;) {
         taken.of[m] = MIN(left->of[m], layers);
         left->of[m] -= taken.of[m];
         layers -= taken.of[m];
@@ -43,7 +43,7 @@ double layers_bytes(const struct layers_problem *p, int stage, const struct laye
     double bytes = s->bytes[layers_deepest(c)] + layers * p->state;
     for (int k = 0; k < p->chunks; k++) {
         const struct layers_choice of = take_layers(chunk_layers(p, &s->chunk[k], layers), &left);
-        for (int m = 0; m < LAYERS_MODES; m++)
+        for (int m = 0; m < RECOMPUTE_MODES; m++)
             bytes += of.of[m] * s->chunk[k].share * s->held[m];
     }
     return bytes;
@@ -64,7 +64,7 @@ static bool fits(const struct layers_problem *p, int stage, const struct layers_
 // All in one mode: what is in several needs no less than all in the deepest of them.
 static bool some_mode_fits(const struct layers_problem *p, int stage, int layers) {
     bool any = false;
-    for (int m = 0; m < LAYERS_MODES && !any; m++) {
+    for (int m = 0; m < RECOMPUTE_MODES && !any; m++) {
         struct layers_choice all = {{0}};
         all.of[m] = layers;
         any = fits(p, stage, &all);

@@ -3,9 +3,7 @@
 #ifndef PLAN_LAYERS_H
 #define PLAN_LAYERS_H
 
-#include "base/base.h"
-
-enum { LAYERS_MODES = 3 }; // none, selective, full
+#include "parallel/recompute.h"
 
 // One of a stage's chunks. Those of which most microbatches are held come first, in the deepest modes.
 struct layers_chunk {
@@ -17,12 +15,12 @@ struct layers_chunk {
 // What a stage takes beside its layers, and what each layer takes.
 struct layers_stage {
     double seconds;
-    double bytes[LAYERS_MODES]; // where that is the deepest mode of any of its layers; rise, but for corrections
-    double room;                // bytes
-    double layer[LAYERS_MODES]; // seconds, of a microbatch; rise
-    double held[LAYERS_MODES];  // bytes, of all microbatches; fall
-    int layers;                 // how many it must have; 0: any number
-    struct layers_chunk *chunk; // [chunks], by falling share
+    double bytes[RECOMPUTE_MODES]; // where that is the deepest mode of any of its layers; rise, but for corrections
+    double room;                   // bytes
+    double layer[RECOMPUTE_MODES]; // seconds, of a microbatch; rise
+    double held[RECOMPUTE_MODES];  // bytes, of all microbatches; fall
+    int layers;                    // how many it must have; 0: any number
+    struct layers_chunk *chunk;    // [chunks], by falling share
 };
 
 struct layers_problem {
@@ -35,7 +33,7 @@ struct layers_problem {
 };
 
 struct layers_choice {
-    int of[LAYERS_MODES];
+    int of[RECOMPUTE_MODES];
 };
 
 int layers_count(const struct layers_choice *choice);

@@ -39,7 +39,7 @@ void learnt_place(struct learnt *l, struct candidate *c) {
     c->mesh = mesh_of(l, &c->choice);
 }
 
-void learn(struct learnt *l, const struct candidate *c, const struct plan_answer *a) {
+void learnt_add(struct learnt *l, const struct candidate *c, const struct plan_answer *a) {
     struct kin *k = &l->kin.item[c->kin];
     // Estimates know of no runtime, and of one room only.
     int64_t runtime = a->of_tightest.part[MEMORY_RUNTIME];
@@ -62,12 +62,12 @@ double learnt_slack(const struct learnt *l, const struct candidate *c) {
     return l->kin.item[c->kin].seconds > 0 && l->meshes.item[c->mesh].compared ? SLACK_LEARNT : PLAN_SLACK;
 }
 
-bool may_fit(const struct learnt *l, const struct candidate *c) {
+bool learnt_may_fit(const struct learnt *l, const struct candidate *c) {
     double factor = l->kin.item[c->kin].bytes;
     return c->choice.mixed ||
            c->estimate.bytes * (factor > 0 ? factor / MEMORY_SLACK_LEARNT : 1 / MEMORY_SLACK) <= l->estimator->room;
 }
 
 bool is_hopeless(const struct learnt *l, const struct candidate *c) {
-    return l->kin.item[c->kin].bytes > 0 && !may_fit(l, c);
+    return l->kin.item[c->kin].bytes > 0 && !learnt_may_fit(l, c);
 }

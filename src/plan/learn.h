@@ -32,13 +32,13 @@ struct learnt {
 void learnt_release(struct learnt *learnt);
 // Sets the numbers of the candidate's kin and mesh.
 void learnt_place(struct learnt *learnt, struct candidate *candidate);
-void learn(struct learnt *learnt, const struct candidate *candidate, const struct plan_answer *answer);
+void learnt_add(struct learnt *learnt, const struct candidate *candidate, const struct plan_answer *answer);
 
 // Seconds of a step, as far as is known: more than is estimated only where something on its mesh was compared.
 double learnt_seconds(const struct learnt *learnt, const struct candidate *candidate);
 // What it may take at least, as a share of learnt_seconds.
 double learnt_slack(const struct learnt *learnt, const struct candidate *candidate);
-bool may_fit(const struct learnt *learnt, const struct candidate *candidate);
+bool learnt_may_fit(const struct learnt *learnt, const struct candidate *candidate);
 // It would take more than there is even if it took, of its estimate, as little as any of its kin that was simulated.
 // False where none was.
 bool is_hopeless(const struct learnt *learnt, const struct candidate *candidate);

@@ -92,7 +92,7 @@ static int choose_others(struct search *s, struct candidate **sorted, size_t cou
         double least = 0;
         for (next = i; next < count && compare_families(&sorted[i]->choice, &sorted[next]->choice) == 0; next++) {
             double time = learnt_seconds(&s->learnt, sorted[next]);
-            if (sorted[next]->done || (best && time >= least) || !may_fit(&s->learnt, sorted[next]))
+            if (sorted[next]->done || (best && time >= least) || !learnt_may_fit(&s->learnt, sorted[next]))
                 continue;
             least = time;
             best = sorted[next];
@@ -154,7 +154,7 @@ static void search_ways(struct search *s) {
             if (a->choice.tensor == 1 || was_tried(s, a) ||
                 (way ? !whole || !a->choice.sequence : !overlaps || a->choice.overlap))
                 continue;
-            other[count] = (struct candidate){.choice = a->choice, .estimate.seconds = a->estimate};
+            other[count] = (struct candidate){.choice = a->choice, .estimate.seconds = a->estimate, .outside = true};
             if (way)
                 other[count].choice.sequence = false;
             else
@@ -179,7 +179,7 @@ static struct lines measure_lines(struct search *s) {
                 unknown[count++] = lines.line[i];
         if (count == 0)
             return lines;
-        measure_memory(s, unknown, count);
+        answers_measure_memory(s, unknown, count);
     }
 }
 

@@ -3,8 +3,6 @@
 #include "compile/options.h"
 #include "plan/estimate.h"
 
-#include <math.h>
-
 bool estimator_chooses_logits(const struct plan_request *request) {
     return !cluster_has_cores(request->cluster) && !config_is_set(request->config, "training.logits_rows");
 }
@@ -13,13 +11,12 @@ static int64_t rows_of(const struct estimator *e, const struct plan_choice *c) {
     return c->micro_batch_size * e->request->config->training.seq_len;
 }
 
-// As emit_logits_chunk chooses where the configuration leaves it open, with `ranks` ranks sharing the vocabulary.
+// Where the configuration leaves it open, with `ranks` ranks sharing the vocabulary.
 static int pieces_by_default(const struct estimator *e, const struct plan_choice *c, int ranks, bool pipeline) {
     const struct model_config *m = e->request->model;
-    const double size = dtype_size(options_dtype(e->request->config)), rows = (double)rows_of(e, c), share = 1. / ranks,
-                 most = logits_chunk_bytes(rows * (double)m->hidden_size * size, share, pipeline),
-                 pieces = ceil(rows * share * (double)m->vocab_size * size / most);
-    return (int)MAX(1, MIN(pieces, (double)LOGITS_CHUNKS_MOST));
+    const int64_t rows = rows_of(e, c), columns = divide_up(m->vocab_size, ranks);
+    return (int)divide_up(rows, logits_chunk_rows(rows, m->hidden_size, m->vocab_size, columns,
+                                                  model_dtype(e->request->config), pipeline));
 }
 
 int logits_pieces(const struct estimator *e, const struct plan_choice *c) {
@@ -32,7 +29,7 @@ int logits_pieces(const struct estimator *e, const struct plan_choice *c) {
 
 double kept_logits(const struct estimator *e, const struct plan_choice *c, double losses) {
     const struct model_config *m = e->request->model;
-    const double size = dtype_size(options_dtype(e->request->config)), rows = (double)rows_of(e, c) * size,
+    const double size = dtype_size(model_dtype(e->request->config)), rows = (double)rows_of(e, c) * size,
                  columns = (double)m->vocab_size / (c->tensor * c->stages);
     // The head's inputs for the next microbatch have room, too.
     return losses > 0 ? rows * (losses * columns + (losses + 1) * (double)m->hidden_size) : 0;

@@ -13,12 +13,12 @@ static const double TOO_LOW = 1.04;
 
 // Of all kinds, in each mode.
 struct mode_probes {
-    struct probe *of_kind[LAYERS_MODES];
+    struct probe *of_kind[RECOMPUTE_MODES];
 };
 
 static bool find_probes(struct mode_probes *out, struct estimator *e, const struct plan_choice *choice, bool mode_set) {
     bool possible = true;
-    for (int m = 0; m < LAYERS_MODES; m++) {
+    for (int m = 0; m < RECOMPUTE_MODES; m++) {
         struct plan_choice of = *choice;
         if (!mode_set) // else all three are that one
             of.recompute = (enum config_recompute)m;
@@ -32,14 +32,14 @@ static bool find_probes(struct mode_probes *out, struct estimator *e, const stru
 }
 
 static void release_probes(struct mode_probes *probes) {
-    for (int m = 0; m < LAYERS_MODES; m++)
+    for (int m = 0; m < RECOMPUTE_MODES; m++)
         free(probes->of_kind[m]);
 }
 
 static void read_seconds(struct mix *mix, const struct estimator *e, const struct mode_probes *probes, int stage) {
     struct layers_problem *p = &mix->problem;
     int kind = slowest_kind(e, probes->of_kind[0], p->stages, stage);
-    for (int m = 0; m < LAYERS_MODES; m++) {
+    for (int m = 0; m < RECOMPUTE_MODES; m++) {
         const struct probe_part *layer = &probes->of_kind[m][kind].layer;
         p->stage[stage].layer[m] = layer->forward + layer->backward;
     }
@@ -54,7 +54,7 @@ static bool read_bytes(struct mix *mix, struct estimator *e, const struct plan_c
                        const struct mode_probes *probes, const int *first, int rank) {
     const struct load *l = &mix->load[rank];
     double *held = mix->problem.stage[rank].held, *fixed = mix->fixed[rank];
-    for (int m = 0; m < LAYERS_MODES; m++) {
+    for (int m = 0; m < RECOMPUTE_MODES; m++) {
         const struct probe_slot *slot = slot_of(probes->of_kind[m], mix->shape);
         if (!slot->possible)
             return false;
@@ -123,7 +123,7 @@ static void read_whole(struct mix *mix, const struct estimator *e, const struct 
     p->stage[0].chunk = mix->chunk;
     p->stage[0].room = room_of_stage(e, 1, 0);
     read_seconds(mix, e, probes, 0);
-    for (int m = 0; m < LAYERS_MODES; m++) {
+    for (int m = 0; m < RECOMPUTE_MODES; m++) {
         const struct probe *probe = probes->of_kind[m];
         p->stage[0].held[m] = probe->layer.activations;
         mix->fixed[0][m] = MAX(m ? mix->fixed[0][m - 1] : 0, probe->rest.activations);
@@ -195,11 +195,11 @@ void mix_release(struct mix *mix) {
 // ---- choosing
 
 static bool is_mixed(const struct mix *mix) {
-    int all[LAYERS_MODES] = {0}, kinds = 0;
+    int all[RECOMPUTE_MODES] = {0}, kinds = 0;
     for (int r = 0; r < mix->problem.stages; r++)
-        for (int m = 0; m < LAYERS_MODES; m++)
+        for (int m = 0; m < RECOMPUTE_MODES; m++)
             all[m] += mix->of[r].of[m];
-    for (int m = 0; m < LAYERS_MODES; m++)
+    for (int m = 0; m < RECOMPUTE_MODES; m++)
         kinds += all[m] > 0;
     return kinds > 1;
 }
@@ -240,10 +240,10 @@ static bool choose_modes(struct mix *mix) {
 
 static void read_state(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe) {
     struct layers_problem *p = &mix->problem;
-    p->state = state_bytes(c, mix->layer.parameters, mix->layer.gradients, mix->layer.states);
-    double ends = state_bytes(c, mix->rest.parameters, mix->rest.gradients, mix->rest.states);
+    p->state = choice_state_bytes(c, mix->layer.parameters, mix->layer.gradients, mix->layer.states);
+    double ends = choice_state_bytes(c, mix->rest.parameters, mix->rest.gradients, mix->rest.states);
     for (int r = 0; r < p->stages; r++)
-        for (int m = 0; m < LAYERS_MODES; m++)
+        for (int m = 0; m < RECOMPUTE_MODES; m++)
             p->stage[r].bytes[m] = mix->fixed[r][m] + mix->load[r].ends * ends + passing_bytes(c, pipe);
 }
 
@@ -422,7 +422,7 @@ static trireme_status measure_stages(const struct mix *mix, double *bytes, const
 }
 
 // Modes of each stage whose bytes beside its layers were measured.
-typedef bool measured_modes[LAYERS_MODES];
+typedef bool measured_modes[RECOMPUTE_MODES];
 
 // Corrects the estimates of each stage by what it takes: also those of modes that were not measured.
 static void correct(struct mix *mix, const double *bytes, measured_modes *measured) {
@@ -430,7 +430,7 @@ static void correct(struct mix *mix, const double *bytes, measured_modes *measur
     for (int i = 0; i < p->stages; i++) {
         const int deepest = layers_deepest(&mix->of[i]);
         const double wrong = bytes[i] - layers_bytes(p, i, &mix->of[i]);
-        for (int m = 0; m < LAYERS_MODES; m++)
+        for (int m = 0; m < RECOMPUTE_MODES; m++)
             if (m == deepest || !measured[i][m])
                 p->stage[i].bytes[m] += wrong;
         measured[i][deepest] = true;
@@ -444,13 +444,13 @@ static bool hope(struct mix *mix, const measured_modes *measured) {
     bool any = false;
     for (int i = 0; i < p->stages; i++) {
         const int layers = layers_count(&mix->of[i]);
-        const struct layers_choice full = {{[LAYERS_MODES - 1] = layers}};
+        const struct layers_choice full = {{[RECOMPUTE_MODES - 1] = layers}};
         const double excess = layers_bytes(p, i, &full) - p->stage[i].room;
         if (isfinite(layers_least(p, i, layers, NULL)))
             continue;
-        if (measured[i][LAYERS_MODES - 1] || excess > (MEMORY_SLACK - 1) * p->stage[i].room)
+        if (measured[i][RECOMPUTE_MODES - 1] || excess > (MEMORY_SLACK - 1) * p->stage[i].room)
             return false;
-        p->stage[i].bytes[LAYERS_MODES - 1] -= excess * (1 + 1e-9); // rounded
+        p->stage[i].bytes[RECOMPUTE_MODES - 1] -= excess * (1 + 1e-9); // rounded
         any = true;
     }
     return any;

@@ -9,16 +9,16 @@
 
 struct mix {
     struct layers_problem problem;
-    struct layers_choice *of;       // [stages]: what is chosen
-    struct layers_choice *by_speed; // [stages]: what would be chosen if all fitted; NULL where devices are equal
-    const struct shape *shape;      // NULL: no pipeline
-    bool mode_set;                  // the user sets the mode of all layers: mode 0 of the problem then stands for it
-    bool moved;                     // the choice lists the layers of stages, which are then no other choice's
-    bool balanced;                  // the aim is that the fullest stage needs least memory, not that the step is fast
-    struct layers_chunk *chunk;     // [stages x chunks]: the problem's; owned
-    struct load *load;              // [stages]
-    double (*fixed)[LAYERS_MODES];  // [stages]: bytes beside layers and states, by the deepest mode of its layers
-    struct probe_part layer, rest;  // of ranks of the first kind
+    struct layers_choice *of;         // [stages]: what is chosen
+    struct layers_choice *by_speed;   // [stages]: what would be chosen if all fitted; NULL where devices are equal
+    const struct shape *shape;        // NULL: no pipeline
+    bool mode_set;                    // the user sets the mode of all layers: mode 0 of the problem then stands for it
+    bool moved;                       // the choice lists the layers of stages, which are then no other choice's
+    bool balanced;                    // the aim is that the fullest stage needs least memory, not that the step is fast
+    struct layers_chunk *chunk;       // [stages x chunks]: the problem's; owned
+    struct load *load;                // [stages]
+    double (*fixed)[RECOMPUTE_MODES]; // [stages]: bytes beside layers and states, by the deepest mode of its layers
+    struct probe_part layer, rest;    // of ranks of the first kind
     struct probe_forward {
         double layer, head; // seconds of a microbatch
     } * forward;            // [stages]

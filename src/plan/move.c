@@ -65,12 +65,12 @@ static int best_of(struct search *s, struct job *job, int jobs, struct plan_answ
     for (int i = 0; i < jobs; i++)
         end_mix(s, &job[i]);
     for (int i = 0; i < jobs; i++)
-        if (betters(s, &job[i], best)) {
+        if (job_betters(s, &job[i], best)) {
             *best = job[i].answer;
             found = i;
         }
     if (found != NONE)
-        take(s->out, best);
+        result_take(s->out, best);
     return found;
 }
 
@@ -176,7 +176,7 @@ static bool move_layers(struct layouts *l, const struct plan_answer *of, double 
                moves =
                    layers && (differ || apart || waits_for_data(of) || (!c->balanced && are_uneven(layers, stages)));
     const int before = s->out->ways;
-    const double each = fmax(time_of(s, c), QUICKEST);
+    const double each = fmax(choice_seconds(s, c), QUICKEST);
     if (!moves || each * count_moves(stages) > time) {
         free(layers);
         return false;

@@ -84,7 +84,7 @@ static void keep(struct plan_result *out, const struct plan_answer *answer) {
     out->answers.count = MIN(out->answers.count, (size_t)PLAN_ANSWERS);
 }
 
-void take(struct plan_result *out, const struct plan_answer *answer) {
+void result_take(struct plan_result *out, const struct plan_answer *answer) {
     int64_t lacks = answer->memory - answer->room;
     if (lacks <= 0)
         keep(out, answer);
@@ -119,7 +119,7 @@ void end_mix(struct search *s, struct job *job) {
     own_lists(s->out, &job->choice);
 }
 
-double time_of(const struct search *s, const struct plan_choice *c) {
+double choice_seconds(const struct search *s, const struct plan_choice *c) {
     double batch = (double)s->request->config->training.global_batch_size,
            virtual_stages = c->stages * MAX(1, c->chunks),
            passes = batch / (double)(c->replicas * c->shards * c->micro_batch_size) * virtual_stages,
@@ -128,17 +128,17 @@ double time_of(const struct search *s, const struct plan_choice *c) {
 }
 
 bool takes_long(const struct search *s, const struct plan_choice *c) {
-    return time_of(s, c) > LONG_TIME;
+    return choice_seconds(s, c) > LONG_TIME;
 }
 
 struct job create_job(const struct search *s, const struct plan_choice *c) {
     bool takes = takes_long(s, c);
     return (struct job){.choice = *c,
                         .memory = takes ? PLAN_LEAST_MEMORY : PLAN_WITHIN_ROOM,
-                        .expected = takes ? (int64_t)MIN(time_of(s, c), 1e18) : 0};
+                        .expected = takes ? (int64_t)MIN(choice_seconds(s, c), 1e18) : 0};
 }
 
-bool betters(struct search *s, struct job *job, const struct plan_answer *answer) {
+bool job_betters(struct search *s, struct job *job, const struct plan_answer *answer) {
     s->out->ways += job->done;
     s->out->complete &= job->done;
     if (!job->done || job->status != TRIREME_OK)
@@ -163,17 +163,17 @@ void run_batch(struct search *s, struct candidate **batch, int jobs) {
         s->out->complete &= job[i].done;
         if (!job[i].done)
             continue;
-        *(batch[i]->estimate.bytes > 0 ? &s->out->evaluated : &s->out->ways) += 1;
+        *(batch[i]->outside ? &s->out->ways : &s->out->evaluated) += 1;
         if (job[i].status != TRIREME_OK) {
             if (!s->why.message[0])
                 s->why = job[i].error;
             continue;
         }
-        if (batch[i]->estimate.bytes > 0)
-            learn(&s->learnt, batch[i], &job[i].answer);
+        if (!batch[i]->outside)
+            learnt_add(&s->learnt, batch[i], &job[i].answer);
         job[i].answer.estimate = batch[i]->estimate.seconds;
         listing_note(s, &job[i].answer);
-        take(s->out, &job[i].answer);
+        result_take(s->out, &job[i].answer);
         if (s->out->answers.count == 0)
             VEC_PUSH(&s->lacking, job[i].answer);
     }
@@ -189,7 +189,7 @@ static int choose(struct search *s, const struct candidates *all, struct candida
         double least = INFINITY;
         for (size_t i = 0; i < all->count; i++) {
             struct candidate *c = &all->item[i];
-            if (c->done || c->estimate.seconds * .5 > least || !may_fit(&s->learnt, c))
+            if (c->done || c->estimate.seconds * .5 > least || !learnt_may_fit(&s->learnt, c))
                 continue;
             double seconds = learnt_seconds(&s->learnt, c);
             if (seconds >= least)
@@ -237,7 +237,7 @@ static void search_promising(struct search *s, const struct candidates *all) {
 
 static bool none_may_fit(const struct search *s, const struct candidates *all) {
     for (size_t i = 0; i < all->count; i++)
-        if (!all->item[i].done && may_fit(&s->learnt, &all->item[i]))
+        if (!all->item[i].done && learnt_may_fit(&s->learnt, &all->item[i]))
             return false;
     return true;
 }
@@ -273,7 +273,8 @@ static void search_siblings(struct search *s, const struct candidates *all) {
     for (size_t i = 0; i < meshes; i++) {
         int count = 0;
         for (size_t k = 0; k < all->count; k++)
-            if (!all->item[k].done && is_sibling(&all->item[k].choice, &best[i]) && may_fit(&s->learnt, &all->item[k]))
+            if (!all->item[k].done && is_sibling(&all->item[k].choice, &best[i]) &&
+                learnt_may_fit(&s->learnt, &all->item[k]))
                 siblings[count++] = &all->item[k];
         qsort(siblings, (size_t)count, sizeof *siblings, by_seconds);
         if (count)
@@ -292,7 +293,7 @@ static void search_whole_rows(struct search *s) {
         const struct plan_answer *a = &s->out->answers.item[i];
         if (!a->choice.sequence || config_is_set(s->request->config, "parallelism.sequence_parallel"))
             continue;
-        other[count] = (struct candidate){.choice = a->choice, .estimate.seconds = a->estimate};
+        other[count] = (struct candidate){.choice = a->choice, .estimate.seconds = a->estimate, .outside = true};
         other[count].choice.sequence = false;
         batch[count] = &other[count];
         count++;
@@ -320,12 +321,12 @@ static void search_overlap(struct search *s) {
     if (jobs)
         evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
-        if (betters(s, &job[i], &best[which[i]]))
+        if (job_betters(s, &job[i], &best[which[i]]))
             best[which[i]] = job[i].answer;
     }
     s->out->answers.count = 0;
     for (int i = 0; i < count; i++)
-        take(s->out, &best[i]);
+        result_take(s->out, &best[i]);
 }
 
 // A way to better a plan: other units, fewer or more of them gathered ahead, or all logits at once.
@@ -373,15 +374,15 @@ static void search_units(struct search *s) {
     if (jobs)
         evaluate_all(s->request, job, jobs, s->until);
     for (int i = 0; i < jobs; i++) {
-        if (betters(s, &job[i], &from[i]))
-            take(s->out, &job[i].answer);
+        if (job_betters(s, &job[i], &from[i]))
+            result_take(s->out, &job[i].answer);
     }
     free(job);
     free(from);
 }
 
 // For answers whose memory was planned only to fit.
-void measure_memory(struct search *s, struct plan_answer *const *answer, int count) {
+void answers_measure_memory(struct search *s, struct plan_answer *const *answer, int count) {
     struct job *job = mem_alloc((size_t)count * sizeof *job);
     for (int i = 0; i < count; i++) {
         job[i] = create_job(s, &answer[i]->choice);
@@ -420,7 +421,7 @@ static void find_closest(struct search *s) {
             s->out->closest = *closest;
         if (!next || (closest && lacks_at_least(next) > lacks(closest)))
             return;
-        measure_memory(s, &next, 1);
+        answers_measure_memory(s, &next, 1);
     }
 }
 
@@ -432,7 +433,8 @@ static void search_quickest(struct search *s, struct candidates *all) {
     for (size_t i = 0; i < all->count && all->item[i].estimate.bytes * SURELY <= s->estimator->room; i++) {
         struct candidate *c = &all->item[i];
         // All that do not take long count as equally quick.
-        double time = fmax(time_of(s, &c->choice), LONG_TIME), least = fmax(time_of(s, &quickest->choice), LONG_TIME);
+        double time = fmax(choice_seconds(s, &c->choice), LONG_TIME),
+               least = fmax(choice_seconds(s, &quickest->choice), LONG_TIME);
         if (time < least || (time == least && c->estimate.seconds < quickest->estimate.seconds))
             quickest = c;
     }

@@ -43,18 +43,18 @@ void end_mix(struct search *search, struct job *job);
 void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until);
 // For a job that was a way to better `answer`: counts it, and returns whether its plan fits and is faster. The plan
 // gets the estimate of `answer`.
-bool betters(struct search *search, struct job *job, const struct plan_answer *answer);
+bool job_betters(struct search *search, struct job *job, const struct plan_answer *answer);
 // Keeps an answer among the best if it fits, otherwise as `closest` if it lacks least.
-void take(struct plan_result *out, const struct plan_answer *answer);
+void result_take(struct plan_result *out, const struct plan_answer *answer);
 // Compiles and simulates batch[count] at once, and keeps the best of them. Those for which there is not enough time are
 // left out: most often those with very many microbatches.
 void run_batch(struct search *search, struct candidate **batch, int count);
 // Plans the memory of answers as `train` does.
-void measure_memory(struct search *search, struct plan_answer *const *answer, int count);
+void answers_measure_memory(struct search *search, struct plan_answer *const *answer, int count);
 // Whether two plans are the same under different names: equal in time, memory and mesh.
 bool is_same_plan(const struct plan_answer *a, const struct plan_answer *b);
 // Nanoseconds that it takes to compile a choice, approximately.
-double time_of(const struct search *search, const struct plan_choice *choice);
+double choice_seconds(const struct search *search, const struct plan_choice *choice);
 // Whether compiling takes so long that it is not done twice.
 bool takes_long(const struct search *search, const struct plan_choice *choice);
 // Moves layers between the stages of the best plans, and of those that may become the best by it (move.c).

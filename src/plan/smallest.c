@@ -52,7 +52,7 @@ static void search_balanced(struct search *s, const struct candidates *all) {
         return;
     for (size_t i = 0; i < all->count && tried < PIPELINES_BALANCED; i++) {
         struct candidate one = all->item[i];
-        one.estimate.bytes = 0; // the estimate is for another layout
+        one.outside = true; // the estimate is for another layout
         if (one.choice.stages == 1 || one.choice.balanced || one.choice.mixed || takes_long(s, &one.choice))
             continue;
         tried++;

@@ -6,9 +6,10 @@
 
 struct candidate {
     struct plan_choice choice;
-    struct estimate estimate; // bytes 0: it is not in the space, but a way to better a plan
-    bool done;                // evaluated, or left out for lack of time
-    int kin, mesh;            // the groups with which it is compared (learn.h)
+    struct estimate estimate;
+    bool outside;  // it is not in the space, but a way to better a plan; its estimate is for another choice
+    bool done;     // evaluated, or left out for lack of time
+    int kin, mesh; // the groups with which it is compared (learn.h)
 };
 struct candidates {
     VEC(struct candidate);

@@ -110,6 +110,10 @@ static inline bool op_is_message(enum op op) {
 static inline bool op_is_rooted(enum op op) {
     return op == OP_REDUCE || op == OP_BROADCAST;
 }
+// Which attribute of a collective is `wire`; -1: it has none.
+static inline int op_wire(enum op op) {
+    return op == OP_ALL_REDUCE ? 1 : op == OP_ALL_GATHER || op == OP_REDUCE_SCATTER ? 0 : -1;
+}
 
 // The caller frees it with free(). A malformed row is a bug.
 struct op_table *op_table_create(void);

@@ -282,7 +282,7 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
         REFUSE("%s: is left out of all invocations but the last", k->site);
     if (instruction->when == WHEN_NOT_LAST && !is_of_pair(k))
         REFUSE("%s: is left out of the last invocation", k->site);
-    int wire = op_attribute_find(info, "wire");
+    const int wire = op_wire(instruction->op);
     if (wire >= 0 && from != NONE && instruction->attribute[wire].i &&
         (instruction->op == OP_ALL_GATHER || // copies bits
          program->buffers.item[from].dtype != DTYPE_F32))

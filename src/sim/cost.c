@@ -196,6 +196,7 @@ double communicated_bytes(const struct program *program, const struct instructio
     enum dtype dtype = program->buffers.item[operand->buffer].dtype;
     if (op_is_message(in->op) || op_is_rooted(in->op))
         return (double)(operand_count(operand) * dtype_size(dtype));
-    bool narrow = in->attribute[in->op == OP_ALL_REDUCE].i != 0;
+    const int wire = op_wire(in->op);
+    const bool narrow = wire >= 0 && in->attribute[wire].i != 0;
     return (double)(operand_count(operand) * dtype_size(narrow ? DTYPE_BF16 : dtype));
 }

@@ -2,8 +2,7 @@
 
 #include "base/clock.h"
 #include "base/crew.h"
-#include "kernels/cpu/bandwidth.h"
-#include "kernels/cpu/peak.h"
+#include "kernels/machine.h"
 #include "sim/cost.h"
 #include "sim/fit.h"
 #include "train/ranks.h"

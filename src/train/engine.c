@@ -4,8 +4,8 @@
 #include "base/crew.h"
 #include "compile/options.h"
 #include "kernels/bf16.h"
-#include "kernels/cpu/peak.h"
-#include "kernels/cpu/pin.h"
+#include "kernels/machine.h"
+#include "train/ranks.h"
 #include "train/stages.h"
 
 int engine_threads(const struct config *config, int ranks) {
@@ -24,7 +24,7 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
         TRY(parallel_resolve(&parallel, config, model, error));
     *e = (struct engine){.model = *model,
                          .optimizer = optimizer_config_resolve(config),
-                         .dtype = options_dtype(config),
+                         .dtype = model_dtype(config),
                          .kernels = options_kernels(config),
                          .threads = engine_threads(config, mesh_ranks(&parallel.mesh)),
                          .parallel = parallel,
@@ -360,7 +360,7 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
         // Ranks that crowd on cores do not always measure at the same moment.
         *out = peak_flops(e->dtype, e->threads, flops / ranks);
         *out *= MIN(1, (double)place->cores / (place->core_ranks * e->threads));
-        return comm_all_reduce(control, out, out, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error);
+        return ranks_sum(control, out, 1, error);
     }
     if (e->member.rank == 0)
         *out = peak_flops(e->dtype, ranks * e->threads, flops);

@@ -52,7 +52,7 @@ trireme_status engine_create(struct engine *engine, const struct config *config,
                              trireme_error *error);
 void engine_release(struct engine *engine);
 // Measures the FLOP/s that all threads of all ranks reach together; rank 0 gets the result. It takes as long as is
-// adequate for a run of `steps` steps (kernels/cpu/peak.h). `control` has all ranks (NULL with one rank); ranks that
+// adequate for a run of `steps` steps (kernels/machine.h). `control` has all ranks (NULL with one rank); ranks that
 // are processes measure at the same time.
 trireme_status engine_peak(const struct engine *engine, struct communicator *control, int64_t steps, double *out,
                            trireme_error *error);

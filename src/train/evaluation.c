@@ -99,8 +99,7 @@ static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_e
     const struct evaluator *e = user;
     const struct evaluation_watch *watch = e->job->watch;
     int32_t stop = watch->stop && *watch->stop;
-    if (e->control)
-        TRY(comm_all_reduce(e->control, &stop, &stop, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    TRY(ranks_max(e->control, &stop, error));
     if (stop)
         FAIL(TRIREME_ERROR_INTERRUPTED, "stopped while evaluating");
     if (e->leads && watch->progress)
@@ -126,8 +125,7 @@ static trireme_status add_up(const struct evaluator *e, struct evaluation *sum, 
     double all[ARRAY_LENGTH(bytes)];
     for (size_t i = 0; i < ARRAY_LENGTH(bytes); i++)
         all[i] = (double)bytes[i];
-    if (e->control)
-        TRY(comm_all_reduce(e->control, all, all, ARRAY_LENGTH(all), DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    TRY(ranks_sum(e->control, all, ARRAY_LENGTH(all), error));
     sum->loss.text_bytes = (int64_t)all[0];
     sum->predicted = (size_t)all[1];
     sum->resident = (size_t)all[2];

@@ -1,11 +1,11 @@
 #include "train/generator.h"
 
+#include "base/math.h"
 #include "base/rng.h"
 #include "ckpt/directory.h"
 #include "ckpt/model_files.h"
 #include "compile/options.h"
 #include "kernels/bf16.h"
-#include "kernels/ref/math.h"
 #include "train/checkpoint.h"
 
 #include <math.h>
@@ -126,7 +126,7 @@ static trireme_status fit(struct continuation *c, struct config *config, trireme
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
                                 const struct tokenizer *tokenizer, size_t prompt_tokens, trireme_error *error) {
     struct generator *g = mem_alloc(sizeof *g);
-    *g = (struct generator){.config = config, .ops = op_table_create(), .dtype = options_dtype(config)};
+    *g = (struct generator){.config = config, .ops = op_table_create(), .dtype = model_dtype(config)};
     trireme_status status = create(g, directory, prompt_tokens, error);
     if (status != TRIREME_OK) {
         generator_free(g);

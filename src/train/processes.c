@@ -3,7 +3,7 @@
 #include "base/amount.h"
 #include "base/build.h"
 #include "base/crew.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/machine.h"
 #include "train/ranks.h"
 
 #include <time.h>
@@ -118,7 +118,7 @@ static trireme_status agree(struct communicator *control, const struct world_pla
         if (failed < place->ranks)
             error_prefix(error, gathered, "rank %d on %s", first, all[first].host);
         if (place->rank > 0)
-            error->message[0] = 0;
+            error_leave_to_other(error);
     }
     free(all);
     return gathered;
@@ -268,7 +268,7 @@ static trireme_status set_threads(struct config *config, const struct launcher *
     int64_t threads = config->training.threads;
     const int own = MIN(place->cores / place->core_ranks, cores_of_quota("") / place->node_ranks);
     int32_t fewest = -(int32_t)(threads ? threads : MAX(1, own));
-    TRY(comm_all_reduce(control, &fewest, &fewest, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    TRY(ranks_max(control, &fewest, error));
     config->training.threads = -fewest;
     return TRIREME_OK;
 }
@@ -279,7 +279,7 @@ static trireme_status check_instructions(const struct config *config, const stru
     const bool exact = config->training.kernels == CONFIG_KERNELS_REFERENCE;
     int32_t own = (int32_t)(exact ? ISA_BASE : isa_best()), first = own, least = -own;
     TRY(comm_broadcast(control, &first, sizeof first, 0, error));
-    TRY(comm_all_reduce(control, &least, &least, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    TRY(ranks_max(control, &least, error));
     trireme_status status = TRIREME_OK;
     if (own != first) {
         const char *common = isa_name((enum isa) - least);
@@ -320,7 +320,7 @@ static trireme_status prepare(const struct launcher *launcher, struct config *co
 static void tell_failure(struct world *world, const struct world_place *place, trireme_error *error) {
     if (error->status == TRIREME_ERROR_LOST) {
         if (strstr(error->message, HAS_FAILED))
-            error->message[0] = 0;
+            error_leave_to_other(error);
         return;
     }
     char *reason = mem_printf("rank %d" HAS_FAILED "%s", place->rank, error->message);
@@ -333,7 +333,7 @@ static void tell_failure(struct world *world, const struct world_place *place, t
     world_break(world, reason);
     world_reason(world, known, sizeof known);
     if (place->rank > 0 && strncmp(known, first, strlen(known)) == 0)
-        error->message[0] = 0;
+        error_leave_to_other(error);
     free(reason);
     free(first);
 }
@@ -344,7 +344,7 @@ void processes_let_first_tell(const struct launcher *launcher, trireme_error *er
     const struct timespec patience = {.tv_sec = START_PATIENCE * MIN(launcher->rank, 2)};
     // Sleep is interrupted by a signal when another process has reported something and the launcher ends this one.
     if (launcher->rank > 0 && (!may_be_alone || nanosleep(&patience, NULL) != 0))
-        error->message[0] = 0;
+        error_leave_to_other(error);
 }
 
 // Makes a world, and a communicator of all ranks.
@@ -377,7 +377,7 @@ trireme_status processes_refuse(const struct launcher *launcher, trireme_status 
     trireme_error other;
     if (begin(launcher, REFUSAL_SECONDS, &world, &control, &other) != TRIREME_OK) {
         if (!other.message[0])
-            error->message[0] = 0;
+            error_leave_to_other(error);
         return status;
     }
     status = agree(control, world_place(world), status, error);
@@ -404,7 +404,7 @@ trireme_status processes_run(const struct launcher *launcher, double deadline, s
         return status;
     // Another rank has failed since this one was done. It reports why, and the launcher ends it once this one has
     // ended.
-    error->message[0] = 0;
+    error_leave_to_other(error);
     return error->status = TRIREME_ERROR_LOST;
 }
 

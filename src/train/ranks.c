@@ -202,3 +202,15 @@ trireme_status ranks_await_end(struct communicator *all, trireme_error *error) {
 trireme_status ranks_meet(struct communicator *all, trireme_error *error) {
     return all ? comm_barrier(all, error) : TRIREME_OK;
 }
+
+trireme_status ranks_sum(struct communicator *all, double *values, int64_t count, trireme_error *error) {
+    return all ? comm_all_reduce(all, values, values, count, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error) : TRIREME_OK;
+}
+
+trireme_status ranks_max(struct communicator *all, int32_t *value, trireme_error *error) {
+    return all ? comm_all_reduce(all, value, value, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error) : TRIREME_OK;
+}
+
+trireme_status ranks_share(struct communicator *all, void *data, size_t bytes, trireme_error *error) {
+    return all ? comm_broadcast(all, data, (int64_t)bytes, 0, error) : TRIREME_OK;
+}

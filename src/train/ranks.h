@@ -25,7 +25,11 @@ trireme_status ranks_control(struct communicator **out, const struct member *mem
 void ranks_tell_more(void *all);
 trireme_status ranks_tell_end(struct communicator *all, trireme_error *error);
 trireme_status ranks_await_end(struct communicator *all, trireme_error *error);
-// A barrier of all ranks; does nothing without a communicator.
+// A barrier of all ranks. This and the next three do nothing without a communicator.
 trireme_status ranks_meet(struct communicator *all, trireme_error *error);
+// Each of values[count] becomes its sum over all ranks; *value the greatest of all ranks; the bytes those of rank 0.
+trireme_status ranks_sum(struct communicator *all, double *values, int64_t count, trireme_error *error);
+trireme_status ranks_max(struct communicator *all, int32_t *value, trireme_error *error);
+trireme_status ranks_share(struct communicator *all, void *data, size_t bytes, trireme_error *error);
 
 #endif

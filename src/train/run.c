@@ -75,8 +75,7 @@ static bool asked_to_stop(const struct run *r) {
 static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
     const struct run *r = user;
     int32_t stop = asked_to_stop(r);
-    if (r->control)
-        TRY(comm_all_reduce(r->control, &stop, &stop, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    TRY(ranks_max(r->control, &stop, error));
     if (stop)
         FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after %lld of %lld validation batches", (long long)done,
              (long long)total);
@@ -117,8 +116,7 @@ static trireme_status failed_record(const struct run *r, trireme_error *error) {
 // Measures the validation loss of a run that was stopped while it validated: its record lacks it.
 static trireme_status catch_up(struct run *r, double *loss, trireme_error *error) {
     int32_t lacks = r->leads && r->directory.unvalidated;
-    if (r->control)
-        TRY(comm_broadcast(r->control, &lacks, sizeof lacks, 0, error));
+    TRY(ranks_share(r->control, &lacks, sizeof lacks, error));
     if (!lacks || !validation_is_due(r))
         return TRIREME_OK;
     TRY(validate(r, loss, error));
@@ -196,8 +194,7 @@ static trireme_status time_peak_again(struct run *r, double rate, trireme_error 
 static trireme_status take_stock(struct run *r, double rate, struct train_step *step, trireme_error *error) {
     bool each = world_place(r->engine.member.world); // each rank is a process with memory of its own
     double sums[2] = {each || r->leads ? (double)memory_peak() : 0, r->leads && r->peak > 0 && rate > r->peak};
-    if (r->control)
-        TRY(comm_all_reduce(r->control, sums, sums, 2, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    TRY(ranks_sum(r->control, sums, 2, error));
     step->peak_bytes = (size_t)sums[0];
     if (sums[1] > 0)
         TRY(time_peak_again(r, rate, error));
@@ -266,8 +263,7 @@ static trireme_status choose_next(struct run *r, enum next *next, trireme_error 
         bool filled = corpus_fill_train(r->corpus, &r->engine, r->progress.step, batch) == TRIREME_OK;
         wanted = filled ? NEXT_STEP : NEXT_FAIL;
     }
-    if (r->control)
-        TRY(comm_all_reduce(r->control, &wanted, &wanted, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+    TRY(ranks_max(r->control, &wanted, error));
     *next = (enum next)wanted;
     return TRIREME_OK;
 }

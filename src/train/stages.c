@@ -177,7 +177,7 @@ static trireme_status compare(const struct derived *all, const uint64_t (*made)[
                       r, all[r].host, p == PROGRAM_TRAIN ? "training step" : "evaluation", (unsigned long long)has,
                       (unsigned long long)meant);
             if (own > 0)
-                error->message[0] = 0;
+                error_leave_to_other(error);
             return TRIREME_ERROR_USAGE;
         }
     return TRIREME_OK;

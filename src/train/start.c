@@ -67,7 +67,7 @@ static trireme_status find_sound(struct run *r, trireme_error *error) {
         r->sound_step = directory_before(parent, r->progress.step - r->progress.skipped_in_a_row + 1);
         free(parent);
     }
-    return r->control ? comm_broadcast(r->control, &r->sound_step, sizeof r->sound_step, 0, error) : TRIREME_OK;
+    return ranks_share(r->control, &r->sound_step, sizeof r->sound_step, error);
 }
 
 // The first rank on which something holds; -1: on none. All processes come to the same answer; ranks that are threads
@@ -75,7 +75,7 @@ static trireme_status find_sound(struct run *r, trireme_error *error) {
 static trireme_status first_rank(const struct run *r, bool holds, int *rank, trireme_error *error) {
     int32_t most = holds ? -r->engine.member.rank : INT32_MIN;
     if (world_place(r->engine.member.world))
-        TRY(comm_all_reduce(r->control, &most, &most, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error));
+        TRY(ranks_max(r->control, &most, error));
     *rank = most == INT32_MIN ? -1 : -most;
     return TRIREME_OK;
 }
@@ -231,8 +231,7 @@ static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_e
         kept = rank_file_create(&r->ranks_lock, &identity, directory, &r->engine.parallel.mesh, r->engine.ops, why);
         identity = kept == TRIREME_OK ? identity : 0;
     }
-    if (r->control)
-        TRY(comm_broadcast(r->control, &identity, sizeof identity, 0, error));
+    TRY(ranks_share(r->control, &identity, sizeof identity, error));
     if (identity) {
         kept = rank_file_open(&r->ranks, directory, identity, r->engine.member.rank, &record, why);
         TRY(check_one_directory(r, kept != TRIREME_ERROR_CORRUPT, error));
@@ -294,8 +293,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
 
 static trireme_status tell_start(struct run *r, trireme_error *error) {
     double predicted = (double)engine_bytes(&r->engine);
-    if (r->control)
-        TRY(comm_all_reduce(r->control, &predicted, &predicted, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    TRY(ranks_sum(r->control, &predicted, 1, error));
     if (r->engine.kernels == KERNELS_FAST)
         TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &r->peak, error));
     TRY(ranks_meet(r->control, error)); // nobody computes while rank 0 measures

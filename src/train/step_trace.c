@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "exec/trace.h"
 #include "program/timeline.h"
+#include "train/ranks.h"
 
 trireme_status step_trace_check(const struct config *config, trireme_error *error) {
     if (config->profiling.trace_step > config->training.steps)
@@ -19,8 +20,7 @@ trireme_status step_trace_check(const struct config *config, trireme_error *erro
 static trireme_status check_events(const struct step_trace *t, const struct config *config, const struct engine *engine,
                                    struct communicator *all, trireme_error *error) {
     double events = t->wanted[engine->member.rank] ? (double)program_length(&engine->train.program) : 0;
-    if (all)
-        TRY(comm_all_reduce(all, &events, &events, 1, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error));
+    TRY(ranks_sum(all, &events, 1, error));
     if (events > TIMELINE_EVENTS_MAX)
         return config_refuse(config, "profiling.trace_ranks", error,
                              "but a trace of these ranks has %.0f events, more than %d: name fewer, as 0,1", events,

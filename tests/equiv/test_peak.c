@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "base/region.h"
 #include "base/text.h"
-#include "kernels/cpu/bandwidth.h"
 
 #include <dirent.h>
 #include <math.h>

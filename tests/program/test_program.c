@@ -547,8 +547,17 @@ static void every_norm_has_the_epsilon_of_the_model(void **unused) {
     assert_true(seen[OP_LAYERNORM] && seen[OP_RMSNORM] && seen[OP_QKNORM]);
 }
 
+static void wire_is_where_the_rows_have_it(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    for (int op = 0; op < OP_COUNT; op++)
+        assert_int_equal(op_wire((enum op)op), op_attribute_find(&ops->op[op], "wire"));
+    free(ops);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wire_is_where_the_rows_have_it),
         cmocka_unit_test(round_trip),
         cmocka_unit_test(parse_errors),
         cmocka_unit_test(plan_is_sound),

@@ -3,7 +3,8 @@
 #include "comm/arithmetic.h"
 #include "comm/comm.h"
 #include "kernels/bf16.h"
-#include "support/sanitized.h"
+#include "kernels/cpu/reduction.h"
+#include "support//sanitized.h"
 #include "support/team.h"
 #include "support/test.h"
 

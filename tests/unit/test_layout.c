@@ -199,7 +199,7 @@ static void share_of_full_layers(void **unused) {
         struct config config;
         trireme_error error = {0};
         assert_ok(config_load(&config, NULL, (const char *const *)text, 2, &error), &error);
-        double share[LAYOUT_MODES];
+        double share[RECOMPUTE_MODES];
         layout_shares(&config, 3, 10, share);
         assert_true(share[CONFIG_RECOMPUTE_FULL] == SAID[i].share);
         assert_true(fabs(share[0] + share[1] + share[2] - 1) < 1e-12);

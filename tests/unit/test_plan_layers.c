@@ -6,7 +6,7 @@
 #include <math.h>
 
 // Layer by layer: the chunk's first ones are in the deepest mode that is left.
-static double bytes_of(const struct layers_problem *p, const struct layers_stage *s, const int of[LAYERS_MODES]) {
+static double bytes_of(const struct layers_problem *p, const struct layers_stage *s, const int of[RECOMPUTE_MODES]) {
     int n = of[0] + of[1] + of[2], layer = 0;
     double bytes = s->bytes[of[2] ? 2 : of[1] ? 1 : 0] + n * p->state;
     for (int k = 0; k < p->chunks; k++) {
@@ -64,7 +64,7 @@ static void check_spread(const struct layers_problem *p, int stage, const struct
         const struct layers_chunk *chunk = &p->stage[stage].chunk[k];
         const struct layers_choice *of = &of_chunk[chunk->index];
         assert_int_equal(layers_count(of), p->given ? chunk->layers : n / p->chunks + (chunk->index < n % p->chunks));
-        for (int m = 0; m < LAYERS_MODES; m++)
+        for (int m = 0; m < RECOMPUTE_MODES; m++)
             sum.of[m] += of->of[m];
     }
     assert_memory_equal(&sum, choice, sizeof sum);

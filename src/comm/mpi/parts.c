@@ -102,7 +102,7 @@ static void reduce(struct process_communicator *c, const struct reduction_loops 
 
 void part_reduce(struct process_communicator *c, int ranks, int64_t count, char *to) {
     enum dtype wire = c->call->wire;
-    reduce(c, cpu_reduction_loops(wire, wire), ranks, count, to, dtype_size(wire), false);
+    reduce(c, reduction_loops(wire, wire), ranks, count, to, dtype_size(wire), false);
 }
 
 void part_finish(struct process_communicator *c, int ranks, int number) {
@@ -116,10 +116,10 @@ void part_finish(struct process_communicator *c, int ranks, int number) {
             from_bf16((float *)call->out + begin, (const uint16_t *)(const void *)to, count);
         return;
     }
-    struct reduction_loops loops = *cpu_reduction_loops(call->wire, call->wire);
+    struct reduction_loops loops = *reduction_loops(call->wire, call->wire);
     if (parts_narrow(c)) {
         // Values arrive as bf16, and the result is their sum in f32.
-        loops.add = cpu_reduction_loops(call->dtype, call->wire)->add;
+        loops.add = reduction_loops(call->dtype, call->wire)->add;
         loops.store = NULL;
     }
     reduce(c, &loops, ranks, count, (char *)call->out + number * segment_elements(c) * size, size, call->accumulate);

@@ -9,7 +9,7 @@ trireme_status all_reduce_blocks(struct thread_communicator *c, const struct com
     int ranks = c->base.size, index = c->base.index;
     int64_t size = dtype_size(call->dtype), end = part_begin(call->count, size, ranks, index + 1);
     bool streamed = is_streamed(ranks * call->count * size);
-    const struct reduction_loops *loops = cpu_reduction_loops(call->dtype, call->wire);
+    const struct reduction_loops *loops = reduction_loops(call->dtype, call->wire);
     for (int64_t at = part_begin(call->count, size, ranks, index); at < end; at += CHUNK) {
         int64_t n = MIN(end - at, CHUNK);
         const void *result = reduce_chunk(loops, call->reduction == REDUCE_MAX, true, in, ranks, at, n, NULL, c->chunk);

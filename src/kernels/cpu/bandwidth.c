@@ -1,4 +1,4 @@
-#include "kernels/cpu/bandwidth.h"
+#include "kernels/machine.h"
 
 #include "base/clock.h"
 #include "base/crew.h"

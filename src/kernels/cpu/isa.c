@@ -159,7 +159,7 @@ const struct kernel *cpu_kernel_table_for(enum dtype model, enum isa isa) {
     }
 }
 
-const struct reduction_loops *cpu_reduction_loops(enum dtype dtype, enum dtype wire) {
+const struct reduction_loops *reduction_loops(enum dtype dtype, enum dtype wire) {
     return cpu_reduction_loops_for(dtype, wire, isa_best());
 }
 

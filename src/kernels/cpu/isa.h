@@ -9,16 +9,7 @@
 #define KERNELS_CPU_ISA_H
 
 #include "kernels/kernels.h"
-
-// Ascending: each includes those before it.
-enum isa {
-    ISA_BASE,        // what every CPU of the architecture has (x86-64: SSE2)
-    ISA_AVX2,        // AVX2, FMA
-    ISA_AVX512,      // AVX-512 F, BW, DQ, VL
-    ISA_AVX512_BF16, // and dot products of bf16 pairs
-    ISA_AMX,         // and products of small bf16 matrices
-    ISA_COUNT
-};
+#include "kernels/machine.h"
 
 #ifndef ISA_SUFFIX
 #define ISA_SUFFIX base
@@ -35,14 +26,6 @@ enum isa {
 #define ISA_OTHERS(name) ISA(name)
 #endif
 
-const char *isa_name(enum isa isa);
-// The widest set that this CPU has and this build contains, and no wider than the one that ISA_LIMIT in the environment
-// names. Products of bf16 pairs that are slower than multiply-adds of f32, as a millisecond of both shows, do not count
-// unless ISA_LIMIT names them.
-enum isa isa_best(void);
-#define ISA_LIMIT "TRIREME_ISA"
-// Refuses (TRIREME_ERROR_USAGE) a limit that names no set, which isa_best ignores.
-trireme_status isa_check_limit(trireme_error *error);
 // Whether this build contains `isa` and this CPU runs it. For matrix units it asks the system, which then lets the
 // whole process use them.
 bool isa_usable(enum isa isa);

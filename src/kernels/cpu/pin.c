@@ -1,4 +1,4 @@
-#include "kernels/cpu/pin.h"
+#include "kernels/machine.h"
 
 #include "base/crew.h"
 

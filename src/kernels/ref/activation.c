@@ -1,6 +1,6 @@
 // GELU (Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415, section 2) and SwiGLU (Shazeer, "GLU
 // Variants Improve Transformer", arXiv 2002.05202, equation 5).
-#include "kernels/ref/math.h"
+#include "base/math.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
 

@@ -2,7 +2,7 @@
 // with grouped key-value heads (Ainslie et al., "GQA", arXiv 2305.13245, section 2.2), a sliding window and document
 // boundaries; and rotary positions (Su et al., "RoFormer", arXiv 2104.09864, equation 34) in the order of elements that
 // Hugging Face's Llama uses: element i is rotated with element i + D/2.
-#include "kernels/ref/math.h"
+#include "base/math.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
 

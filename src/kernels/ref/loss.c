@@ -1,5 +1,5 @@
 // Cross entropy, and the scalars that lead from the targets to the factor of the gradients.
-#include "kernels/ref/math.h"
+#include "base/math.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
 

@@ -2,7 +2,7 @@
 // al., "Symbolic Discovery of Optimization Algorithms", arXiv 2302.06675, program 1) and SGD with momentum, AdamW and
 // SGD in PyTorch's forms. Gradients are multiplied by the clipping factor first; elements before `decayed` decay. A
 // parameter in bf16 with a remainder is the exact f32 master weight (bf16.h). Outputs may overwrite their inputs.
-#include "kernels/ref/math.h"
+#include "base/math.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
 

@@ -1,9 +1,9 @@
 // Elementary functions in double that give the same bits on every machine: they use IEEE addition, multiplication and
 // division alone, and are compiled without contraction. The square root is the C library's, which IEEE fixes too.
-// Worst errors found by tests/unit/test_ref_math.c, in units of the last place: exp, log, tanh, erf, sin, cos and pow
+// Worst errors found by tests/unit/test_math.c, in units of the last place: exp, log, tanh, erf, sin, cos and pow
 // all stay below 2 over the ranges given here.
-#ifndef KERNELS_REF_MATH_H
-#define KERNELS_REF_MATH_H
+#ifndef BASE_MATH_H
+#define BASE_MATH_H
 
 double math_exp(double x); // any x; gradual underflow
 double math_log(double x); // x >= 0; -infinity at 0, NaN below

@@ -1,8 +1,8 @@
 // The accuracy of the reference kernels' elementary functions, compared with the C library's in extended precision, and
 // their exact bits.
 #include "base/base.h"
+#include "base/math.h"
 #include "base/rng.h"
-#include "kernels/ref/math.h"
 
 #include <math.h>
 

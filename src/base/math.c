@@ -1,4 +1,4 @@
-#include "kernels/ref/math.h"
+#include "base/math.h"
 
 #include <math.h>
 #include <stdint.h>
