@@ -178,6 +178,7 @@ static const struct searched {
                 {"parallelism.tensor_parallel_overlap", "", NULL},
                 {"parallelism.pipeline_parallel_degree", "0 -1", NULL},
                 {"parallelism.pipeline_parallel_schedule", "", NULL},
+                {"parallelism.pipeline_parallel_activation_limit", "0", NULL},
                 {"parallelism.pipeline_parallel_chunks", "0", NULL},
                 {"parallelism.pipeline_parallel_layout", "", NULL},
                 {"parallelism.vocabulary_parallel", "", NULL},
@@ -222,9 +223,9 @@ static void add_kept(struct text *out, const struct config *config) {
 
 // Keys of pipelines that are set are kept, which may leave only plans without a pipeline.
 static void print_left_out(const struct plan_request *r, const struct plan_result *result, struct text *out) {
-    static const char *const OF_PIPELINES[] = {"parallelism.pipeline_parallel_chunks",
-                                               "parallelism.pipeline_parallel_layout",
-                                               "parallelism.pipeline_parallel_schedule"};
+    static const char *const OF_PIPELINES[] = {
+        "parallelism.pipeline_parallel_activation_limit", "parallelism.pipeline_parallel_chunks",
+        "parallelism.pipeline_parallel_layout", "parallelism.pipeline_parallel_schedule"};
     if (result->pipelines > 0 || r->ranks == 1 || config_is_set(r->config, "parallelism.pipeline_parallel_degree"))
         return;
     const char *separator = "no pipeline is possible with ";

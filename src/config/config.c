@@ -42,6 +42,14 @@ trireme_status config_set(struct config *config, const char *key, const char *va
     return TRIREME_OK;
 }
 
+void config_forget(struct config *config, const char *key) {
+    const struct key *known = key_known(key);
+    char **origin = &config->origin[known - key_table];
+    value_set_default(config, known);
+    free(*origin);
+    *origin = NULL;
+}
+
 void config_print_value(struct text *out, const struct config *config, const char *key) {
     value_print(out, config, key_known(key));
 }

@@ -90,6 +90,8 @@ void config_differences(const struct config *config, const struct config *before
 // Sets a key, whatever set it before; `origin` is what config_origin then says.
 trireme_status config_set(struct config *config, const char *key, const char *value, const char *origin,
                           trireme_error *error);
+// Gives a key its default back, as if nobody had set it.
+void config_forget(struct config *config, const char *key);
 // Refuses the value of a key: "run.yaml:12: training.seq_len: given 2048, " and then the format's text; of one that
 // nobody set "training.seq_len: by default 1024, ".
 trireme_status config_refuse(const struct config *config, const char *key, trireme_error *error, const char *format,

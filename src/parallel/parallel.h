@@ -52,6 +52,8 @@ trireme_status parallel_resolve_from(struct parallel *out, struct schedule_store
 // product of the degrees that are set divides the ranks.
 trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
                               trireme_error *error);
+// Refuses a limit of activations beside a schedule that has none to be set.
+trireme_status parallel_check_limit(const struct config *config, trireme_error *error);
 // The layers of each virtual stage of a pipeline. The caller frees.
 int *parallel_layers(const struct parallel *parallel, int *stages);
 struct parallel parallel_copy(const struct parallel *parallel);

@@ -87,6 +87,19 @@ static trireme_status spread_vocabulary(struct schedule *schedule, const struct 
 // The passes that a search may try: they take a fraction of a second.
 enum { SEARCH_PASSES = 2000000 };
 
+static bool has_limit(const struct schedule_kind *kind) {
+    return kind && kind->properties & SCHEDULE_LIMIT;
+}
+
+trireme_status parallel_check_limit(const struct config *config, trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    if (!p->pipeline_parallel_activation_limit || has_limit(schedule_kind(p->pipeline_parallel_schedule)))
+        return TRIREME_OK;
+    return config_refuse(config, "parallelism.pipeline_parallel_activation_limit", error,
+                         "but pipeline_parallel_schedule is %s: auto alone has a limit to be set",
+                         p->pipeline_parallel_schedule);
+}
+
 // Reads what the keys say about a schedule besides its name; kind NULL: one from a file.
 static trireme_status read_options(struct schedule_options *out, const struct config *config,
                                    const struct schedule_kind *kind, trireme_error *error) {
@@ -97,12 +110,8 @@ static trireme_status read_options(struct schedule_options *out, const struct co
                                      .search_passes = SEARCH_PASSES};
     if (kind && schedule_complete_chunks(kind, out, &why) != TRIREME_OK)
         return config_refuse(config, "parallelism.pipeline_parallel_chunks", error, "but %s", why.message);
-    bool limited = kind && kind->properties & SCHEDULE_LIMIT;
-    if (out->activation_limit && !limited)
-        return config_refuse(config, "parallelism.pipeline_parallel_activation_limit", error,
-                             "but pipeline_parallel_schedule is %s: auto alone has a limit to be set",
-                             p->pipeline_parallel_schedule);
-    if (limited)
+    TRY(parallel_check_limit(config, error));
+    if (has_limit(kind))
         out->weight_share = 1; // a slot is held until the weights' backward is done
     return TRIREME_OK;
 }

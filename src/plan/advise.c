@@ -38,7 +38,9 @@ static bool fits(struct advice *a, const struct plan_request *r, struct plan_cho
     a->cut |= !any && !result.complete;
     if (any && found) {
         *found = result.answers.item[0].choice;
-        found->full_layers = found->selective_layers = found->layout = found->schedule = NULL; // they end before it
+        const struct schedule_kind *kind = schedule_kind(found->schedule);
+        found->schedule = kind ? kind->name : NULL;
+        found->full_layers = found->selective_layers = found->layout = NULL; // they end before it
     }
     plan_result_release(&result);
     return any;
@@ -106,6 +108,56 @@ static void try_key(struct advice *a, const char *key, const char *value) {
 }
 
 // ---- what the user has set
+
+// Whether anything fits with a key that is set left to the search.
+static bool fits_freed(struct advice *a, const char *key, struct plan_choice *found) {
+    struct plan_request changed = *a->request;
+    struct config config;
+    config_copy(&config, a->request->config);
+    config_forget(&config, key);
+    changed.config = &config;
+    const bool any = fits(a, &changed, found);
+    config_release(&config);
+    return any;
+}
+
+static void try_schedule(struct advice *a) {
+    const char *key = "parallelism.pipeline_parallel_schedule";
+    struct plan_choice found;
+    if (config_is_set(a->request->config, key) && fits_freed(a, key, &found) && found.stages > 1 && found.schedule)
+        text_add(a->out, "fits with %s=%s\n", key, found.schedule);
+}
+
+// Smaller limits: than the one that is set, or than the one that a set schedule has by default.
+static void try_activation_limit(struct advice *a) {
+    const struct config *c = a->request->config;
+    const struct config_parallelism *p = &c->parallelism;
+    const struct schedule_kind *kind = schedule_kind(p->pipeline_parallel_schedule);
+    const bool by_default = kind && kind->properties & SCHEDULE_LIMIT && p->pipeline_parallel_degree > 0;
+    struct values smaller = {0};
+    int64_t limit = p->pipeline_parallel_activation_limit;
+    if (limit == 0 && by_default)
+        limit = 2 * p->pipeline_parallel_degree;
+    for (int64_t less = 1; less < limit; less++)
+        VEC_PUSH(&smaller, less);
+    advise_smallest(a, "parallelism.pipeline_parallel_activation_limit", &smaller, false);
+}
+
+// Keys whose values are in no order of memory.
+static void try_without(struct advice *a) {
+    static const char *const KEYS[] = {"parallelism.pipeline_parallel_chunks",
+                                       "parallelism.pipeline_parallel_layout",
+                                       "parallelism.vocabulary_parallel",
+                                       "parallelism.tensor_parallel_overlap",
+                                       "parallelism.data_parallel_unit_layers",
+                                       "parallelism.data_parallel_prefetch",
+                                       "training.logits_rows",
+                                       "activation_checkpoint.full_layers",
+                                       "activation_checkpoint.selective_layers"};
+    for (size_t i = 0; i < ARRAY_LENGTH(KEYS); i++)
+        if (config_is_set(a->request->config, KEYS[i]) && fits_freed(a, KEYS[i], NULL))
+            text_add(a->out, "fits without %s\n", KEYS[i]);
+}
 
 static void try_micro_batch(struct advice *a) {
     const char *key = "training.micro_batch_size";
@@ -324,6 +376,9 @@ bool plan_advise(struct text *out, const struct plan_request *r) {
     try_recompute(&a);
     try_full_layers(&a);
     try_zero_stage(&a);
+    try_schedule(&a);
+    try_activation_limit(&a);
+    try_without(&a);
     if (config_is_set(r->config, "parallelism.sequence_parallel") && !r->config->parallelism.sequence_parallel)
         try_key(&a, "parallelism.sequence_parallel", "true");
     try_mesh(&a);

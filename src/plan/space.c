@@ -404,6 +404,10 @@ trireme_status space_list(struct candidates *out, struct estimator *estimator, t
     TRY(check_degrees(r->config, r->ranks, error));
     TRY(parallel_check(r->config, r->model, r->ranks, error));
     TRY(check_room(r, error));
+    const struct config_parallelism *p = &r->config->parallelism;
+    if (config_is_set(r->config, "parallelism.pipeline_parallel_schedule") && estimator->stages &&
+        fixed(r->config, "parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree) != 1)
+        TRY(parallel_check_limit(r->config, error));
     estimator->collecting = true;
     list(out, estimator);
     estimator_fill(estimator);

@@ -210,7 +210,8 @@ def test_what_each_change_may_be():
     assert code == 2 and "units of half a layer" in out, out
     assert "parallelism.zero_stage=3" in changes(*selective, "seq_len=4608")
     assert changes(*EIGHT, *DATA, "seq_len=8192", "micro_batch_size=4", "zero_stage=2", "selective_layers=2") == [
-        "training.micro_batch_size=1", "parallelism.tensor_parallel_degree=4", "training.seq_len=3584"]
+        "training.micro_batch_size=1", "fits without activation_checkpoint.selective_layers",
+        "parallelism.tensor_parallel_degree=4", "training.seq_len=3584"]
     # Microbatches still divide the batch, and degrees the ranks.
     found = changes(*EIGHT, *DATA, "seq_len=4096", "micro_batch_size=8", "mode=none", "zero_stage=3")
     assert found[0] == "training.micro_batch_size=4", found
@@ -222,6 +223,41 @@ def test_what_each_change_may_be():
     tool.write("six.yaml", LITTLE.replace("0.9 GB", "0.4 GB").replace("devices: 16", "devices: 6"))
     found = changes("gpt2-124m", "cluster=six.yaml", "global_batch_size=12", "seq_len=256", "mode=full", "devices=2")
     assert "devices=6" in found, found # as many as there are, which are no double of two
+
+
+@tool.not_sanitized
+def test_settings_that_are_left_to_the_search():
+    tool.write("slow.yaml", """
+devices:
+  a: {peak: {f32: 20 TFLOP/s, bf16: 100 TFLOP/s}, memory: 3 GB, runtime_memory: 0.3 GB, bandwidth: 600 GB/s,
+      efficiency: {other: {memory: 0.8}, matmul: {compute: 0.6}}}
+nodes:
+  - {device: a, nodes: 2, devices: 2}
+links:
+  - {name: pcie, spans: node, latency: 10 us, bandwidth: 12 GB/s}
+  - {name: eth, spans: all, latency: 50 us, bandwidth: 1 GB/s, adapters: 1}
+""")
+    tool.write("seven.yaml", "model: {family: llama, num_hidden_layers: 7, hidden_size: 768, num_attention_heads: 12, "
+               "num_key_value_heads: 3, vocab_size: 20000}\n")
+    fixed = ("seven.yaml", "cluster=slow.yaml", "devices=4", "tensor_parallel_degree=1", "mode=selective",
+             "training.threads=1")
+    pipeline = ("pipeline_parallel_degree=4", "micro_batch_size=1")
+    # A schedule that holds all microbatches, and one that may hold one too many.
+    words = (*fixed, *pipeline, "global_batch_size=32", "seq_len=4096", "pipeline_parallel_schedule=gpipe")
+    schedule = "parallelism.pipeline_parallel_schedule=1f1b"
+    assert schedule in changes(*words) and tool.good_json("plan", *words[:-1], schedule)["fits"]
+    auto = (*fixed, *pipeline, "global_batch_size=32", "seq_len=6144", "pipeline_parallel_schedule=auto")
+    assert "parallelism.pipeline_parallel_activation_limit=7" in changes(*auto)
+    found = tool.good_json("plan", *auto, "pipeline_parallel_activation_limit=7")
+    assert found["fits"] and found["kept"]["pipeline_parallel_activation_limit"] == 7
+    # What is in no order of memory is left out.
+    words = (*fixed, *pipeline, "global_batch_size=16", "seq_len=10752", "pipeline_parallel_schedule=1f1b",
+             "pipeline_parallel_layout=4,1,1,1")
+    assert "fits without parallelism.pipeline_parallel_layout" in changes(*words)
+    assert tool.good_json("plan", *words[:-1])["fits"]
+    words = (*fixed, "pipeline_parallel_degree=1", "micro_batch_size=4", "global_batch_size=16", "seq_len=4608",
+             "logits_rows=18432")
+    assert "fits without training.logits_rows" in changes(*words) and tool.good_json("plan", *words[:-1])["fits"]
 
 
 @tool.not_sanitized
@@ -258,6 +294,8 @@ def test_settings_that_leave_none():
                  *TEN_LAYERS, *single, "devices=10", "tensor_parallel_degree=1", "pipeline_parallel_layout=5,5")
     tool.refused(2, "the degrees leave 32 ranks to tensor parallel, more than 16", "plan", *TEN_LAYERS, *single,
                  "devices=32", "pipeline_parallel_degree=1")
+    tool.refused(2, "activation_limit: given 2, but pipeline_parallel_schedule is 1f1b: auto alone", "plan",
+                 *TEN_LAYERS, "devices=2", "pipeline_parallel_schedule=1f1b", "pipeline_parallel_activation_limit=2")
     tool.refused(2, "pipeline_parallel_chunks: given 1, which no schedule", "plan", *TEN_LAYERS, "devices=2",
                  "pipeline_parallel_degree=2", "pipeline_parallel_schedule=interleaved", "pipeline_parallel_chunks=1")
 
