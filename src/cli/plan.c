@@ -256,6 +256,14 @@ static void print_closest(const struct plan_request *r, const struct plan_result
     free(plan);
 }
 
+// What the search chose, else what is set; nothing where the default holds.
+static void add_chosen(struct text *out, const struct config *config, const char *key, int64_t chosen, int64_t value) {
+    if (chosen)
+        json_add_integer(out, name_of(key), value);
+    else if (config_is_set(config, key))
+        config_add_value(out, name_of(key), config, key);
+}
+
 static void add_choice(struct text *out, const struct config *config, const struct plan_choice *c) {
     json_add_integer(out, "data_parallel_replicate_degree", c->replicas);
     json_add_integer(out, "data_parallel_shard_degree", c->shards);
@@ -271,12 +279,9 @@ static void add_choice(struct text *out, const struct config *config, const stru
                     : c->balanced ? "auto"
                                   : config->parallelism.pipeline_parallel_layout);
     json_add_boolean(out, "vocabulary_parallel", c->vocabulary);
-    if (c->unit_layers)
-        json_add_integer(out, "data_parallel_unit_layers", MAX(c->unit_layers, 0));
-    if (c->prefetch)
-        json_add_integer(out, "data_parallel_prefetch", c->prefetch);
-    if (c->logits_rows)
-        json_add_integer(out, "logits_rows", c->logits_rows);
+    add_chosen(out, config, "parallelism.data_parallel_unit_layers", c->unit_layers, MAX(c->unit_layers, 0));
+    add_chosen(out, config, "parallelism.data_parallel_prefetch", c->prefetch, c->prefetch);
+    add_chosen(out, config, "training.logits_rows", c->logits_rows, c->logits_rows);
     json_add_integer(out, "micro_batch_size", c->micro_batch_size);
     json_add_string(out, "recompute", config_recompute_word(c->recompute));
     const struct config_activation_checkpoint *given = &config->activation_checkpoint;

@@ -112,7 +112,8 @@ static trireme_status run_for(struct executor *e, const struct resolved *r, cons
     return status;
 }
 
-// Runs an instruction on the thread of `own`. *begin: when all its waits were over, where somebody asks for it.
+// Runs an instruction on the thread of `own`. *begin: when all its waits were over, where somebody asks for it. If
+// another stream has failed, it gives up: TRIREME_ERROR_LOST, with *error as it was.
 static trireme_status run_one(struct executor *e, int own, int index, size_t invocation, int64_t *begin,
                               trireme_error *error) {
     const struct invocation *v = &e->program->schedule.item[invocation];

@@ -18,22 +18,24 @@ struct advice {
     bool cut;      // time was up before everything was tried
 };
 
+enum outcome { LACKS, FITS, IMPOSSIBLE }; // impossible: for other reasons than memory
+
 // Whether anything fits; *found becomes the plan of it that takes least time.
-static bool fits(struct advice *a, const struct plan_request *r, struct plan_choice *found) {
+static enum outcome search(struct advice *a, const struct plan_request *r, struct plan_choice *found) {
     struct plan_request quick = *r;
     struct plan_result result;
     trireme_error why = {0};
     const int64_t now = clock_now();
     if (a->until > 0 && now >= a->until) {
         a->cut = true;
-        return false;
+        return LACKS;
     }
     if (a->until > 0)
         quick.seconds = fmin(r->seconds, 1e-9 * (double)(a->until - now));
     quick.only_fit = true;
     quick.progress = NULL;
     if (plan_search(&result, &quick, &why) != TRIREME_OK)
-        return false;
+        return IMPOSSIBLE;
     bool any = result.fits;
     a->cut |= !any && !result.complete;
     if (any && found) {
@@ -43,11 +45,15 @@ static bool fits(struct advice *a, const struct plan_request *r, struct plan_cho
         found->full_layers = found->selective_layers = found->layout = NULL; // they end before it
     }
     plan_result_release(&result);
-    return any;
+    return any ? FITS : LACKS;
 }
 
-// Whether anything fits with one key of the configuration at another value.
-static bool fits_with(struct advice *a, const char *key, const char *value) {
+static bool fits(struct advice *a, const struct plan_request *r, struct plan_choice *found) {
+    return search(a, r, found) == FITS;
+}
+
+// With one key of the configuration at another value.
+static enum outcome search_with(struct advice *a, const char *key, const char *value) {
     struct plan_request changed = *a->request;
     struct model_config model = *a->request->model;
     struct config config;
@@ -58,15 +64,23 @@ static bool fits_with(struct advice *a, const char *key, const char *value) {
     bool set = config_set(&config, key, value, "advice", &none) == TRIREME_OK;
     if (model_config_follows_length(&config))
         model.max_position_embeddings = config.training.seq_len;
-    bool found = set && fits(a, &changed, NULL);
+    enum outcome outcome = set ? search(a, &changed, NULL) : IMPOSSIBLE;
     config_release(&config);
-    return found;
+    return outcome;
+}
+
+static bool fits_with(struct advice *a, const char *key, const char *value) {
+    return search_with(a, key, value) == FITS;
+}
+
+static enum outcome search_with_number(struct advice *a, const char *key, int64_t number) {
+    char value[32];
+    snprintf(value, sizeof value, "%" PRId64, number);
+    return search_with(a, key, value);
 }
 
 static bool fits_with_number(struct advice *a, const char *key, int64_t number) {
-    char value[32];
-    snprintf(value, sizeof value, "%" PRId64, number);
-    return fits_with(a, key, value);
+    return search_with_number(a, key, number) == FITS;
 }
 
 // Values of a key, from the one that saves most to the one that changes least.
@@ -74,18 +88,32 @@ struct values {
     VEC(int64_t);
 };
 
-// The index of the last value that fits; -1: even the first does not. Found by bisection, assuming that all values
-// before one that fits also fit. `first_fits`: the first is known to.
-static int smallest_change(struct advice *a, const char *key, const struct values *values, bool first_fits) {
-    if (values->count == 0 || (!first_fits && !fits_with_number(a, key, values->item[0])))
-        return -1;
-    int fit = 0, no_fit = (int)values->count;
+static void drop(struct values *values, int index) {
+    values->count--;
+    memmove(&values->item[index], &values->item[index + 1], (values->count - (size_t)index) * sizeof *values->item);
+}
+
+// The index of the last value that fits; -1: none does. Found by bisection, assuming that all possible values before
+// one that fits also fit. Values that are found to be impossible are dropped. `first_fits`: the first is known to.
+static int smallest_change(struct advice *a, const char *key, struct values *values, bool first_fits) {
+    while (values->count > 0 && !first_fits) {
+        const enum outcome outcome = search_with_number(a, key, values->item[0]);
+        if (outcome == LACKS)
+            return -1;
+        if (outcome == IMPOSSIBLE)
+            drop(values, 0);
+        first_fits = outcome == FITS;
+    }
+    int fit = values->count > 0 ? 0 : -1, no_fit = (int)values->count;
     while (no_fit - fit > 1) {
-        int middle = (fit + no_fit + 1) / 2;
-        if (fits_with_number(a, key, values->item[middle]))
+        const int middle = (fit + no_fit + 1) / 2;
+        const enum outcome outcome = search_with_number(a, key, values->item[middle]);
+        if (outcome == FITS)
             fit = middle;
-        else
+        else if (outcome == LACKS)
             no_fit = middle;
+        else
+            drop(values, middle), no_fit--;
     }
     return fit;
 }
@@ -180,18 +208,21 @@ static void try_recompute(struct advice *a) {
         }
 }
 
-// For one number of full_layers that stands for all stages: tries more. First a number as large as a stage has layers,
-// with as many stages as it takes for that to fit; then smaller ones.
-static void try_full_layers(struct advice *a) {
-    const char *key = "activation_checkpoint.full_layers";
+// For numbers of layers that are recomputed: tries one number for all stages that is more than the least of them. First
+// as many layers as a stage has, with as many stages as it takes for that to fit; then smaller numbers.
+static void try_layers(struct advice *a, const char *key, const char *given) {
     const struct config *config = a->request->config;
-    const char *given = config->activation_checkpoint.full_layers;
     int64_t layers = a->request->model->num_hidden_layers, set = config->parallelism.pipeline_parallel_degree, last = 0;
     bool fixed = config_is_set(config, "parallelism.pipeline_parallel_degree") && set > 0;
     int64_t least = fixed ? set : 1, most = fixed ? set : MIN(layers, a->request->ranks);
-    if (numbers_count(given) != 1)
+    const int count = numbers_count(given);
+    if (count == 0)
         return;
-    int64_t now = strtol(given, NULL, 10);
+    int *number = mem_alloc((size_t)count * sizeof *number);
+    CHECK(numbers_read(given, count, number) == count);
+    sort_ints(number, (size_t)count);
+    const int64_t now = number[0];
+    free(number);
     for (int64_t stages = least; stages <= most && layers / stages > now; stages++) {
         int64_t all = layers / stages;
         if (all == last || !fits_with_number(a, key, all)) {
@@ -214,6 +245,23 @@ static void try_zero_stage(struct advice *a) {
             advise_number(a, key, stage);
             return;
         }
+}
+
+static void try_dtype(struct advice *a) {
+    static const struct {
+        enum config_dtype dtype;
+        enum dtype needs;
+    } SMALLER[] = {{CONFIG_DTYPE_F32, DTYPE_F32}, {CONFIG_DTYPE_BF16, DTYPE_BF16}}; // than what comes before
+    const struct plan_request *r = a->request;
+    const int64_t bytes = dtype_size(model_dtype(r->config));
+    for (size_t i = 0; i < ARRAY_LENGTH(SMALLER); i++) {
+        const char *word = config_dtype_word(SMALLER[i].dtype);
+        if (dtype_size(SMALLER[i].needs) < bytes && !topology_without(r->cluster, r->ranks, SMALLER[i].needs) &&
+            fits_with(a, "training.dtype", word)) {
+            text_add(a->out, "fits with training.dtype=%s\n", word);
+            return;
+        }
+    }
 }
 
 struct degree {
@@ -348,8 +396,12 @@ static void try_devices(struct advice *a) {
              enough);
 }
 
+// Of the device that has least.
 static int64_t memory_of(const struct cluster *c) {
-    return c->devices.item[c->groups.item[0].device].memory;
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < c->groups.count; i++)
+        least = MIN(least, c->devices.item[c->groups.item[i].device].memory);
+    return least;
 }
 
 static void try_clusters(struct advice *a) {
@@ -374,7 +426,8 @@ bool plan_advise(struct text *out, const struct plan_request *r) {
         a.until = clock_now() + (int64_t)(1e9 * ADVICE_TIME * r->seconds);
     try_micro_batch(&a);
     try_recompute(&a);
-    try_full_layers(&a);
+    try_layers(&a, "activation_checkpoint.full_layers", r->config->activation_checkpoint.full_layers);
+    try_layers(&a, "activation_checkpoint.selective_layers", r->config->activation_checkpoint.selective_layers);
     try_zero_stage(&a);
     try_schedule(&a);
     try_activation_limit(&a);
@@ -382,8 +435,7 @@ bool plan_advise(struct text *out, const struct plan_request *r) {
     if (config_is_set(r->config, "parallelism.sequence_parallel") && !r->config->parallelism.sequence_parallel)
         try_key(&a, "parallelism.sequence_parallel", "true");
     try_mesh(&a);
-    if (r->config->training.dtype != CONFIG_DTYPE_BF16 && !topology_without(r->cluster, r->ranks, DTYPE_BF16))
-        try_key(&a, "training.dtype", "bf16");
+    try_dtype(&a);
     try_lengths(&a);
     try_devices(&a);
     try_clusters(&a);

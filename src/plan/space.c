@@ -213,8 +213,10 @@ static void add_schedules(struct space *s, struct plan_choice *c, const struct s
     } else {
         for (size_t i = 0; i < kinds; i++) {
             c->schedule = kind[i].name;
-            bool least =
-                strcmp(c->schedule, "1f1b") == 0 || strcmp(c->schedule, "v-min") == 0 || names_layers(s->config);
+            // Those that need least; but they have neither all numbers of chunks nor of virtual stages.
+            bool least = strcmp(c->schedule, "1f1b") == 0 || strcmp(c->schedule, "v-min") == 0 ||
+                         names_layers(s->config) || given_stages(s->config) ||
+                         s->config->parallelism.pipeline_parallel_chunks > 0;
             bool wanted = s->config->parallelism.pipeline_parallel_activation_limit
                               ? kind[i].properties & SCHEDULE_LIMIT
                               : kind[i].properties & SCHEDULE_PLANNED && (least || !s->small);

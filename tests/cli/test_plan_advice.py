@@ -261,6 +261,42 @@ links:
 
 
 @tool.not_sanitized
+def test_changes_among_values_that_are_impossible():
+    def cluster(name, memory, nodes, bf16=", bf16: 100 TFLOP/s"):
+        tool.write(name, f"""
+devices:
+  g: {{peak: {{f32: 20 TFLOP/s, f64: 5 TFLOP/s{bf16}}}, memory: {memory} GB, bandwidth: 1000 GB/s, launch: 3 us,
+      efficiency: {{other: {{memory: 0.8}}, matmul: {{compute: 0.6}}, attention: {{compute: 0.4}}}}}}
+nodes:
+  - {{device: g, nodes: {nodes}, devices: 4}}
+links:
+  - {{name: in, spans: node, start: 5 us, latency: 3 us, bandwidth: 50 GB/s, algorithm: ring}}
+  - {{name: out, spans: all, latency: 10 us, bandwidth: 1.25 GB/s}}
+""")
+
+    common = ("gpt2-355m", "seq_len=1024")
+    # Three chunks, which few schedules have.
+    cluster("one.yaml", 1, 2)
+    assert "training.micro_batch_size=2" in changes(
+        *common, "cluster=one.yaml", "global_batch_size=64", "pipeline_parallel_degree=4",
+        "pipeline_parallel_chunks=3", "micro_batch_size=16")
+    # 8 sequences divide the batch, but not a replica's part of it.
+    cluster("two.yaml", 1.97, 2)
+    assert "training.micro_batch_size=18" in changes(
+        *common, "cluster=two.yaml", "global_batch_size=72", "data_parallel_replicate_degree=2",
+        "data_parallel_shard_degree=1", "zero_stage=0", "micro_batch_size=36")
+    # No bf16: f64 may still become f32.
+    cluster("wide.yaml", 1, 2, bf16="")
+    assert "training.dtype=f32" in changes(
+        *common, "cluster=wide.yaml", "global_batch_size=16", "tensor_parallel_degree=4", "pipeline_parallel_degree=2",
+        "micro_batch_size=1", "training.dtype=f64")
+    cluster("four.yaml", 1.85, 1)
+    assert "activation_checkpoint.full_layers=2" in changes(
+        *common, "cluster=four.yaml", "global_batch_size=8", "pipeline_parallel_degree=4", "micro_batch_size=2",
+        "mode=none", "full_layers=1,1,1,1")
+
+
+@tool.not_sanitized
 def test_settings_that_leave_plans():
     """What a search would not try by itself is a plan if it is set."""
     for words in (("llama-5m", "model.num_hidden_layers=16", "cluster=h100", "devices=2", "global_batch_size=16",
