@@ -273,7 +273,8 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
                                       trireme_error *error) {
     if (r->leads) {
         TRY(run_directory_check(&r->directory, error));
-        run_prune(r); // here, since a run that has nothing left to do saves nothing more
+        if (r->saved_step >= 0)
+            run_prune(r); // here, since a run that has nothing left to do saves nothing more
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
     }
     TRY(ranks_meet(r->control, error));
