@@ -471,9 +471,13 @@ def test_bench():
     assert step["tokens_per_second"] > 0 and step["peak_flops"] > 0 and step["resident_bytes"] > 0
     kernels = step["kernels"]
     assert kernels and all(0 < k["seconds"] <= k["rule_seconds"] and k["call"].startswith("matmul") for k in kernels)
-    # The limit is the longer of the times for operations and for bytes, which is that for bytes in an update.
+    # The limit is the longer of the times for operations and for bytes, which is that for bytes in an update, unless the
+    # peak was timed while others had the cores.
     update, = (op for op in step["ops"] if op["op"] == "adamw")
-    assert abs(update["of_limit"] * step["memory_bandwidth"] / update["bytes_per_second"] - 1) < 1e-6, update
+    bandwidth = update["bytes_per_second"] / step["memory_bandwidth"]
+    assert update["of_limit"] > bandwidth * (1 - 1e-6), update
+    if 2 * update["flops_per_second"] / step["peak_flops"] < bandwidth:
+        assert abs(update["of_limit"] / bandwidth - 1) < 1e-6, update
     one = "bench", "step", "c.yaml", "--training.steps=1"
     assert "kernels" not in tool.good_json(*one, "--training.kernel_choice=rule")
     # Without a model, four sequences of GPT-2 divided among the ranks.
