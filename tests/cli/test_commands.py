@@ -471,8 +471,8 @@ def test_bench():
     assert step["tokens_per_second"] > 0 and step["peak_flops"] > 0 and step["resident_bytes"] > 0
     kernels = step["kernels"]
     assert kernels and all(0 < k["seconds"] <= k["rule_seconds"] and k["call"].startswith("matmul") for k in kernels)
-    # The limit is the longer of the times for operations and for bytes, which is that for bytes in an update, unless the
-    # peak was timed while others had the cores.
+    # The limit is the longer of the times for operations and for bytes, which is that for bytes in an update, unless
+    # the peak was timed while others had the cores.
     update, = (op for op in step["ops"] if op["op"] == "adamw")
     bandwidth = update["bytes_per_second"] / step["memory_bandwidth"]
     assert update["of_limit"] > bandwidth * (1 - 1e-6), update
