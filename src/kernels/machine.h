@@ -1,5 +1,5 @@
-// The machine that kernels run on: which instructions it has, what it can do at most, and where threads run. With
-// kernels.h, choices.h, call.h and reduction.h, this is all that other folders see of kernels/.
+// The machine that kernels run on: which instructions it has, what it can do at most, and where threads run. Other
+// folders see this header and those beside it, but nothing of cpu/ and ref/.
 #ifndef KERNELS_MACHINE_H
 #define KERNELS_MACHINE_H
 

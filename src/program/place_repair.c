@@ -57,7 +57,7 @@ static const struct in_use *range_of(const struct repair *r, int rank) {
     return &r->range[r->by_rank[rank]];
 }
 
-// Copies all, and counts those that are near: as many are as are not, in no order that a CPU could foresee.
+// Copies each, but goes on to the next place only after one that is near: a CPU could not foresee a branch here.
 static void find_near(struct repair *r, int order, const struct in_use *range) {
     const int first = range->first, last = range->last;
     const struct span_of_time *time = r->all[order].times.item;
