@@ -64,42 +64,55 @@ static bool read_number(const char *text, double *out) {
 
 // ---- matrix products
 
-enum column { COLUMN_M, COLUMN_N, COLUMN_K, COLUMN_DTYPE, COLUMN_TIME, COLUMNS };
+enum column { COLUMN_M, COLUMN_N, COLUMN_K, COLUMN_DTYPE, COLUMN_TIME, COLUMN_RATE, COLUMNS };
+
+// Times of a product and rates beside them may differ by this factor: rates are often rounded to few digits.
+#define ROUNDED 1.2
 
 struct csv {
-    int at[COLUMNS]; // of each column; NONE
-    double seconds;  // of one unit of time, or 0
-    double flops;    // of one unit of rate, or 0
+    size_t columns;
+    int at[COLUMNS]; // of each column; NONE. A table has times, rates, or both.
+    double seconds;  // of one unit of time
+    double flops;    // of one unit of rate
 };
 
 static trireme_status read_header(struct csv *csv, const char *name, const struct line *line, trireme_error *error) {
     static const struct {
         const char *name;
-        double seconds, flops;
-    } UNITS[] = {{"seconds", 1, 0},   {"s", 1, 0},          {"ms", 1e-3, 0},    {"us", 1e-6, 0},
-                 {"tflops", 0, 1e12}, {"TFLOP/s", 0, 1e12}, {"gflops", 0, 1e9}, {"GFLOP/s", 0, 1e9}};
-    static const char *const NAMES[] = {"m", "n", "k", "dtype"};
+        enum column column;
+        double unit; // seconds, or operations a second
+    } NAMES[] = {{"m", COLUMN_M, 0},
+                 {"n", COLUMN_N, 0},
+                 {"k", COLUMN_K, 0},
+                 {"dtype", COLUMN_DTYPE, 0},
+                 {"seconds", COLUMN_TIME, 1},
+                 {"s", COLUMN_TIME, 1},
+                 {"ms", COLUMN_TIME, 1e-3},
+                 {"us", COLUMN_TIME, 1e-6},
+                 {"tflops", COLUMN_RATE, 1e12},
+                 {"TFLOP/s", COLUMN_RATE, 1e12},
+                 {"gflops", COLUMN_RATE, 1e9},
+                 {"GFLOP/s", COLUMN_RATE, 1e9}};
+    static const char *const WANTED[] = {"m", "n", "k", "dtype", "seconds, ms, us, tflops or gflops"};
+    csv->columns = line->words;
     for (int i = 0; i < COLUMNS; i++)
         csv->at[i] = NONE;
-    for (size_t w = 0; w < line->words; w++) {
-        for (int i = 0; i < COLUMN_TIME; i++) {
-            if (strcasecmp(line->word[w], NAMES[i]) != 0)
+    for (size_t w = 0; w < line->words; w++)
+        for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
+            int *at = &csv->at[NAMES[i].column];
+            if (strcasecmp(line->word[w], NAMES[i].name) != 0)
                 continue;
-            if (csv->at[i] != NONE)
-                REFUSE("%s:%d: two columns %s", name, line->number, NAMES[i]);
-            csv->at[i] = (int)w;
+            if (*at != NONE)
+                REFUSE("%s:%d: two columns %s%s%s", name, line->number, line->word[*at],
+                       strcasecmp(line->word[*at], line->word[w]) ? " and " : "",
+                       strcasecmp(line->word[*at], line->word[w]) ? line->word[w] : "");
+            *at = (int)w;
+            *(NAMES[i].column == COLUMN_RATE ? &csv->flops : &csv->seconds) = NAMES[i].unit;
         }
-        for (size_t u = 0; u < ARRAY_LENGTH(UNITS); u++)
-            if (strcasecmp(line->word[w], UNITS[u].name) == 0) {
-                csv->at[COLUMN_TIME] = (int)w;
-                csv->seconds = UNITS[u].seconds;
-                csv->flops = UNITS[u].flops;
-            }
-    }
-    for (int i = 0; i < COLUMNS; i++)
-        if (csv->at[i] == NONE)
+    for (int i = 0; i <= COLUMN_TIME; i++)
+        if (csv->at[i] == NONE && (i < COLUMN_TIME || csv->at[COLUMN_RATE] == NONE))
             REFUSE("%s:%d: neither the output of nccl-tests nor a table of matrix products: no column %s", name,
-                   line->number, i < COLUMN_TIME ? NAMES[i] : "seconds, ms, us, tflops or gflops");
+                   line->number, WANTED[i]);
     return TRIREME_OK;
 }
 
@@ -120,13 +133,33 @@ static bool read_dtype(const char *text, enum dtype *out) {
     return false;
 }
 
+// The time of a product of so many operations, from its time, its rate, or both.
+static trireme_status read_time(const struct csv *csv, const char *name, const struct line *line, double flops,
+                                double *out, trireme_error *error) {
+    double by[COLUMNS] = {0};
+    for (int i = COLUMN_TIME; i <= COLUMN_RATE; i++)
+        if (csv->at[i] != NONE && (!read_number(line->word[csv->at[i]], &by[i]) || by[i] <= 0))
+            REFUSE("%s:%d: given \"%.40s\" as %s, expected a number above 0", name, line->number,
+                   line->word[csv->at[i]], i == COLUMN_TIME ? "time" : "rate");
+    by[COLUMN_TIME] *= csv->seconds;
+    if (csv->at[COLUMN_RATE] != NONE)
+        by[COLUMN_RATE] = flops / (by[COLUMN_RATE] * csv->flops);
+    *out = by[csv->at[COLUMN_TIME] != NONE ? COLUMN_TIME : COLUMN_RATE];
+    if (csv->at[COLUMN_RATE] != NONE && !(*out < ROUNDED * by[COLUMN_RATE] && by[COLUMN_RATE] < ROUNDED * *out))
+        REFUSE("%s:%d: %.4g operations in %.4g s are not the rate beside it, which would take %.4g s", name,
+               line->number, flops, *out, by[COLUMN_RATE]);
+    return TRIREME_OK;
+}
+
 static trireme_status read_product(const struct csv *csv, const struct device *d, const char *name,
                                    const struct line *line, struct fit_sample *out, trireme_error *error) {
-    double extent[3], time;
+    double extent[3];
     *out = (struct fit_sample){.op = OP_MATMUL, .T = -1};
     for (int i = 0; i < COLUMNS; i++)
-        if (csv->at[i] >= (int)line->words)
+        if (csv->at[i] >= (int)line->words) // a last column that does not count here may be empty
             REFUSE("%s:%d: fewer columns than the first line has", name, line->number);
+    if (line->words > csv->columns)
+        REFUSE("%s:%d: more columns than the first line has", name, line->number);
     for (int i = 0; i < 3; i++) {
         const char *word = line->word[csv->at[i]];
         if (!read_number(word, &extent[i]) || extent[i] < 1 || extent[i] > 1e9 || extent[i] != floor(extent[i]))
@@ -135,16 +168,13 @@ static trireme_status read_product(const struct csv *csv, const struct device *d
     if (!read_dtype(line->word[csv->at[COLUMN_DTYPE]], &out->dtype))
         REFUSE("%s:%d: dtype: given \"%.40s\", expected f32, bf16, fp16 or f64", name, line->number,
                line->word[csv->at[COLUMN_DTYPE]]);
-    if (!read_number(line->word[csv->at[COLUMN_TIME]], &time) || time <= 0)
-        REFUSE("%s:%d: given \"%.40s\" as time or rate, expected a number above 0", name, line->number,
-               line->word[csv->at[COLUMN_TIME]]);
     out->m = (int64_t)extent[0];
     out->n = (int64_t)extent[1];
     out->k = (int64_t)extent[2];
     out->flops = 2 * extent[0] * extent[1] * extent[2];
     out->bytes =
         (extent[0] * extent[2] + extent[1] * extent[2] + extent[0] * extent[1]) * (double)dtype_size(out->dtype);
-    out->seconds = csv->seconds > 0 ? time * csv->seconds : out->flops / (time * csv->flops);
+    TRY(read_time(csv, name, line, out->flops, &out->seconds, error));
     if (d->peak[out->dtype] <= 0)
         REFUSE("%s:%d: %s has no peak of %s", name, line->number, d->name, dtype_name(out->dtype));
     if (out->flops / out->seconds > 1.05 * d->peak[out->dtype])

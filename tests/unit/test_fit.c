@@ -192,6 +192,16 @@ static void products_come_from_a_table(void **unused) {
     cluster_release(&c);
 }
 
+static void times_count_beside_rates(void **unused) {
+    (void)unused;
+    struct cluster c = load("a100");
+    trireme_error error = {0};
+    const char *table = "tflops,m,n,k,dtype,ms,note\n130,4096,4096,4096,bf16,1,\n";
+    assert_ok(fit_import(&c, ops, "gemm.csv", table, strlen(table), &error), &error);
+    assert_true(fabs(1e3 * c.devices.item[0].points[OP_MATMUL].item[0].seconds - 1) < 1e-12);
+    cluster_release(&c);
+}
+
 // Of the ops that follow, too: nothing is left of what was measured before.
 static void the_last_table_counts(void **unused) {
     (void)unused;
@@ -338,6 +348,10 @@ static void wrong_tables_are_refused(void **unused) {
         {"m,n,dtype,seconds\n1,2,bf16,1\n", "x.csv:1: neither"},
         {"m,n,k,dtype,hours\n1,2,3,bf16,1\n", "no column seconds"},
         {"m,n,k,dtype,seconds\n1,2,3,bf16\n", "x.csv:2: fewer columns"},
+        {"m,n,k,dtype,seconds\n1,2,3,bf16,1,1\n", "x.csv:2: more columns"},
+        {"m,n,k,dtype,s,ms\n1,2,3,bf16,1,1000\n", "x.csv:1: two columns s and ms"},
+        {"m,n,k,dtype,ms,tflops\n4096,4096,4096,bf16,1,99\n", "x.csv:2: 1.374e+11 operations in 0.001 s are not"},
+        {"tflops,m,n,k,dtype,ms\nx,4096,4096,4096,bf16,1\n", "\"x\" as rate"},
         {"m,n,k,dtype,seconds\n\n0,2,3,bf16,1\n", "x.csv:3: m"},
         {"m,n,k,dtype,seconds\n1,2,3,int8,1\n", "x.csv:2: dtype"},
         {"m,n,k,dtype,seconds\n1,2,3,bf16,-1\n", "above 0"},
@@ -574,6 +588,7 @@ int main(void) {
         cmocka_unit_test(letters_of_others_are_left_out),
         cmocka_unit_test(many_shapes_are_thinned_evenly),
         cmocka_unit_test(curves_without_a_peak_read_back),
+        cmocka_unit_test(times_count_beside_rates),
         cmocka_unit_test(the_last_table_counts),
         cmocka_unit_test(products_are_not_faster_than_the_peak),
     };
