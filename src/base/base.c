@@ -39,6 +39,10 @@ trireme_status error_prefix(trireme_error *error, trireme_status status, const c
     return status;
 }
 
+trireme_error *error_copy(const trireme_error *error) {
+    return memcpy(mem_alloc(sizeof *error), error, sizeof *error);
+}
+
 void bug(const char *file, int line, const char *what) {
     fprintf(stderr, "trireme: bug at %s:%d: %s does not hold\n", file, line, what);
     abort();

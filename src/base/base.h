@@ -53,6 +53,14 @@ trireme_status error_set(trireme_error *error, trireme_status status, const char
 trireme_status error_prefix(trireme_error *error, trireme_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// A copy to keep; the caller frees.
+trireme_error *error_copy(const trireme_error *error);
+// Fills *error with one that was kept, and returns its status.
+static inline trireme_status error_repeat(trireme_error *error, const trireme_error *kept) {
+    *error = *kept;
+    return kept->status;
+}
+
 // Empties the message, which nobody then prints: another rank or process reports the failure.
 static inline void error_leave_to_other(trireme_error *error) {
     error->message[0] = '\0';

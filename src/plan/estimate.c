@@ -176,12 +176,13 @@ static trireme_status measure_slot(struct probe_slot *out, const struct plan_req
     return status;
 }
 
-static void fill_slot(struct estimator *e, const struct probe *p, struct probe_slot *out, bool apart) {
+static void fill_slot(const struct estimator *e, const struct probe *p, struct probe_slot *out, bool apart) {
     struct probe_slot few = {0}, more = {0};
-    bool possible = measure_slot(&few, e->request, p, 1, apart, &e->why) == TRIREME_OK &&
-                    measure_slot(&more, e->request, p, 2, apart, &e->why) == TRIREME_OK;
+    trireme_error why;
+    bool possible = measure_slot(&few, e->request, p, 1, apart, &why) == TRIREME_OK &&
+                    measure_slot(&more, e->request, p, 2, apart, &why) == TRIREME_OK;
     *out = more;
-    out->possible = possible;
+    out->why = possible ? NULL : error_copy(&why);
     out->scratch = MAX(0, more.scratch);
     for (int k = 0; k < 2; k++) {
         out->held[k].layer = MAX(0, more.held[k].rest - few.held[k].rest);
@@ -191,17 +192,18 @@ static void fill_slot(struct estimator *e, const struct probe *p, struct probe_s
 
 enum { FEW = 2 };
 
-static void fill_probe(struct estimator *e, struct probe *p) {
+static void fill_probe(const struct estimator *e, struct probe *p) {
     struct probe_part few = {0}, more = {0};
+    trireme_error why;
     int layers = (int)MIN(FEW, e->request->model->num_hidden_layers);
-    p->possible =
-        measure(&few, e, p, layers, &e->why) == TRIREME_OK && measure(&more, e, p, layers + 1, &e->why) == TRIREME_OK;
+    if (measure(&few, e, p, layers, &why) != TRIREME_OK || measure(&more, e, p, layers + 1, &why) != TRIREME_OK)
+        p->why = error_copy(&why);
     for (int i = 0; i < PROBE_NUMBERS; i++) {
         double layer = MAX(0, more.number[i] - few.number[i]);
         p->layer.number[i] = layer;
         p->rest.number[i] = MAX(0, few.number[i] - layers * layer);
     }
-    for (int apart = 0; apart < 2 && p->possible && e->stages && p->kind == 0; apart++)
+    for (int apart = 0; apart < 2 && !p->why && e->stages && p->kind == 0; apart++)
         fill_slot(e, p, &p->slot[apart], apart);
 }
 
@@ -229,36 +231,19 @@ const struct probe *find_measured(struct estimator *e, const struct plan_choice 
 
 // ---- all of them at once
 
-struct filling {
-    struct estimator *estimator;
-    pthread_mutex_t lock;
-    int refused; // the highest number of a refused job, plus one: the same in whatever order jobs end
-};
-
 static void fill_one(void *argument, int i) {
-    struct filling *f = argument;
-    pthread_mutex_lock(&f->lock);
-    struct estimator mine = *f->estimator; // a copy, so that refusals are its own
-    pthread_mutex_unlock(&f->lock);
-    int shapes = (int)mine.shapes.count;
-    mine.why.message[0] = 0;
+    const struct estimator *e = argument;
+    int shapes = (int)e->shapes.count;
     // Longest jobs first: the last shapes have most stages.
     if (i < shapes)
-        fill_shape(&mine, &mine.shapes.item[shapes - 1 - i]);
+        fill_shape(e, &e->shapes.item[shapes - 1 - i]);
     else
-        fill_probe(&mine, &mine.probes.item[i - shapes]);
-    pthread_mutex_lock(&f->lock);
-    if (mine.why.message[0] && i >= f->refused) {
-        f->estimator->why = mine.why;
-        f->refused = i + 1;
-    }
-    pthread_mutex_unlock(&f->lock);
+        fill_probe(e, &e->probes.item[i - shapes]);
 }
 
 void estimator_fill(struct estimator *e) {
-    struct filling filling = {.estimator = e, .lock = PTHREAD_MUTEX_INITIALIZER};
     e->collecting = false;
-    crew_run(e->request->threads, (int)(e->shapes.count + e->probes.count), fill_one, &filling);
+    crew_run(e->request->threads, (int)(e->shapes.count + e->probes.count), fill_one, e);
 }
 
 // ---- a pipeline
@@ -350,7 +335,8 @@ static const struct stage_links *find_links(struct estimator *e, const struct pl
     struct stage_links links = {.tensor = c->tensor, .stages = c->stages};
     const struct link_use uses[] = {{AXES(AXIS_PP), 1, true}, {AXES(AXIS_PP), c->stages - 1, false}};
     struct topology topology;
-    if (choice_topology(&topology, e->request, c, uses, ARRAY_LENGTH(uses), &e->why) == TRIREME_OK) {
+    trireme_error none;
+    if (choice_topology(&topology, e->request, c, uses, ARRAY_LENGTH(uses), &none) == TRIREME_OK) {
         links.route = mem_alloc((size_t)c->stages * sizeof *links.route);
         for (int stage = 0; stage < c->stages; stage++)
             links.route[stage] = topology.route[0][topology.ranks / c->stages * stage];
@@ -380,47 +366,46 @@ static struct message_seconds message_seconds(struct estimator *e, const struct 
 }
 
 // The probe of a choice's layers. Where the user says how many layers are recomputed in which mode, a layer is an
-// average of the modes, by these shares. False: impossible.
-static bool find_layers(struct estimator *e, const struct plan_choice *c, int virtual_stages, int kind,
-                        struct probe *out) {
+// average of the modes, by these shares.
+static struct probe find_layers(struct estimator *e, const struct plan_choice *c, int virtual_stages, int kind) {
     double share[RECOMPUTE_MODES];
     layout_shares(&e->layout[0][c->recompute], virtual_stages, (int)e->request->model->num_hidden_layers, share);
     const struct probe base = find_probe(e, c, kind);
-    *out = base;
+    struct probe out = base;
     for (int mode = 0; mode < RECOMPUTE_MODES; mode++) {
         if (mode == (int)c->recompute || share[mode] == 0)
             continue;
         struct plan_choice other = *c;
         other.recompute = (enum config_recompute)mode;
         const struct probe p = find_probe(e, &other, kind);
-        out->possible &= p.possible;
+        out.why = out.why ? out.why : p.why;
         for (int i = 0; i < PROBE_NUMBERS; i++)
-            out->layer.number[i] += share[mode] * (p.layer.number[i] - base.layer.number[i]);
+            out.layer.number[i] += share[mode] * (p.layer.number[i] - base.layer.number[i]);
         for (int i = 0; i < 4; i++) {
-            struct probe_slot *slot = &out->slot[i / 2];
-            slot->possible &= p.slot[i / 2].possible;
+            struct probe_slot *slot = &out.slot[i / 2];
+            slot->why = slot->why ? slot->why : p.slot[i / 2].why;
             slot->held[i % 2].layer +=
                 share[mode] * (p.slot[i / 2].held[i % 2].layer - base.slot[i / 2].held[i % 2].layer);
         }
     }
-    return out->possible;
+    return out;
 }
 
 // Adds up all stages of a pipeline.
-static bool add_stages(struct pipe_estimate *out, struct estimator *e, const struct plan_choice *c,
-                       const struct probe *of_kind, struct shape *s) {
+static trireme_status add_stages(struct pipe_estimate *out, struct estimator *e, const struct plan_choice *c,
+                                 const struct probe *of_kind, struct shape *s, trireme_error *error) {
     const struct probe_slot *slot = slot_of(of_kind, s);
-    int *first = s->possible ? first_layers(e, c, s) : NULL;
+    int *first = first_layers(e, c, s, error);
     double forward = 0, backward = 0; // of a rank's layers, means over ranks
     if (!first)
-        return false;
+        return error->status;
     for (int rank = 0; rank < c->stages; rank++) {
         struct load load = load_of_stage(e, s, c, first, rank);
         double held =
             held_bytes(s, c, first, rank, slot, true) + load.messages * slot->message + kept_logits(e, c, load.losses);
         // While head and loss run, no layer does: the larger of the two counts.
         held += MAX(slot->scratch, load.head * of_kind->rest.activations);
-        add_stage(out, e, of_kind, &load, slot->possible ? held : INFINITY, c->stages, rank);
+        add_stage(out, e, of_kind, &load, slot->why ? INFINITY : held, c->stages, rank);
         const struct probe_part *layer = &of_kind[slowest_kind(e, of_kind, c->stages, rank)].layer;
         forward += load.layers * layer->forward / c->stages;
         backward += load.layers * layer->backward / c->stages;
@@ -439,27 +424,34 @@ static bool add_stages(struct pipe_estimate *out, struct estimator *e, const str
     }
     out->idle = s->order[c->vocabulary].idle;
     pipe_fill(out, out->seconds, forward + backward);
-    return true;
+    return TRIREME_OK;
 }
 
-bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe_estimate *out) {
+trireme_status estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe_estimate *out,
+                             trireme_error *error) {
     const struct plan_request *r = e->request;
     int data = c->replicas * c->shards;
     int microbatches = (int)(r->config->training.global_batch_size / data / c->micro_batch_size);
     struct shape *s = c->stages > 1 ? find_shape(e, c, microbatches) : NULL;
-    int chunks = s && s->possible ? s->order[0].schedule.chunks : 1;
+    int chunks = s && !s->why && !e->collecting ? s->order[0].schedule.chunks : 1;
     struct probe *of_kind = mem_alloc(e->kinds.count * sizeof *of_kind);
-    bool possible = true;
-    for (size_t kind = 0; kind < e->kinds.count; kind++)
-        possible &= find_layers(e, c, c->stages * chunks, (int)kind, &of_kind[kind]);
-    possible &= !e->collecting;
+    const trireme_error *why = s ? s->why : NULL;
+    for (size_t kind = 0; kind < e->kinds.count; kind++) {
+        of_kind[kind] = find_layers(e, c, c->stages * chunks, (int)kind);
+        why = why ? why : of_kind[kind].why;
+    }
+    trireme_status status = TRIREME_OK;
+    if (why)
+        status = error_repeat(error, why);
+    else if (e->collecting)
+        status = error_set(error, TRIREME_ERROR_USAGE, "nothing is known of it yet");
     *out = (struct pipe_estimate){.microbatches = microbatches,
                                   .layer_units = MAX(1, of_kind->layer.units),
                                   .layer_parameters = of_kind->layer.parameters,
                                   .layer_gradients = of_kind->layer.gradients};
-    if (possible && s) {
-        possible = add_stages(out, e, c, of_kind, s);
-    } else if (possible) {
+    if (status == TRIREME_OK && s) {
+        status = add_stages(out, e, c, of_kind, s, error);
+    } else if (status == TRIREME_OK) {
         double layers = (double)r->model->num_hidden_layers;
         add_stage(out, e, of_kind, &(struct load){.layers = layers, .ends = 1, .head = 1},
                   layers * of_kind->layer.activations + of_kind->rest.activations, 1, 0);
@@ -467,7 +459,7 @@ bool estimate_pipe(struct estimator *e, const struct plan_choice *c, struct pipe
         pipe_fill(out, out->seconds, 0);
     }
     free(of_kind);
-    return possible;
+    return status;
 }
 
 void pipe_fill(struct pipe_estimate *pipe, double busiest, double mean) {
@@ -570,6 +562,12 @@ void estimator_release(struct estimator *e) {
             config_release(&e->layout[balanced][mode]);
     for (size_t i = 0; i < e->shapes.count; i++)
         release_shape(&e->shapes.item[i]);
+    for (size_t i = 0; i < e->probes.count; i++) {
+        struct probe *p = &e->probes.item[i];
+        free(p->why);
+        free(p->slot[0].why);
+        free(p->slot[1].why);
+    }
     for (size_t i = 0; i < e->links.count; i++)
         free(e->links.item[i].route);
     VEC_RELEASE(&e->links);

@@ -23,7 +23,7 @@ _Static_assert(offsetof(struct probe_part, units) == (PROBE_NUMBERS - 1) * sizeo
 
 // Bytes of a stage of a pipeline.
 struct probe_slot {
-    bool possible;
+    trireme_error *why; // it is impossible; NULL: it is not. The estimator's probe owns it
     struct {
         double layer, rest; // for each layer, and for each chunk besides
     } held[2];              // by a microbatch: after its forward; after its backward for the input, where it is apart
@@ -40,7 +40,7 @@ struct probe {
     int64_t micro_batch_size;
     enum config_recompute recompute;
     int64_t logits_rows;
-    bool possible;
+    trireme_error *why; // it is impossible; NULL: it is not. The estimator's probe owns it
     struct probe_part layer, rest;
     struct probe_slot slot[2]; // whole backwards, and backwards in two parts; of kind 0 alone: the same for all kinds
 };
@@ -69,8 +69,8 @@ struct shape_order {
 struct shape {
     const char *name;
     int stages, microbatches, chunks;
-    bool full; // full recompute: backward takes one more forward
-    bool possible;
+    bool full;                   // full recompute: backward takes one more forward
+    trireme_error *why;          // it is impossible; NULL: it is not; owned
     bool splits;                 // whether backwards are in two parts
     struct shape_order order[2]; // with the vocabulary at the ends, and spread over the stages
 };
@@ -103,7 +103,6 @@ struct estimator {
     VEC(struct probe) probes;
     VEC(struct shape) shapes;
     VEC(struct stage_links) links;
-    trireme_error why; // of the last refusal
 };
 
 struct estimate {
@@ -135,7 +134,7 @@ const struct probe *find_measured(struct estimator *estimator, const struct plan
 // The same for any number of rows of logits, interpolated between those that are measured.
 struct probe find_probe(struct estimator *estimator, const struct plan_choice *choice, int kind);
 // Fills a shape that has its name and numbers.
-void fill_shape(struct estimator *estimator, struct shape *shape);
+void fill_shape(const struct estimator *estimator, struct shape *shape);
 void release_shape(struct shape *shape);
 // The shape for a choice of `microbatches`; filled if it was not yet. Valid until the next one is looked for.
 struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
@@ -147,8 +146,9 @@ double shape_waiting(struct shape *shape, bool vocabulary, double latency, doubl
 double count_messages(const struct schedule *schedule, bool split, int rank);
 // The first layer of each virtual stage, followed by the number of all layers: as the user or the choice lists them,
 // `auto`, or even.
-// NULL where that is impossible. The caller frees.
-int *first_layers(struct estimator *estimator, const struct plan_choice *choice, const struct shape *shape);
+// NULL, with an error, where that is impossible. The caller frees.
+int *first_layers(const struct estimator *estimator, const struct plan_choice *choice, const struct shape *shape,
+                  trireme_error *error);
 // The probe's slot for the shape's kind of backwards.
 const struct probe_slot *slot_of(const struct probe *probe, const struct shape *shape);
 
@@ -170,8 +170,10 @@ struct pipe_estimate {
     double tied;        // bytes of the tied gradient, which the first and the last stage add up
     struct route ends;  // between those two stages
 };
-// False where the choice is impossible (estimator->why). A mixed choice is estimated as if all layers were in its mode.
-bool estimate_pipe(struct estimator *estimator, const struct plan_choice *choice, struct pipe_estimate *out);
+// TRIREME_ERROR_USAGE where the choice is impossible, as all are while `collecting`. A mixed choice is estimated as if
+// all layers were in its mode.
+trireme_status estimate_pipe(struct estimator *estimator, const struct plan_choice *choice, struct pipe_estimate *out,
+                             trireme_error *error);
 // Sets pipe->seconds from the seconds of one microbatch on the busiest rank, and on a rank with the mean number of
 // layers.
 void pipe_fill(struct pipe_estimate *pipe, double busiest, double mean);

@@ -48,7 +48,7 @@ static struct probe between(const struct probe *few, int few_pieces, const struc
     p.rest.backward += by_pieces * (f->backward - a->backward);
     p.rest.weight += by_pieces * (f->weight - a->weight);
     p.rest.activations = MAX(0, a->activations + by_rows * (f->activations - a->activations));
-    p.possible = few->possible && all->possible;
+    p.why = few->why ? few->why : all->why;
     return p;
 }
 

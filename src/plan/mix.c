@@ -16,8 +16,10 @@ struct mode_probes {
     struct probe *of_kind[RECOMPUTE_MODES];
 };
 
-static bool find_probes(struct mode_probes *out, struct estimator *e, const struct plan_choice *choice, bool mode_set) {
-    bool possible = true;
+// Returns why they are impossible; NULL: they are not.
+static const trireme_error *find_probes(struct mode_probes *out, struct estimator *e, const struct plan_choice *choice,
+                                        bool mode_set) {
+    const trireme_error *why = NULL;
     for (int m = 0; m < RECOMPUTE_MODES; m++) {
         struct plan_choice of = *choice;
         if (!mode_set) // else all three are that one
@@ -25,10 +27,10 @@ static bool find_probes(struct mode_probes *out, struct estimator *e, const stru
         out->of_kind[m] = mem_alloc(e->kinds.count * sizeof *out->of_kind[m]);
         for (size_t kind = 0; kind < e->kinds.count; kind++) {
             out->of_kind[m][kind] = find_probe(e, &of, (int)kind);
-            possible &= out->of_kind[m][kind].possible;
+            why = why ? why : out->of_kind[m][kind].why;
         }
     }
-    return possible;
+    return why;
 }
 
 static void release_probes(struct mode_probes *probes) {
@@ -50,14 +52,14 @@ static void read_seconds(struct mix *mix, const struct estimator *e, const struc
 }
 
 // What a stage takes in each mode; first[] has the first layer of each virtual stage.
-static bool read_bytes(struct mix *mix, struct estimator *e, const struct plan_choice *c,
-                       const struct mode_probes *probes, const int *first, int rank) {
+static trireme_status read_bytes(struct mix *mix, struct estimator *e, const struct plan_choice *c,
+                                 const struct mode_probes *probes, const int *first, int rank, trireme_error *error) {
     const struct load *l = &mix->load[rank];
     double *held = mix->problem.stage[rank].held, *fixed = mix->fixed[rank];
     for (int m = 0; m < RECOMPUTE_MODES; m++) {
         const struct probe_slot *slot = slot_of(probes->of_kind[m], mix->shape);
-        if (!slot->possible)
-            return false;
+        if (slot->why)
+            return error_repeat(error, slot->why);
         const double layers = held_bytes(mix->shape, c, first, rank, slot, false),
                      all = held_bytes(mix->shape, c, first, rank, slot, true),
                      one = l->layers > 0 ? layers / l->layers : 0;
@@ -66,7 +68,7 @@ static bool read_bytes(struct mix *mix, struct estimator *e, const struct plan_c
         held[m] = m ? MIN(one, held[m - 1]) : one;
         fixed[m] = m ? MAX(fixed[m], fixed[m - 1]) : fixed[m];
     }
-    return true;
+    return TRIREME_OK;
 }
 
 static int hold_more_first(const void *a, const void *b) {
@@ -91,28 +93,28 @@ static void read_chunks(struct mix *mix, const struct plan_choice *c, const int 
     free(slots);
 }
 
-static bool read_stages(struct mix *mix, struct estimator *e, const struct plan_choice *c,
-                        const struct mode_probes *probes) {
+static trireme_status read_stages(struct mix *mix, struct estimator *e, const struct plan_choice *c,
+                                  const struct mode_probes *probes, trireme_error *error) {
     struct layers_problem *p = &mix->problem;
     const struct shape *shape = mix->shape;
-    int *first = first_layers(e, c, shape);
+    int *first = first_layers(e, c, shape, error);
     if (!first)
-        return false;
+        return error->status;
     p->given = c->layout || config_is_set(e->request->config, "parallelism.pipeline_parallel_layout");
     p->chunks = shape->order[0].schedule.chunks;
     p->least = p->given ? 1 : p->chunks;
     mix->chunk = mem_alloc((size_t)(c->stages * p->chunks) * sizeof *mix->chunk);
-    bool possible = true;
-    for (int r = 0; r < c->stages && possible; r++) {
+    trireme_status status = TRIREME_OK;
+    for (int r = 0; r < c->stages && status == TRIREME_OK; r++) {
         mix->load[r] = load_of_stage(e, shape, c, first, r);
-        possible = read_bytes(mix, e, c, probes, first, r);
+        status = read_bytes(mix, e, c, probes, first, r, error);
         p->stage[r].room = room_of_stage(e, c->stages, r);
         p->stage[r].layers = p->given ? (int)mix->load[r].layers : 0;
         read_chunks(mix, c, first, r);
         read_seconds(mix, e, probes, r);
     }
     free(first);
-    return possible;
+    return status;
 }
 
 static void read_whole(struct mix *mix, const struct estimator *e, const struct mode_probes *probes) {
@@ -147,11 +149,13 @@ static void choose_by_speed(struct mix *mix) {
     free(room);
 }
 
-bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *choice) {
+trireme_status mix_create(struct mix *out, struct estimator *e, const struct plan_choice *choice,
+                          trireme_error *error) {
     struct mode_probes probes;
     int data = choice->replicas * choice->shards;
     const bool mode_set = config_is_set(e->request->config, "activation_checkpoint.mode");
-    bool possible = find_probes(&probes, e, choice, mode_set);
+    const trireme_error *why = find_probes(&probes, e, choice, mode_set);
+    trireme_status status = why ? error_repeat(error, why) : TRIREME_OK;
     struct mix mix = {.layer = probes.of_kind[0]->layer,
                       .rest = probes.of_kind[0]->rest,
                       .mode_set = mode_set,
@@ -165,20 +169,20 @@ bool mix_create(struct mix *out, struct estimator *e, const struct plan_choice *
     mix.load = mem_alloc(stages * sizeof *mix.load);
     mix.fixed = mem_alloc(stages * sizeof *mix.fixed);
     mix.forward = mem_alloc(stages * sizeof *mix.forward);
-    if (possible && choice->stages == 1) {
+    if (status == TRIREME_OK && choice->stages == 1) {
         read_whole(&mix, e, &probes);
-    } else if (possible) {
+    } else if (status == TRIREME_OK) {
         int64_t batch = e->request->config->training.global_batch_size;
         mix.shape = find_shape(e, choice, (int)(batch / data / choice->micro_batch_size));
-        possible = mix.shape->possible && read_stages(&mix, e, choice, &probes);
+        status = mix.shape->why ? error_repeat(error, mix.shape->why) : read_stages(&mix, e, choice, &probes, error);
     }
     release_probes(&probes);
     *out = mix;
-    if (possible && e->kinds.count > 1 && choice->stages > 1)
-        choose_by_speed(out);
-    if (!possible)
+    if (status != TRIREME_OK)
         mix_release(out);
-    return possible;
+    else if (e->kinds.count > 1 && choice->stages > 1)
+        choose_by_speed(out);
+    return status;
 }
 
 void mix_release(struct mix *mix) {

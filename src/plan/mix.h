@@ -24,8 +24,10 @@ struct mix {
     } * forward;            // [stages]
 };
 
-// False: impossible (estimator->why). The mix points to what the estimator owns, which has to outlive it.
-bool mix_create(struct mix *out, struct estimator *estimator, const struct plan_choice *choice);
+// TRIREME_ERROR_USAGE where the choice is impossible. The mix points to what the estimator owns, which has to outlive
+// it.
+trireme_status mix_create(struct mix *out, struct estimator *estimator, const struct plan_choice *choice,
+                          trireme_error *error);
 void mix_release(struct mix *mix);
 
 // Chooses for the memory that the choice's data parallel ranks leave. `quickly` leaves the number of layers of each

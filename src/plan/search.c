@@ -106,7 +106,9 @@ static void own_lists(struct plan_result *out, const struct plan_choice *c) {
 void begin_mix(struct search *s, struct job *job) {
     const struct plan_choice *c = &job->choice;
     struct pipe_estimate pipe;
-    if (!estimate_pipe(s->estimator, c, &pipe) || !mix_create(&job->mix, s->estimator, c))
+    trireme_error none;
+    if (estimate_pipe(s->estimator, c, &pipe, &none) != TRIREME_OK ||
+        mix_create(&job->mix, s->estimator, c, &none) != TRIREME_OK)
         return;
     if (s->balancing ? isfinite(mix_balance(&job->mix, c, &pipe)) : mix_choose(&job->mix, c, &pipe, false))
         job->expected *= MIXED_TIMES;
@@ -493,7 +495,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
             find_closest(&search);
     }
     if (status == TRIREME_OK && result.choices == 0)
-        status = space_refuse(&estimator, &estimator.why, error);
+        status = space_refuse(&estimator, NULL, error);
     else if (status == TRIREME_OK && !result.fits && result.closest.memory == 0)
         status = space_refuse(&estimator, &search.why, error);
     learnt_release(&search.learnt);

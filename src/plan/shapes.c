@@ -110,7 +110,7 @@ static void fill_order(const struct shape *s, struct shape_order *o) {
     free(slot);
 }
 
-void fill_shape(struct estimator *e, struct shape *s) {
+void fill_shape(const struct estimator *e, struct shape *s) {
     struct shape_order *ends = &s->order[0], *spread = &s->order[1];
     struct schedule_options options = {.chunks = s->chunks, .times = times_of(s, false), .search_passes = FEW_PASSES};
     const struct schedule_kind *kind = schedule_kind(s->name);
@@ -118,12 +118,14 @@ void fill_shape(struct estimator *e, struct shape *s) {
         options.weight_share = 1;
         options.activation_limit = (int)e->request->config->parallelism.pipeline_parallel_activation_limit;
     }
-    trireme_status status = schedule_load(&ends->schedule, s->name, s->stages, s->microbatches, &options, &e->why);
-    s->possible = status == TRIREME_OK;
-    if (!s->possible && !schedule_kind(s->name))
-        error_prefix(&e->why, status, "%s", s->name);
-    if (!s->possible)
+    trireme_error why;
+    trireme_status status = schedule_load(&ends->schedule, s->name, s->stages, s->microbatches, &options, &why);
+    if (status != TRIREME_OK && !kind)
+        error_prefix(&why, status, "%s", s->name);
+    if (status != TRIREME_OK) {
+        s->why = error_copy(&why);
         return;
+    }
     spread->schedule = schedule_copy(&ends->schedule);
     if (!spread->schedule.vocabulary) {
         const struct schedule_times times = times_of(s, true);
@@ -135,13 +137,14 @@ void fill_shape(struct estimator *e, struct shape *s) {
 }
 
 void release_shape(struct shape *s) {
-    for (int spread = 0; spread < 2 && s->possible; spread++) {
+    for (int spread = 0; spread < 2 && !s->why; spread++) {
         struct shape_order *order = &s->order[spread];
         schedule_release(&order->schedule);
         VEC_RELEASE(&order->waits);
         free(order->messages);
         free(order->losses);
     }
+    free(s->why);
 }
 
 struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
@@ -162,7 +165,8 @@ struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int m
     return &e->shapes.item[e->shapes.count - 1];
 }
 
-int *first_layers(struct estimator *e, const struct plan_choice *c, const struct shape *shape) {
+int *first_layers(const struct estimator *e, const struct plan_choice *c, const struct shape *shape,
+                  trireme_error *error) {
     struct parallel plan = {.mesh = mesh_single()};
     struct schedule schedule = shape->order[0].schedule;
     plan.mesh.degree[AXIS_PP] = c->stages;
@@ -170,9 +174,9 @@ int *first_layers(struct estimator *e, const struct plan_choice *c, const struct
     struct config config;
     config_copy(&config, &e->layout[c->balanced][c->recompute]);
     if (c->layout)
-        CHECK(config_set(&config, "parallelism.pipeline_parallel_layout", c->layout, "plan", &e->why) == TRIREME_OK);
+        CHECK(config_set(&config, "parallelism.pipeline_parallel_layout", c->layout, "plan", error) == TRIREME_OK);
     int *first = NULL;
-    if (layout_resolve(&plan, &config, e->request->model, &e->why) == TRIREME_OK) {
+    if (layout_resolve(&plan, &config, e->request->model, error) == TRIREME_OK) {
         first = plan.first_layer;
         plan.first_layer = NULL;
     }

@@ -33,7 +33,9 @@ static void search_half_units(struct search *s, const struct candidates *all) {
 static double fullest_balanced(struct search *s, const struct plan_choice *c) {
     struct pipe_estimate pipe;
     struct mix mix;
-    if (!estimate_pipe(s->estimator, c, &pipe) || !mix_create(&mix, s->estimator, c))
+    trireme_error none;
+    if (estimate_pipe(s->estimator, c, &pipe, &none) != TRIREME_OK ||
+        mix_create(&mix, s->estimator, c, &none) != TRIREME_OK)
         return INFINITY;
     double full = mix_balance(&mix, c, &pipe);
     mix_release(&mix);

@@ -52,12 +52,16 @@ struct way {
 };
 
 static bool is_possible(struct way *way, struct space *s) {
-    if (way->state == WAY_NEW)
-        way->state = estimate_pipe(s->estimator, &way->choice, &way->pipe) &&
-                             (!way->choice.mixed || mix_create(&way->mix, s->estimator, &way->choice))
-                         ? WAY_POSSIBLE
-                         : WAY_IMPOSSIBLE;
-    return way->state == WAY_POSSIBLE;
+    trireme_error why;
+    if (way->state != WAY_NEW)
+        return way->state == WAY_POSSIBLE;
+    trireme_status status = estimate_pipe(s->estimator, &way->choice, &way->pipe, &why);
+    if (status == TRIREME_OK && way->choice.mixed)
+        status = mix_create(&way->mix, s->estimator, &way->choice, &why);
+    if (status != TRIREME_OK && !s->why.message[0])
+        s->why = why;
+    way->state = status == TRIREME_OK ? WAY_POSSIBLE : WAY_IMPOSSIBLE;
+    return status == TRIREME_OK;
 }
 
 static struct way way_of(const struct space *s, const struct plan_choice *choice, int pieces) {
@@ -76,7 +80,8 @@ static int list_ways(struct space *s, const struct plan_choice *of, struct way w
     way[0] = (struct way){.choice = *of};
     const bool possible = is_possible(&way[0], s);
     struct way all = way_of(s, of, 1);
-    if (pieces > 1 && estimate_pipe(s->estimator, &all.choice, &all.pipe) && possible) {
+    trireme_error none;
+    if (pieces > 1 && estimate_pipe(s->estimator, &all.choice, &all.pipe, &none) == TRIREME_OK && possible) {
         const double least = FASTER * way[0].pipe.seconds,
                      each = (way[0].pipe.seconds - all.pipe.seconds) / (pieces - 1);
         for (size_t i = 0; i < ARRAY_LENGTH(PIECES); i++)
@@ -85,8 +90,6 @@ static int list_ways(struct space *s, const struct plan_choice *of, struct way w
                 way[count++] = way_of(s, of, pieces);
             }
     }
-    if (!possible && !s->why.message[0])
-        s->why = s->estimator->why;
     return possible ? count : 0;
 }
 
@@ -294,8 +297,10 @@ static void add_mesh(struct space *s, struct plan_choice *c) {
         struct plan_choice shared = *c;
         shared.shards = shards;
         shared.replicas = data / shards;
-        one.possible = s->estimator->collecting ||
-                       data_links_create(&one.links, s->estimator->request, &shared, &s->estimator->why);
+        trireme_error why;
+        one.possible = s->estimator->collecting || data_links_create(&one.links, s->estimator->request, &shared, &why);
+        if (!one.possible && !s->why.message[0])
+            s->why = why;
         VEC_PUSH(&sharings, one);
     }
     s->meshes += sharings.count > 0;
@@ -413,9 +418,7 @@ trireme_status space_list(struct candidates *out, struct estimator *estimator, t
     estimator->collecting = true;
     list(out, estimator);
     estimator_fill(estimator);
-    const struct space s = list(out, estimator);
-    if (s.why.message[0])
-        estimator->why = s.why;
+    list(out, estimator);
     return TRIREME_OK;
 }
 
@@ -458,10 +461,10 @@ static trireme_status refuse_batch(const struct space *s, const trireme_error *f
 trireme_status space_refuse(struct estimator *estimator, const trireme_error *why, trireme_error *error) {
     const struct plan_request *r = estimator->request;
     const struct config *c = r->config;
-    const trireme_error first = *why; // a copy: `why` may be the estimator's, which listing overwrites
     struct candidates none = {0};
     const struct space s = list(&none, estimator);
     VEC_RELEASE(&none);
+    const trireme_error first = why ? *why : s.why;
     const struct config_parallelism *p = &c->parallelism;
     const int64_t set = MAX(s.replicas, 1) * MAX(s.shards, 1) * MAX(s.tensor, 1) * MAX(s.stages, 1);
     const bool data_set = s.replicas && s.shards;

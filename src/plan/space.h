@@ -21,8 +21,8 @@ bool space_mixes(const struct config *config);
 // Lists all possible choices, with their estimates. Refuses degrees that do not divide the ranks, and all that
 // parallel_check refuses.
 trireme_status space_list(struct candidates *out, struct estimator *estimator, trireme_error *error);
-// For when no choice is possible: the error names the key that leaves nothing to try; else it is `why`, the reason of
-// the first refusal; else it names the key that rules all choices out.
+// For when no choice is possible: the error names the key that leaves nothing to try; else it is `why`, or if that is
+// NULL the reason of the first refusal; else it names the key that rules all choices out.
 trireme_status space_refuse(struct estimator *estimator, const trireme_error *why, trireme_error *error);
 
 #endif
