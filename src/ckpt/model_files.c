@@ -4,7 +4,9 @@
 #include "ckpt/convert.h"
 #include "ckpt/output.h"
 
-enum { BLOCK = 1 << 18 }; // numbers that are read at once, unless one row has more
+// Numbers that are read at once, unless one row has more: in a process of many ranks, each has room for so many. Rows
+// that become columns are faster in larger blocks.
+enum { BLOCK = 1 << 16, TRANSPOSED = 1 << 17 };
 
 // What a tensor in the files is: a piece of parameter `number` of the table.
 struct source {
@@ -80,15 +82,15 @@ static trireme_status save_config(struct directory *directory, const struct mode
     return status;
 }
 
-// to[i * stride] = from[i], for elements of `size` bytes.
-static void scatter(void *to, int64_t stride, const void *from, int64_t count, size_t size) {
+// to[i * step] = from[i * stride], for elements of `size` bytes.
+static void copy_strided(void *to, int64_t step, const void *from, int64_t stride, int64_t count, size_t size) {
     for (int64_t i = 0; i < count; i++) {
         if (size == 2)
-            ((uint16_t *)to)[i * stride] = ((const uint16_t *)from)[i];
+            ((uint16_t *)to)[i * step] = ((const uint16_t *)from)[i * stride];
         else if (size == 4)
-            ((uint32_t *)to)[i * stride] = ((const uint32_t *)from)[i];
+            ((uint32_t *)to)[i * step] = ((const uint32_t *)from)[i * stride];
         else
-            ((uint64_t *)to)[i * stride] = ((const uint64_t *)from)[i];
+            ((uint64_t *)to)[i * step] = ((const uint64_t *)from)[i * stride];
     }
 }
 
@@ -108,8 +110,8 @@ static trireme_status add_transposed(struct safetensors_writer *writer, size_t t
         if (status != TRIREME_OK)
             break;
         for (int64_t row = 0; row < rows; row++)
-            scatter(buffer + (size_t)row * size, rows, (const char *)data + (size_t)(row * stride) * size,
-                    window.columns, size);
+            copy_strided(buffer + (size_t)row * size, rows, (const char *)data + (size_t)(row * stride) * size, 1,
+                         window.columns, size);
         status = safetensors_writer_add(writer, tensor, buffer, (uint64_t)(window.columns * rows) * size, error);
     }
     free(buffer);
@@ -393,23 +395,26 @@ static trireme_status load_rows(const struct reading *r, trireme_error *error) {
 static trireme_status load_transposed(const struct reading *r, trireme_error *error) {
     const struct source *source = r->source;
     int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
-    int64_t block = MAX(1, MIN(columns, BLOCK / rows));
-    double *numbers = mem_alloc((size_t)(block * rows) * sizeof *numbers),
-           *part = mem_alloc((size_t)block * sizeof *part);
+    int64_t block = MAX(1, MIN(columns, TRANSPOSED / rows));
+    const size_t stored = safetensors_dtype_bits(r->tensor->dtype) / 8;
+    char *raw = mem_alloc((size_t)(block * rows) * stored), *part = mem_alloc((size_t)block * stored);
+    double *numbers = mem_alloc((size_t)block * sizeof *numbers);
     struct encoded encoded = encoded_create(r->to, block);
     trireme_status status = TRIREME_OK;
     for (int64_t first = 0; first < columns && status == TRIREME_OK; first += block) {
         int64_t count = MIN(block, columns - first);
-        status = read_numbers(r->files, r->tensor, first * rows, count * rows, numbers, error);
+        status = safetensors_read(r->files, r->tensor, (uint64_t)(first * rows) * stored,
+                                  (uint64_t)(count * rows) * stored, raw, error);
         for (int64_t row = 0; row < rows && status == TRIREME_OK; row++) {
-            for (int64_t i = 0; i < count; i++)
-                part[i] = numbers[i * rows + row];
-            status = put_numbers(r, &encoded, (source->piece->row + row) * columns + first, count, part, error);
+            copy_strided(part, 1, raw + (size_t)row * stored, rows, count, stored);
+            convert_decode(r->tensor->dtype, part, count, numbers);
+            status = put_numbers(r, &encoded, (source->piece->row + row) * columns + first, count, numbers, error);
         }
     }
     encoded_release(&encoded);
     free(numbers);
     free(part);
+    free(raw);
     return status;
 }
 

@@ -419,23 +419,14 @@ trireme_status safetensors_open(const char *path, struct safetensors **out, trir
     return status;
 }
 
-// Gives pages of a mapped file back after reading, so that they do not count as memory of this process.
-static void forget(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from, uint64_t bytes) {
-    // A fault also maps the pages around it: those of the aligned block of memory that it is in.
-    const uintptr_t around = MAX(1 << 16, (uintptr_t)sysconf(_SC_PAGESIZE));
-    const struct safetensors_file *f = &s->file.item[t->file];
-    uintptr_t map = (uintptr_t)f->map, begin = (uintptr_t)t->data + from, end = begin + bytes;
-    begin = MAX(map, begin / around * around);
-    end = MIN(map + f->bytes, (end + around - 1) / around * around);
-    if (s->mapped && begin < end)
-        madvise((void *)begin, end - begin, MADV_DONTNEED);
-}
-
 trireme_status safetensors_read(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
                                 uint64_t bytes, void *to, trireme_error *error) {
     CHECK(from <= t->bytes && bytes <= t->bytes - from);
-    TRY(copy(s, &s->file.item[t->file], (const char *)t->data + from, bytes, to, error));
-    forget(s, t, from, bytes);
+    const struct safetensors_file *f = &s->file.item[t->file];
+    const char *begin = (const char *)t->data + from;
+    TRY(copy(s, f, begin, bytes, to, error));
+    if (s->mapped)
+        mapped_forget(f->map, f->bytes, (size_t)(begin - (const char *)f->map), bytes);
     return TRIREME_OK;
 }
 

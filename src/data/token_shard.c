@@ -95,6 +95,13 @@ bool token_shard_is_rewritten(const struct token_shard *shard) {
            (info.st_mtim.tv_sec != m->modified.tv_sec || info.st_mtim.tv_nsec != m->modified.tv_nsec);
 }
 
+// What is read of a large file must not come to be in memory all at once; small ones are read faster if they stay.
+static void mapping_forget(const struct mapping *m, int64_t from, int64_t bytes) {
+    enum { SMALL = 1 << 24 };
+    if (m->bytes > SMALL)
+        mapped_forget(m->data, (size_t)m->bytes, (size_t)from, (size_t)bytes);
+}
+
 static void mapping_release(struct mapping *m) {
     if (m->data)
         munmap((void *)m->data, (size_t)m->bytes);
@@ -235,6 +242,7 @@ static trireme_status check_order(const struct token_shard *shard, trireme_error
         previous = sequence;
     }
     madvise((void *)index->data, (size_t)index->bytes, MADV_RANDOM);
+    mapping_forget(index, 0, index->bytes);
     return status;
 }
 
@@ -376,6 +384,7 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
     int64_t at = begin, count = 0;
     uint64_t worst = 0;
     will_need(shard, begin, end);
+    mapping_forget(&shard->index, 0, shard->index.bytes);
     TRY(mapping_check(&shard->index, error)); // where the caller looks for the row's documents next
     TRY(mapping_check(&shard->bin, error));
     for (; at < end && worst < (uint64_t)vocab_size; at += count) {
@@ -388,6 +397,7 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
         }
         worst = convert(bytes, width, count, &out[at - begin]);
     }
+    mapping_forget(&shard->bin, shard->offset + begin * width, (end - begin) * width);
     if (begin == end || worst < (uint64_t)vocab_size)
         return TRIREME_OK;
     const uint8_t *p = bytes;
@@ -408,9 +418,8 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
          shard->bin.path, text, position, shard->offset + position * shard->width, vocab_size);
 }
 
-static int64_t llmc_next_document(const struct token_shard *shard, int64_t from, int64_t limit) {
+static int64_t llmc_find(const struct token_shard *shard, int64_t from, int64_t limit) {
     const uint8_t *p = shard->bin.data + shard->offset;
-    will_need(shard, from, limit);
     if (shard->width == 2) {
         for (int64_t i = from; i < limit; i++) {
             uint16_t token;
@@ -434,7 +443,9 @@ trireme_status token_shard_next_document(const struct token_shard *shard, int64_
         return TRIREME_OK;
     }
     if (!shard->index.data) {
-        *out = llmc_next_document(shard, from, limit);
+        will_need(shard, from, limit);
+        *out = llmc_find(shard, from, limit);
+        mapping_forget(&shard->bin, shard->offset + from * shard->width, (limit - from) * shard->width);
         return TRIREME_OK;
     }
     // Invariant: documents before `low` begin before `from`, document `high` does not (or is the end).

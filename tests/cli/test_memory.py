@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import signal
+import struct
 import sys
 
 import tool
@@ -113,6 +114,21 @@ def test_loading():
             result = tool.good_json("train", *settings, *mesh, *more, f"training.dtype={dtype}",
                                     f"run.directory={name}{dtype}{ranks}")
             check(result, ranks, name, *more, dtype)
+
+
+def test_large_token_files():
+    """What is read of token files here and there, to tell them from others, is given back."""
+    tokens = 68 << 20
+    with open("t.bin", "wb") as file:
+        for _ in range(68):
+            file.write(struct.pack("<H", 97) * (1 << 20))
+    with open("t.idx", "wb") as file: # Megatron's, of one document
+        file.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 1, 2) + struct.pack("<iQQQ", tokens, 0, 0, 1))
+    for steps in 1, 3:
+        result = tool.good_json("train", *MODEL[:-1], "training.global_batch_size=8", "model.vocab_size=256",
+                                "training.kernel_choice=rule", "data.path=t", "run.directory=large",
+                                f"training.steps={steps}")
+        check(result, 1, steps)
 
 
 def test_saving():

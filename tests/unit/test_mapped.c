@@ -1,5 +1,6 @@
 // Files that other programs cut short while they are mapped.
 #include "base/mapped.h"
+#include "base/region.h"
 #include "base/text.h"
 #include "ckpt/safetensors.h"
 #include "data/token_writer.h"
@@ -78,6 +79,34 @@ static void what_is_left_of_a_file_is_copied(void **state) {
     free(path);
 }
 
+// What was read of a file counts as memory until it is given back; around what is given back, whole blocks are.
+static void what_was_read_is_given_back(void **state) {
+    enum { MIB = 1 << 20, BYTES = 12 * MIB };
+    char *path = mem_printf("%s/large", (const char *)*state), *bytes = mem_aligned(64, BYTES);
+    trireme_error error = {0};
+    memset(bytes, 7, BYTES);
+    assert_ok(file_write_atomic(path, bytes, BYTES, &error), &error);
+    int file = open(path, O_RDONLY);
+    char *map = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, file, 0);
+    assert_true(map != MAP_FAILED);
+    static const struct {
+        size_t from, bytes;
+        long given_back; // MiB
+    } CASES[] = {{0, BYTES, 12}, {5 * MIB, 1, 2}, {BYTES - 1, 1, 2}, {4 * MIB, 1, 4}, {3 * MIB, 0, 0}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        memcpy(bytes, map, BYTES);
+        const long before = (long)memory_resident();
+        mapped_forget(map, BYTES, CASES[i].from, CASES[i].bytes);
+        assert_in_range(before - (long)memory_resident() + MIB / 2, CASES[i].given_back * MIB,
+                        (CASES[i].given_back + 1) * MIB);
+        assert_int_equal(map[CASES[i].from], 7);
+    }
+    munmap(map, BYTES);
+    close(file);
+    free(bytes);
+    free(path);
+}
+
 // What a run stores to go on with the same tokens covers all of them, or is not made.
 static void what_is_left_of_tokens_is_not_told_from_others(void **state) {
     enum { TOKENS = 100000 };
@@ -108,6 +137,7 @@ static void what_is_left_of_tokens_is_not_told_from_others(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(what_is_left_of_a_file_is_copied),
+        IN_FOLDER(what_was_read_is_given_back),
         IN_FOLDER(what_is_left_of_tensors_is_read),
         IN_FOLDER(what_is_left_of_tokens_is_not_told_from_others),
     };
