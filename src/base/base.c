@@ -9,33 +9,56 @@ static void make_one_line(char *message) {
             *c = '?';
 }
 
-trireme_status error_set(trireme_error *error, trireme_status status, const char *format, ...) {
-    if (error) {
-        va_list args;
-        va_start(args, format);
-        error->status = status;
-        vsnprintf(error->message, sizeof error->message, format, args);
-        va_end(args);
-        make_one_line(error->message);
+// Whether a byte of UTF-8 goes on with a character.
+static bool is_inside(char byte) {
+    return (byte & 0xc0) == 0x80;
+}
+
+// Long enough for two paths. Errors are told where there is no memory left, so nothing is allocated.
+enum { WHOLE_MESSAGE = 1 << 14 };
+
+// Of a message that is too long, the middle is left out: it begins with what is wrong, often a path, and ends with why.
+static void fill(trireme_error *error, const char *whole) {
+    enum { MOST = sizeof error->message - 1 };
+    static const char LEFT_OUT[] = " ... ";
+    size_t length = strlen(whole);
+    if (length > MOST) {
+        size_t head = (MOST - strlen(LEFT_OUT)) / 2, tail = length - (MOST - strlen(LEFT_OUT) - head);
+        while (head > 0 && is_inside(whole[head]))
+            head--;
+        while (is_inside(whole[tail]))
+            tail++;
+        snprintf(error->message, sizeof error->message, "%.*s%s%s", (int)head, whole, LEFT_OUT, whole + tail);
+    } else {
+        memcpy(error->message, whole, length + 1);
     }
+    make_one_line(error->message);
+}
+
+trireme_status error_set(trireme_error *error, trireme_status status, const char *format, ...) {
+    if (!error)
+        return status;
+    char whole[WHOLE_MESSAGE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(whole, sizeof whole, format, args);
+    va_end(args);
+    error->status = status;
+    fill(error, whole);
     return status;
 }
 
 trireme_status error_prefix(trireme_error *error, trireme_status status, const char *format, ...) {
     if (!error)
         return status;
-    static const char BETWEEN[] = ": ";
-    char prefix[sizeof error->message / 2];
+    char whole[WHOLE_MESSAGE];
+    const size_t most = sizeof whole - sizeof error->message - strlen(": ");
     va_list args;
     va_start(args, format);
-    vsnprintf(prefix, sizeof prefix - strlen(BETWEEN), format, args);
+    const size_t length = MIN((size_t)vsnprintf(whole, most, format, args), most - 1);
     va_end(args);
-    strcat(prefix, BETWEEN);
-    const size_t length = strlen(prefix);
-    memmove(error->message + length, error->message, sizeof error->message - length);
-    memcpy(error->message, prefix, length);
-    error->message[sizeof error->message - 1] = '\0';
-    make_one_line(error->message);
+    snprintf(whole + length, sizeof whole - length, ": %s", error->message);
+    fill(error, whole);
     return status;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/system.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -25,6 +26,19 @@ static void *take(void *argument) {
     for (int i = c->next++; i < c->count; i = c->next++)
         c->work(c->argument, i);
     return NULL;
+}
+
+trireme_status thread_start(pthread_t *out, void *(*run)(void *argument), void *argument, const char *what,
+                            trireme_error *error) {
+    const int refused = pthread_create(out, NULL, run, argument);
+    if (refused == EAGAIN)
+        FAIL(TRIREME_ERROR_IO,
+             "cannot start %s: there is no memory for its stack (ulimit -v, ulimit -s, or a job's limit), or there are "
+             "too many threads (ulimit -u, or a container's limit)",
+             what);
+    if (refused)
+        FAIL(TRIREME_ERROR_IO, "cannot start %s: %s", what, strerror(refused));
+    return TRIREME_OK;
 }
 
 void crew_run(int threads, int count, void (*work)(void *argument, int i), void *argument) {

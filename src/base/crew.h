@@ -4,6 +4,11 @@
 
 #include "base/base.h"
 
+#include <pthread.h>
+
+// Starts a thread that runs run(argument). TRIREME_ERROR_IO, with what may stand in the way, names it by `what`.
+trireme_status thread_start(pthread_t *out, void *(*run)(void *argument), void *argument, const char *what,
+                            trireme_error *error);
 // Runs work(argument, i) for each i in [0, count), started in this order, on up to `threads` threads (64 at most), the
 // caller's included; on fewer where the system grants no more. Returns when all are done.
 void crew_run(int threads, int count, void (*work)(void *argument, int i), void *argument);

@@ -131,6 +131,15 @@ static trireme_status refuse_text(const char *place, const char *reason, trireme
     return TRIREME_ERROR_CORRUPT;
 }
 
+static void *allocate(size_t bytes) {
+    return mem_resize(NULL, bytes);
+}
+
+// jansson goes on after memory was refused, and reads beyond the end of what it has.
+__attribute__((constructor)) static void end_where_memory_does(void) {
+    json_set_alloc_funcs(allocate, free);
+}
+
 trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error) {
     trireme_status status = check_bounds(text, length, 0, error);
     if (status != TRIREME_OK)

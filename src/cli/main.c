@@ -6,6 +6,7 @@
 #include "train/processes.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <omp.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -254,14 +255,31 @@ static void await_others(trireme_status status, bool tells) {
     usleep(tells || status == TRIREME_ERROR_INTERRUPTED ? LAST_WORDS : 2 * LAST_WORDS);
 }
 
+// Files that are opened must not take the place of a standard stream that is closed: what is written to it would come
+// into them. It is held so that reading or writing is refused as before.
+static void hold_closed_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            exit(EXIT_FAILED); // there is nothing to say it to
+}
+
+// Returns `code`, or what stands for output that could not be written.
+static int end_output(const char *name, int code) {
+    if (fflush(stdout) == 0 || code != EXIT_DONE)
+        return code;
+    fprintf(stderr, "trireme %s: standard output: cannot write: %s\n", name, strerror(errno));
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv) {
     sigaction(SIGHUP, &hang_up, NULL);
+    hold_closed_streams();
     settle_threads(argv);
     prctl(PR_SET_NAME, "trireme"); // started again, it has the name "exe" in ps and top
     signal(SIGXFSZ, SIG_IGN);      // a full file is an error to report, not a death
     if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
         printf("trireme " TRIREME_VERSION " (%s)\n", build_text);
-        return EXIT_DONE;
+        return end_output(argv[1], EXIT_DONE);
     }
     const char *name = argc < 2 ? "help" : argv[1];
     bool overview = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
@@ -306,9 +324,5 @@ int main(int argc, char **argv) {
         await_others(status, error.message[0]);
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
-    if (fflush(stdout) != 0 && status == TRIREME_OK) {
-        fprintf(stderr, "trireme %s: standard output: cannot write: %s\n", command->name, strerror(errno));
-        return EXIT_FAILED;
-    }
-    return argc < 2 ? EXIT_USAGE : exit_code(status);
+    return end_output(command->name, argc < 2 ? EXIT_USAGE : exit_code(status));
 }

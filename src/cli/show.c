@@ -53,6 +53,14 @@ static double waste(const struct program *p, int64_t live) {
     return (double)(p->step_bytes - live) / (double)MAX(live, 1);
 }
 
+// What lives at the peak for other microbatches than the one at work there.
+static int64_t held_for_others(const struct memory_profile *profile) {
+    int64_t bytes = profile->moments.item[profile->peak].live;
+    for (size_t i = 0; i < profile->at_peak.count; i++)
+        bytes -= profile->at_peak.item[i].bytes;
+    return bytes;
+}
+
 static void show_memory_text(const struct engine *e, const struct memory_profile *profile, struct text *out) {
     const struct program *p = &e->train.program;
     text_add(out, "state arena %s (parameters %s, gradients %s, optimizer %s), step arena %s, in all %s\n",
@@ -66,7 +74,12 @@ static void show_memory_text(const struct engine *e, const struct memory_profile
              e->ops->op[t->instructions.item[peak.instruction].op].name);
     if (v.microbatch != NONE)
         text_add(out, " of microbatch %d", v.microbatch);
-    text_add(out, "; the plan of offsets takes %.2f%% more; the largest there:\n", 100 * waste(p, peak.live));
+    text_add(out, "; the plan of offsets takes %.2f%% more; ", 100 * waste(p, peak.live));
+    if (held_for_others(profile))
+        text_add(out, "%s are held for other microbatches; the largest for this one:\n",
+                 amount(held_for_others(profile)).text);
+    else
+        text_add(out, "the largest there:\n");
     for (size_t i = 0; i < MIN(profile->at_peak.count, (size_t)LARGEST); i++) {
         const struct memory_holder *h = &profile->at_peak.item[i];
         text_add(out, "%9s  %s\n", amount(h->bytes).text, p->buffers.item[h->buffer].name);
@@ -85,6 +98,7 @@ static void show_memory_json(const struct engine *e, const struct memory_profile
     json_add_integer(out, "predicted_bytes", p->state_bytes + p->step_bytes);
     json_add_integer(out, "peak_live_bytes", profile->moments.item[profile->peak].live);
     json_add_number(out, "waste", waste(p, profile->moments.item[profile->peak].live));
+    json_add_integer(out, "held_for_others_bytes", held_for_others(profile));
     json_begin_array(out, "at_peak");
     for (size_t i = 0; i < profile->at_peak.count; i++) {
         const struct memory_holder *h = &profile->at_peak.item[i];

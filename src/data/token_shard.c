@@ -74,16 +74,24 @@ static trireme_status mapping_open(struct mapping *m, char *path, trireme_error 
 }
 
 // Refuses a file that has become shorter: touching pages beyond its end raises SIGBUS. The file is looked up by its
-// path, since a set may have more files than a process may have descriptors. A file that no longer has that name is not
-// checked: nobody can cut it short by the name.
+// path, since a set may have more files than a process may have descriptors. Of a file that no longer has that name,
+// the last byte is read.
 static trireme_status mapping_check(const struct mapping *m, trireme_error *error) {
     struct stat info;
-    if (m->data && stat(m->path, &info) == 0 && info.st_dev == m->device && info.st_ino == m->inode &&
-        info.st_size < m->bytes)
+    uint8_t last;
+    if (!m->data)
+        return TRIREME_OK;
+    if (stat(m->path, &info) == 0 && info.st_dev == m->device && info.st_ino == m->inode) {
+        if (info.st_size < m->bytes)
+            FAIL(TRIREME_ERROR_CORRUPT,
+                 "%s became shorter while it was read (%" PRId64 " bytes, before %" PRId64
+                 "): write another file and rename it",
+                 m->path, (int64_t)info.st_size, m->bytes);
+    } else if (!mapped_copy(m->data + m->bytes - 1, 1, &last)) {
         FAIL(TRIREME_ERROR_CORRUPT,
-             "%s became shorter while it was read (%" PRId64 " bytes, before %" PRId64
-             "): write another file and rename it",
-             m->path, (int64_t)info.st_size, m->bytes);
+             "%s has another name now, and became shorter while it was read, or its disk failed: write another file",
+             m->path);
+    }
     return TRIREME_OK;
 }
 

@@ -230,12 +230,11 @@ static int workers(const struct streams *s) {
 static trireme_status start_thread(struct streams *s, int stream, trireme_error *error) {
     struct worker *worker = mem_alloc(sizeof *worker);
     *worker = (struct worker){s, stream, s->runs};
-    if (pthread_create(&s->stream[stream].thread, NULL, work, worker)) {
+    trireme_status status = thread_start(&s->stream[stream].thread, work, worker, "the thread of a stream", error);
+    if (status != TRIREME_OK)
         free(worker);
-        FAIL(TRIREME_ERROR_IO, "cannot start a thread");
-    }
-    s->stream[stream].threaded = true;
-    return TRIREME_OK;
+    s->stream[stream].threaded = status == TRIREME_OK;
+    return status;
 }
 
 trireme_status streams_start(struct executor *e, trireme_error *error) {

@@ -284,13 +284,14 @@ static void megatron_pipeline(struct text *out, struct text *cannot, const struc
 
 static void megatron_data(struct text *out, struct text *cannot, const struct plan_choice *c) {
     static const char *const STRATEGIES[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
-    if (c->zero_stage == 1)
-        text_add(out, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \\\n");
-    else if (c->zero_stage > 1)
+    if (c->zero_stage > 1)
         text_add(out,
-                 "--use-megatron-fsdp --use-distributed-optimizer --data-parallel-sharding-strategy %s "
-                 "--no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor \\\n",
+                 "--use-megatron-fsdp --data-parallel-sharding-strategy %s --no-gradient-accumulation-fusion "
+                 "--ckpt-format fsdp_dtensor \\\n",
                  STRATEGIES[c->zero_stage]);
+    // Megatron-FSDP, too, adds up gradients of replicas only if it is told to overlap that.
+    if (c->zero_stage > 0)
+        text_add(out, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \\\n");
     else if (c->replicas > 1)
         text_add(out, "--overlap-grad-reduce \\\n");
     if (c->zero_stage > 0 && c->replicas > 1)
@@ -515,7 +516,9 @@ static void titan_model(struct text *cannot, const struct model_config *m, int s
         return;
     }
     text_add(cannot, "# to be set: [model] name and flavor, or a flavor of these sizes\n");
-    text_add(cannot, "# to be set: attn_mask_type = \"block_causal\" in the flavor, which keeps documents apart\n");
+    text_add(cannot,
+             "# to be set: attn_type = \"flex\" and attn_mask_type = \"block_causal\" in the flavor, which together "
+             "keep documents apart\n");
     text_add(cannot,
              "# not available: weights that begin with a standard deviation of %.10g; each model there has its own\n",
              m->initializer_range);

@@ -1,5 +1,7 @@
 #include "train/ranks.h"
 
+#include "base/crew.h"
+
 #include <pthread.h>
 #include <time.h>
 
@@ -86,9 +88,10 @@ static void team_free(struct team *team) {
 static void start(struct team *team, int ranks) {
     for (int i = 0; i < ranks; i++) {
         team->thread[i] = (struct rank_thread){.team = team, .rank = i};
-        if (pthread_create(&team->thread[i].thread, NULL, run, &team->thread[i])) {
-            trireme_error error;
-            error_set(&error, TRIREME_ERROR_IO, "cannot start the thread of rank %d", i);
+        char what[40];
+        trireme_error error;
+        snprintf(what, sizeof what, "the thread of rank %d", i);
+        if (thread_start(&team->thread[i].thread, run, &team->thread[i], what, &error) != TRIREME_OK) {
             fail(team, &error);
             return;
         }

@@ -381,7 +381,16 @@ def test_show():
     many = tool.good_json("show", "memory", "c.yaml", "training.global_batch_size=4096", "training.micro_batch_size=1")
     sizes = [tensor["bytes"] for tensor in many["at_peak"]]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] == 4096 * 16 * 4, many["at_peak"][:5]
+    # A pipeline holds what it will need of other microbatches.
+    stages = ("show", "memory", "c.yaml", "model.num_hidden_layers=2", "--ranks=2", "--pipeline_parallel_degree=2",
+              "pipeline_parallel_schedule=gpipe", "training.global_batch_size=8", "training.micro_batch_size=1")
+    held = tool.good_json(*stages)
+    sizes = sum(tensor["bytes"] for tensor in held["at_peak"])
+    others = held["held_for_others_bytes"]
+    assert others + sizes == held["peak_live_bytes"] and others > 7 * 30000, held
+    assert "kB are held for other microbatches; the largest for this one:" in tool.good(*stages)
     text = tool.good("show", "memory", "c.yaml")
+    assert memory["held_for_others_bytes"] == 0 and "held for other" not in text, text
     assert "live at the peak" in text and " 0.0 " not in text and " kB" in text, text
     tool.refused(2, r"show\.rank: given 1, but ranks are numbered from 0 to 0$", "show", "memory", "c.yaml", "--rank=1")
     tool.refused(2, r"show\.rank: given 0, but a timeline has all ranks", "show", "timeline", "c.yaml", "--rank=0")

@@ -18,7 +18,7 @@ def test_exports():
     assert connections not in tool.good("plan", *MODEL, "tensor_parallel_degree=1", "export=megatron")
     toml = tool.good("plan", *words, "--export=torchtitan")
     assert "tensor_parallel_degree = 2" in toml and "global_batch_size = 4" in toml
-    assert '# to be set: attn_mask_type = "block_causal"' in toml, toml
+    assert '# to be set: attn_type = "flex" and attn_mask_type = "block_causal"' in toml, toml
     for to, text in ("megatron", flags), ("torchtitan", toml):
         answer = tool.good_json("plan", *words, f"export={to}")
         assert answer["export"] == text and answer["fits"], answer
@@ -106,6 +106,8 @@ def test_what_others_do_not_do():
     flags = exported("megatron", "devices=2", "zero_stage=2", "tensor_parallel_degree=1", "pipeline_parallel_degree=1",
                      "global_batch_size=2")
     assert "--data-parallel-sharding-strategy optim_grads " in flags, flags
+    # Without the former flag, Megatron-FSDP leaves gradients of replicas as they are.
+    assert "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather" in flags, flags
     for words in ("tensor_parallel_degree=1",), ("data_parallel_shard_degree=2", "tensor_parallel_degree=2"):
         toml = exported("torchtitan", "devices=4", "global_batch_size=4", "pipeline_parallel_degree=1", "zero_stage=2",
                         *words)

@@ -1,4 +1,5 @@
 // A world of processes: its functions in struct transport.
+#include "base/crew.h"
 #include "comm/mpi/processes.h"
 
 static void process_world_reason(struct world *base, char *text, size_t limit) {
@@ -58,9 +59,10 @@ trireme_status world_create_mpi(struct world **out, double deadline, trireme_err
     w->base.transport = &PROCESSES;
     world_deadline(&w->base, deadline);
     pthread_mutex_init(&w->lock, NULL);
-    if (pthread_create(&w->thread, NULL, progress_run, w)) {
+    trireme_status started = thread_start(&w->thread, progress_run, w, "the thread of MPI", error);
+    if (started != TRIREME_OK) {
         free(w);
-        FAIL(TRIREME_ERROR_IO, "cannot start the thread of MPI");
+        return started;
     }
     // If this gives up, the thread is still in MPI, perhaps for ever: nothing of it can be released.
     struct patience patience = patience_with(w, START_LEAST);
