@@ -55,8 +55,9 @@ trireme_status error_prefix(trireme_error *error, trireme_status status, const c
     const size_t most = sizeof whole - sizeof error->message - strlen(": ");
     va_list args;
     va_start(args, format);
-    const size_t length = MIN((size_t)vsnprintf(whole, most, format, args), most - 1);
+    vsnprintf(whole, most, format, args);
     va_end(args);
+    const size_t length = strlen(whole);
     snprintf(whole + length, sizeof whole - length, ": %s", error->message);
     fill(error, whole);
     return status;

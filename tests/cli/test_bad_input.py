@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import struct
+import subprocess
 import time
 
 import tool
@@ -517,6 +518,21 @@ def test_nothing_to_train_on():
               "--data.split=[0,1]", "--run.directory=none")
     tool.good("train", "c.yaml")
     assert "loss" in tool.good("eval", "run", "data.path=text/t", "--data.split=[0,1]")
+
+
+def test_closed_streams():
+    """Files that a run opens do not take the place of streams that are closed."""
+    for i, closed in enumerate(["<&- >&- 2>&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&-"]):
+        train = (f'"{tool.BINARY}" train c.yaml run.directory=closed{i} checkpoint.interval=1 training.steps=2 '
+                 f"{closed}")
+        process = subprocess.run(["sh", "-c", train], capture_output=True, text=True, check=False)
+        assert process.returncode == (1 if ">&-" in closed.replace("2>&-", "") else 0), (closed, process)
+        lines = [json.loads(line) for line in tool.read(f"closed{i}/metrics.jsonl").decode().splitlines()]
+        assert [line["step"] for line in lines] == [1, 2], (closed, lines)
+        assert not tool.read(f"closed{i}/lock") and b"saved" not in tool.read(f"closed{i}/ranks.bin"), closed
+    process = subprocess.run(["sh", "-c", f'"{tool.BINARY}" prepare - data.path=text/none <&-'], capture_output=True,
+                             text=True, check=False)
+    assert process.returncode == 1 and "standard input: cannot read" in process.stderr, process
 
 
 tool.main(globals())

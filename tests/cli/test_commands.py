@@ -273,7 +273,7 @@ def test_asked_twice():
 
 
 def test_full_output():
-    for command in ("help", "config"), ("simulate", "schedule=zb-v", "stages=4", "microbatches=8"):
+    for command in ("help", "config"), ("simulate", "schedule=zb-v", "stages=4", "microbatches=8"), ("--version",):
         with open("/dev/full", "w", encoding="utf-8") as full:
             process = subprocess.run([tool.BINARY, *command], stdout=full, stderr=subprocess.PIPE, check=False)
         assert process.returncode == 1 and process.stderr.endswith(

@@ -1,5 +1,6 @@
 """A process takes the memory that was predicted: the arenas, and little else."""
 
+import json
 import os
 import re
 import resource
@@ -151,6 +152,18 @@ def limited(megabytes):
     """Options of a child process that limit its address space."""
     limit = megabytes << 20
     return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))}
+
+
+def test_lines_without_memory():
+    """With little address space, a long line is refused or the process ends, and says that memory is the reason."""
+    with open("long.jsonl", "w", encoding="utf-8") as file:
+        json.dump({"text": "x" * 20000000}, file)
+    codes = set()
+    for megabytes in range(32, 160, 8):
+        code, _, err = tool.run("prepare", "long.jsonl", "--data.path=long", **limited(megabytes))
+        assert code == 0 or "memory" in err and err.count("\n") == 1, (megabytes, code, err)
+        codes.add(code)
+    assert {1, -signal.SIGABRT} <= codes <= {0, 1, -signal.SIGABRT}, codes
 
 
 def test_too_little_to_time_kernels():

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 #include "support/sanitized.h"
 #include "support/test.h"
@@ -41,6 +42,21 @@ static void error_message_is_cut_not_overrun(void **state) {
     assert_int_equal(strlen(a.error.message), sizeof a.error.message - 1);
     error_prefix(&a.error, TRIREME_ERROR_IO, "%s", longest);
     assert_int_equal(strlen(a.error.message), sizeof a.error.message - 1);
+    // The beginning and the end are kept, and no character is cut.
+    for (int i = 0; i < 4998; i += 2)
+        memcpy(longest + i, "\xc3\xa4", 2);
+    for (int begin = 0; begin < 2; begin++) {
+        error_set(&a.error, TRIREME_ERROR_IO, "%.*s%s: cannot open: too long", begin, "a", longest);
+        assert_true(utf8_is_valid(a.error.message));
+        assert_in_range(strlen(a.error.message), sizeof a.error.message - 4, sizeof a.error.message - 1);
+        assert_non_null(strstr(a.error.message, "x: cannot open: too long"));
+    }
+    error_prefix(&a.error, TRIREME_ERROR_IO, "%s", longest);
+    assert_non_null(strstr(a.error.message, "x: cannot open: too long"));
+    trireme_error *kept = error_copy(&a.error), again;
+    assert_int_equal(error_repeat(&again, kept), TRIREME_ERROR_IO);
+    assert_string_equal(again.message, a.error.message);
+    free(kept);
     for (size_t i = 0; i < sizeof a.guard; i++)
         assert_int_equal(a.guard[i], 'g');
     free(longest);

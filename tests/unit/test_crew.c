@@ -1,5 +1,6 @@
 // base/crew.h: work that fails, and the processors that a process may use, on machines with more of them than a set of
 // the usual size has room for.
+#include "support/sanitized.h"
 #include "support/test.h"
 
 #include "base/base.h"
@@ -8,6 +9,8 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 // Answers like a kernel with so many CPUs; this process may use every second one.
@@ -164,8 +167,40 @@ static void threads_are_kept_to_cores_of_any_number(void **unused) {
         assert_true(CPU_ISSET_S((size_t)CORES[i], kept_bytes, kept));
 }
 
+static void *do_nothing(void *argument) {
+    return argument;
+}
+
+static void threads_say_why_they_do_not_start(void **unused) {
+    (void)unused;
+    pthread_t thread;
+    trireme_error error;
+    int status, argument;
+    void *returned = NULL;
+    assert_int_equal(thread_start(&thread, do_nothing, &argument, "a thread", &error), TRIREME_OK);
+    pthread_join(thread, &returned);
+    assert_ptr_equal(returned, &argument);
+    if (SANITIZED)
+        return; // sanitizers need address space
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_attr_t stack;
+        pthread_attr_init(&stack);
+        pthread_attr_setstacksize(&stack, (size_t)1 << 30);
+        pthread_setattr_default_np(&stack);
+        setrlimit(RLIMIT_AS, &(struct rlimit){1 << 29, 1 << 29});
+        _exit(thread_start(&thread, do_nothing, NULL, "a thread", &error) == TRIREME_ERROR_IO &&
+                      strstr(error.message, "cannot start a thread: there is no memory for its stack (ulimit -v")
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_failure_is_returned),
+                                       cmocka_unit_test(threads_say_why_they_do_not_start),
                                        cmocka_unit_test(many_threads_do_each_piece_once),
                                        cmocka_unit_test(processors_are_found_on_machines_of_any_size),
                                        cmocka_unit_test(one_of_each_core_comes_first),

@@ -126,7 +126,20 @@ static void what_is_left_of_tokens_is_not_told_from_others(void **state) {
     assert_int_equal(truncate(path, 65536), 0);
     assert_refused(corpus_identify(set, &cut, &error), TRIREME_ERROR_CORRUPT, &error,
                    "t.bin became shorter while it was read (65536 bytes, before 200000)");
+    // The file that tells of documents, under another name.
+    char *index = mem_printf("%s.idx", prefix), *other = mem_printf("%s/other", (const char *)*state);
+    int32_t token[2];
+    assert_ok(file_write_atomic(path, (const char *)tokens, TOKENS * 2, &error), &error);
     token_set_close(set);
+    assert_ok(token_set_open(prefix, &set, &error), &error);
+    assert_int_equal(rename(index, other), 0);
+    assert_ok(token_set_read(set, 0, 2, 256, token, &error), &error);
+    assert_int_equal(truncate(other, 0), 0);
+    assert_refused(token_set_read(set, 0, 2, 256, token, &error), TRIREME_ERROR_CORRUPT, &error,
+                   "t.idx has another name now, and became shorter while it was read");
+    token_set_close(set);
+    free(index);
+    free(other);
     text_release(&whole);
     text_release(&cut);
     free(tokens);
