@@ -49,5 +49,8 @@ void optimizer_emit(const struct optimizer_state *state, const struct model_stat
 struct optimizer_config optimizer_config_resolve(const struct config *config);
 // The learning rate of step `step` (from 1): linear warm-up, then the decay that `config->lr_scheduler` names.
 double learning_rate(const struct config *config, int64_t step);
+// The last step before that decay begins, and the one after which the learning rate stays constant.
+int64_t learning_rate_decay_begin(const struct config *config);
+int64_t learning_rate_decay_end(const struct config *config);
 
 #endif

@@ -18,16 +18,24 @@ struct optimizer_config optimizer_config_resolve(const struct config *config) {
                                      .max_norm = config->training.max_norm};
 }
 
+int64_t learning_rate_decay_end(const struct config *c) {
+    return c->lr_scheduler.decay_steps > 0 ? c->lr_scheduler.decay_steps : c->training.steps;
+}
+
+int64_t learning_rate_decay_begin(const struct config *c) {
+    const struct config_lr_scheduler *s = &c->lr_scheduler;
+    const int64_t end = learning_rate_decay_end(c), fall = (int64_t)llround(s->decay_ratio * (double)end);
+    // Warm-up, stable, decay: Hu et al. 2024, MiniCPM.
+    return s->decay_type == CONFIG_DECAY_WSD ? MAX(s->warmup_steps, end - fall) : s->warmup_steps;
+}
+
 double learning_rate(const struct config *config, int64_t step) {
     const struct config_lr_scheduler *s = &config->lr_scheduler;
     double lr = config->optimizer.lr, low = s->min_lr_factor;
     if (step <= s->warmup_steps)
         return lr * (double)step / (double)s->warmup_steps;
-    // The last step's update uses the end of the decay; progress runs from 0 after the warm-up to 1 there.
-    int64_t end = s->decay_steps > 0 ? s->decay_steps : config->training.steps;
-    int64_t begin = s->warmup_steps;
-    if (s->decay_type == CONFIG_DECAY_WSD) // warm-up, stable, decay (Hu et al. 2024, MiniCPM)
-        begin = MAX(begin, end - (int64_t)llround(s->decay_ratio * (double)end));
+    // The last step's update uses the end of the decay; progress runs from 0 at the decay's beginning to 1 there.
+    const int64_t begin = learning_rate_decay_begin(config), end = learning_rate_decay_end(config);
     // A decay of no length is over right after its step.
     double progress = end > begin ? (double)(step - begin) / (double)(end - begin) : step > end;
     progress = MIN(MAX(progress, 0.0), 1.0);

@@ -39,8 +39,6 @@ static void add_events(struct probe_part *out, const struct simulation *s) {
         bool backward = t->phase == PHASE_BACKWARD;
         begin[backward] = MIN(begin[backward], e->begin);
         end[backward] = MAX(end[backward], e->end);
-        if (in->phase == PHASE_WEIGHT && in->stream == STREAM_COMPUTE)
-            out->weight += e->end - e->begin;
     }
     out->forward = MAX(0, end[0] - begin[0]);
     out->backward = MAX(0, end[1] - begin[1]);
@@ -236,7 +234,7 @@ static void fill_one(void *argument, int i) {
     int shapes = (int)e->shapes.count;
     // Longest jobs first: the last shapes have most stages.
     if (i < shapes)
-        fill_shape(e, &e->shapes.item[shapes - 1 - i]);
+        fill_shape(e, e->shapes.item[shapes - 1 - i]);
     else
         fill_probe(e, &e->probes.item[i - shapes]);
 }
@@ -561,7 +559,7 @@ void estimator_release(struct estimator *e) {
         for (int mode = 0; mode < RECOMPUTE_MODES; mode++)
             config_release(&e->layout[balanced][mode]);
     for (size_t i = 0; i < e->shapes.count; i++)
-        release_shape(&e->shapes.item[i]);
+        release_shape(e->shapes.item[i]);
     for (size_t i = 0; i < e->probes.count; i++) {
         struct probe *p = &e->probes.item[i];
         free(p->why);

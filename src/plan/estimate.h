@@ -6,12 +6,12 @@
 
 #include "plan/plan.h"
 
-enum { PROBE_NUMBERS = 9 };
+enum { PROBE_NUMBERS = 8 };
 // What a layer takes in one microbatch, or everything that is in no layer (embedding and head).
 struct probe_part {
     union {
         struct {
-            double forward, backward, weight;                  // seconds; `weight` is a part of backward
+            double forward, backward;                          // seconds
             double update;                                     // seconds of the optimizer
             double parameters, gradients, states, activations; // bytes
             double units;                                      // how many are gathered and reduced separately
@@ -101,7 +101,7 @@ struct estimator {
     VEC(struct rank_kind) kinds;
     struct config layout[2][RECOMPUTE_MODES]; // [balanced][recompute]: the request's configuration with these
     VEC(struct probe) probes;
-    VEC(struct shape) shapes;
+    VEC(struct shape *) shapes; // each by itself: what was found stays where it is
     VEC(struct stage_links) links;
 };
 
@@ -136,7 +136,7 @@ struct probe find_probe(struct estimator *estimator, const struct plan_choice *c
 // Fills a shape that has its name and numbers.
 void fill_shape(const struct estimator *estimator, struct shape *shape);
 void release_shape(struct shape *shape);
-// The shape for a choice of `microbatches`; filled if it was not yet. Valid until the next one is looked for.
+// The shape for a choice of `microbatches`; filled if it was not yet. The estimator owns it.
 struct shape *find_shape(struct estimator *estimator, const struct plan_choice *choice, int microbatches);
 // How much longer a step of `microbatches` takes because of its messages, in units of a chunk's forward. In the same
 // unit, `latency` is what a message takes on average, and `link` what it takes over the slowest link.

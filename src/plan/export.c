@@ -1,5 +1,6 @@
 // A plan in the words of Megatron-LM and TorchTitan, with comments on what they do differently or lack.
 #include "base/amount.h"
+#include "optim/optimizer.h"
 #include "plan/evaluate.h"
 
 #include <inttypes.h>
@@ -114,18 +115,6 @@ static enum config_recompute mode_for_all(const struct again *again, enum config
     return *again->full                                         ? CONFIG_RECOMPUTE_FULL
            : *again->selective && rest == CONFIG_RECOMPUTE_NONE ? CONFIG_RECOMPUTE_SELECTIVE
                                                                 : rest;
-}
-
-// The step after which the learning rate stays constant, and the last step before its decay begins, as in
-// learning_rate.
-static int64_t decay_end(const struct config *c) {
-    return c->lr_scheduler.decay_steps > 0 ? c->lr_scheduler.decay_steps : c->training.steps;
-}
-
-static int64_t decay_begin(const struct config *c) {
-    const struct config_lr_scheduler *s = &c->lr_scheduler;
-    int64_t fall = llround(s->decay_ratio * (double)decay_end(c));
-    return s->decay_type == CONFIG_DECAY_WSD ? MAX(s->warmup_steps, decay_end(c) - fall) : s->warmup_steps;
 }
 
 static void mixed_is_not_there(struct text *cannot, const struct again *again, enum config_recompute rest,
@@ -337,16 +326,18 @@ static void megatron_rate(struct text *out, struct text *cannot, const struct co
                                          [CONFIG_DECAY_CONSTANT] = "constant",
                                          [CONFIG_DECAY_WSD] = "WSD --lr-wsd-decay-style linear"};
     const struct config_lr_scheduler *s = &c->lr_scheduler;
-    int64_t warm_up = MIN(s->warmup_steps, decay_end(c) - 1);
+    int64_t warm_up = MIN(s->warmup_steps, learning_rate_decay_end(c) - 1);
     if (warm_up < s->warmup_steps)
         text_add(cannot, "# not available: a warm-up of %s, longer than all that follows it\n",
                  counted(s->warmup_steps, "step").text);
     text_add(out, "--train-iters %" PRId64 " --lr %.10g --lr-decay-style %s", c->training.steps, c->optimizer.lr,
              STYLES[s->decay_type]);
     if (s->decay_type == CONFIG_DECAY_WSD)
-        text_add(out, " --lr-wsd-decay-iters %" PRId64, MAX(0, decay_end(c) - decay_begin(c)));
+        text_add(out, " --lr-wsd-decay-iters %" PRId64,
+                 MAX(0, learning_rate_decay_end(c) - learning_rate_decay_begin(c)));
     if (s->decay_type != CONFIG_DECAY_CONSTANT)
-        text_add(out, " --lr-decay-iters %" PRId64 " --min-lr %.10g", decay_end(c), s->min_lr_factor * c->optimizer.lr);
+        text_add(out, " --lr-decay-iters %" PRId64 " --min-lr %.10g", learning_rate_decay_end(c),
+                 s->min_lr_factor * c->optimizer.lr);
     text_add(out, " --lr-warmup-iters %" PRId64 " \\\n", MAX(0, warm_up));
 }
 
@@ -489,8 +480,9 @@ static void titan_rate(struct text *out, struct text *cannot, const struct confi
     if (s->decay_type == CONFIG_DECAY_CONSTANT || s->decay_type == CONFIG_DECAY_WSD)
         titan_real(out, "decay_ratio", s->decay_type == CONFIG_DECAY_WSD ? s->decay_ratio : 0);
     titan_real(out, "min_lr_factor", s->min_lr_factor);
-    if (s->decay_type != CONFIG_DECAY_CONSTANT && decay_end(c) != c->training.steps)
-        text_add(cannot, "# not available: a decay that is over after step %" PRId64 ", not the last\n", decay_end(c));
+    if (s->decay_type != CONFIG_DECAY_CONSTANT && learning_rate_decay_end(c) != c->training.steps)
+        text_add(cannot, "# not available: a decay that is over after step %" PRId64 ", not the last\n",
+                 learning_rate_decay_end(c));
 }
 
 static void titan_optimizer(struct text *out, struct text *cannot, const struct config *c) {

@@ -142,17 +142,14 @@ static bool was_tried(const struct search *s, const struct plan_answer *a) {
 
 // Tries tensor parallel lines in the ways that the space leaves out, as the search did for the best.
 static void search_ways(struct search *s) {
-    const struct config *config = s->request->config;
-    const bool overlaps = !config_is_set(config, "parallelism.tensor_parallel_overlap"),
-               whole = !config_is_set(config, "parallelism.sequence_parallel");
     struct lines lines = choose_lines(s, false);
     struct candidate other[2 * PLAN_ANSWERS], *batch[2 * PLAN_ANSWERS];
     int count = 0;
     for (int i = 0; i < lines.count; i++)
         for (int way = 0; way < 2; way++) {
             const struct plan_answer *a = lines.line[i];
-            if (a->choice.tensor == 1 || was_tried(s, a) ||
-                (way ? !whole || !a->choice.sequence : !overlaps || a->choice.overlap))
+            if (was_tried(s, a) ||
+                !(way ? search_may_have_whole_rows(s, &a->choice) : search_may_overlap(s, &a->choice)))
                 continue;
             other[count] = (struct candidate){.choice = a->choice, .estimate.seconds = a->estimate, .outside = true};
             if (way)

@@ -46,7 +46,6 @@ static struct probe between(const struct probe *few, int few_pieces, const struc
     const struct probe_part *a = &all->rest, *f = &few->rest;
     p.rest.forward += by_pieces * (f->forward - a->forward);
     p.rest.backward += by_pieces * (f->backward - a->backward);
-    p.rest.weight += by_pieces * (f->weight - a->weight);
     p.rest.activations = MAX(0, a->activations + by_rows * (f->activations - a->activations));
     p.why = few->why ? few->why : all->why;
     return p;

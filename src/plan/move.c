@@ -176,7 +176,7 @@ static bool move_layers(struct layouts *l, const struct plan_answer *of, double 
                moves =
                    layers && (differ || apart || waits_for_data(of) || (!c->balanced && are_uneven(layers, stages)));
     const int before = s->out->ways;
-    const double each = fmax(choice_seconds(s, c), QUICKEST);
+    const double each = fmax(choice_nanoseconds(s, c), QUICKEST);
     if (!moves || each * count_moves(stages) > time) {
         free(layers);
         return false;

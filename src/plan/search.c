@@ -121,7 +121,7 @@ void end_mix(struct search *s, struct job *job) {
     own_lists(s->out, &job->choice);
 }
 
-double choice_seconds(const struct search *s, const struct plan_choice *c) {
+double choice_nanoseconds(const struct search *s, const struct plan_choice *c) {
     double batch = (double)s->request->config->training.global_batch_size,
            virtual_stages = c->stages * MAX(1, c->chunks),
            passes = batch / (double)(c->replicas * c->shards * c->micro_batch_size) * virtual_stages,
@@ -130,14 +130,14 @@ double choice_seconds(const struct search *s, const struct plan_choice *c) {
 }
 
 bool takes_long(const struct search *s, const struct plan_choice *c) {
-    return choice_seconds(s, c) > LONG_TIME;
+    return choice_nanoseconds(s, c) > LONG_TIME;
 }
 
 struct job create_job(const struct search *s, const struct plan_choice *c) {
     bool takes = takes_long(s, c);
     return (struct job){.choice = *c,
                         .memory = takes ? PLAN_LEAST_MEMORY : PLAN_WITHIN_ROOM,
-                        .expected = takes ? (int64_t)MIN(choice_seconds(s, c), 1e18) : 0};
+                        .expected = takes ? (int64_t)MIN(choice_nanoseconds(s, c), 1e18) : 0};
 }
 
 bool job_betters(struct search *s, struct job *job, const struct plan_answer *answer) {
@@ -287,13 +287,20 @@ static void search_siblings(struct search *s, const struct candidates *all) {
 
 // ---- ways to better the best
 
-// The space leaves out rows that tensor ranks do not split: tries them.
+bool search_may_have_whole_rows(const struct search *s, const struct plan_choice *c) {
+    return c->sequence && !config_is_set(s->request->config, "parallelism.sequence_parallel");
+}
+
+bool search_may_overlap(const struct search *s, const struct plan_choice *c) {
+    return c->tensor > 1 && !c->overlap && !config_is_set(s->request->config, "parallelism.tensor_parallel_overlap");
+}
+
 static void search_whole_rows(struct search *s) {
     struct candidate other[PLAN_ANSWERS], *batch[PLAN_ANSWERS];
     int count = 0;
     for (size_t i = 0; i < s->out->answers.count; i++) {
         const struct plan_answer *a = &s->out->answers.item[i];
-        if (!a->choice.sequence || config_is_set(s->request->config, "parallelism.sequence_parallel"))
+        if (!search_may_have_whole_rows(s, &a->choice))
             continue;
         other[count] = (struct candidate){.choice = a->choice, .estimate.seconds = a->estimate, .outside = true};
         other[count].choice.sequence = false;
@@ -304,17 +311,14 @@ static void search_whole_rows(struct search *s) {
         run_batch(s, batch, count);
 }
 
-// It also leaves out overlap of tensor ranks' exchanges with products, which takes memory: tries it, and where that is
-// faster it replaces the plan.
+// Overlap takes memory. Where it is faster it replaces the plan.
 static void search_overlap(struct search *s) {
     struct job job[PLAN_ANSWERS];
     struct plan_answer best[PLAN_ANSWERS];
     int count = (int)s->out->answers.count, which[PLAN_ANSWERS], jobs = 0;
-    if (config_is_set(s->request->config, "parallelism.tensor_parallel_overlap"))
-        return;
     for (int i = 0; i < count; i++) {
         best[i] = s->out->answers.item[i];
-        if (best[i].choice.tensor == 1)
+        if (!search_may_overlap(s, &best[i].choice))
             continue;
         job[jobs] = create_job(s, &best[i].choice);
         job[jobs].choice.overlap = true;
@@ -435,14 +439,50 @@ static void search_quickest(struct search *s, struct candidates *all) {
     for (size_t i = 0; i < all->count && all->item[i].estimate.bytes * SURELY <= s->estimator->room; i++) {
         struct candidate *c = &all->item[i];
         // All that do not take long count as equally quick.
-        double time = fmax(choice_seconds(s, &c->choice), LONG_TIME),
-               least = fmax(choice_seconds(s, &quickest->choice), LONG_TIME);
+        double time = fmax(choice_nanoseconds(s, &c->choice), LONG_TIME),
+               least = fmax(choice_nanoseconds(s, &quickest->choice), LONG_TIME);
         if (time < least || (time == least && c->estimate.seconds < quickest->estimate.seconds))
             quickest = c;
     }
     s->until = 0;
     run_batch(s, &quickest, 1);
     s->until = until;
+}
+
+// Searches the space, whose choices are sorted by bytes, until `space_until`, then for other layouts, and until `end`
+// for other ways (0: no limit). Leaves those of `all` that may fit.
+static void search_all(struct search *s, struct candidates *all, int64_t space_until, int64_t layouts_until,
+                       int64_t end) {
+    struct plan_result *result = s->out;
+    const bool only_fit = s->request->only_fit;
+    const double least = all->item[0].estimate.bytes, room = s->estimator->room;
+    const bool surely = !only_fit && least * SURELY <= room;
+    struct candidates every = *all;
+    s->until = space_until;
+    if (!surely && !(only_fit && least > HOPELESS * room))
+        search_smallest(s, all);
+    while (result->promising < result->choices && all->item[result->promising].estimate.bytes <= room * MEMORY_SLACK)
+        result->promising++;
+    all->count = (size_t)result->promising;
+    if (!only_fit && (surely || result->fits || search_few(s, all))) {
+        search_promising(s, all);
+        search_siblings(s, all);
+        s->until = layouts_until;
+        search_overlap(s);
+        search_layouts(s);
+        s->until = end;
+        search_whole_rows(s);
+        search_units(s);
+    }
+    if (surely && result->answers.count == 0 && result->evaluated == 0)
+        search_quickest(s, &every);
+    if (surely && result->answers.count == 0)
+        search_smallest(s, &every);
+    result->fits |= result->answers.count > 0;
+    if (!only_fit && result->answers.count)
+        listing_fill(s, all);
+    if (!only_fit && !result->fits)
+        find_closest(s);
 }
 
 trireme_status plan_search(struct plan_result *out, const struct plan_request *request, trireme_error *error) {
@@ -453,47 +493,18 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
         .request = request, .out = &result, .estimator = &estimator, .learnt.estimator = &estimator};
     const int64_t begin = search.begin = clock_now(),
                   end = request->seconds > 0 ? begin + (int64_t)(1e9 * request->seconds) : 0;
-    if (end)
-        search.until = begin + (int64_t)(OF_SPACE * (double)(end - begin));
-    const int64_t layouts_until = end ? begin + (int64_t)(OF_LAYOUTS * (double)(end - begin)) : 0;
+    const int64_t space_until = end ? begin + (int64_t)(OF_SPACE * (double)(end - begin)) : 0,
+                  layouts_until = end ? begin + (int64_t)(OF_LAYOUTS * (double)(end - begin)) : 0;
     estimator_create(&estimator, request, !request->only_fit);
     trireme_status status = space_list(&all, &estimator, error);
-    if (all.count)
-        qsort(all.item, all.count, sizeof *all.item, by_bytes);
-    const bool surely = all.count && !request->only_fit && all.item[0].estimate.bytes * SURELY <= estimator.room;
+    VEC_SORT(&all, by_bytes);
     result.choices = (int)all.count;
     for (size_t i = 0; i < all.count; i++) {
         learnt_place(&search.learnt, &all.item[i]);
         result.pipelines += all.item[i].choice.stages > 1;
     }
-    if (all.count) {
-        struct candidates every = all;
-        if (!surely && !(request->only_fit && all.item[0].estimate.bytes > HOPELESS * estimator.room))
-            search_smallest(&search, &all);
-        while (result.promising < result.choices &&
-               all.item[result.promising].estimate.bytes <= estimator.room * MEMORY_SLACK)
-            result.promising++;
-        all.count = (size_t)result.promising;
-        if (!request->only_fit && (surely || result.fits || search_few(&search, &all))) {
-            search_promising(&search, &all);
-            search_siblings(&search, &all);
-            search.until = layouts_until;
-            search_overlap(&search);
-            search_layouts(&search);
-            search.until = end;
-            search_whole_rows(&search);
-            search_units(&search);
-        }
-        if (surely && result.answers.count == 0 && result.evaluated == 0)
-            search_quickest(&search, &every);
-        if (surely && result.answers.count == 0)
-            search_smallest(&search, &every);
-        result.fits |= result.answers.count > 0;
-        if (!request->only_fit && result.answers.count)
-            listing_fill(&search, &all);
-        if (!request->only_fit && !result.fits)
-            find_closest(&search);
-    }
+    if (all.count)
+        search_all(&search, &all, space_until, layouts_until, end);
     if (status == TRIREME_OK && result.choices == 0)
         status = space_refuse(&estimator, NULL, error);
     else if (status == TRIREME_OK && !result.fits && result.closest.memory == 0)

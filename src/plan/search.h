@@ -54,9 +54,13 @@ void answers_measure_memory(struct search *search, struct plan_answer *const *an
 // Whether two plans are the same under different names: equal in time, memory and mesh.
 bool is_same_plan(const struct plan_answer *a, const struct plan_answer *b);
 // Nanoseconds that it takes to compile a choice, approximately.
-double choice_seconds(const struct search *search, const struct plan_choice *choice);
+double choice_nanoseconds(const struct search *search, const struct plan_choice *choice);
 // Whether compiling takes so long that it is not done twice.
 bool takes_long(const struct search *search, const struct plan_choice *choice);
+// Whether a tensor parallel plan may also be tried in a way that the space leaves out: with whole rows, or with
+// exchanges that overlap products. The configuration may say no.
+bool search_may_have_whole_rows(const struct search *search, const struct plan_choice *choice);
+bool search_may_overlap(const struct search *search, const struct plan_choice *choice);
 // Moves layers between the stages of the best plans, and of those that may become the best by it (move.c).
 void search_layouts(struct search *search);
 

@@ -145,6 +145,7 @@ void release_shape(struct shape *s) {
         free(order->losses);
     }
     free(s->why);
+    free(s);
 }
 
 struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
@@ -153,16 +154,18 @@ struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int m
     int few = kind ? fewer(kind, microbatches, c->stages) : microbatches;
     bool full = c->recompute == CONFIG_RECOMPUTE_FULL;
     for (size_t i = 0; i < e->shapes.count; i++) {
-        struct shape *s = &e->shapes.item[i];
+        struct shape *s = e->shapes.item[i];
         if (strcmp(s->name, c->schedule) == 0 && s->stages == c->stages && s->microbatches == few &&
             s->chunks == c->chunks && s->full == full)
             return s;
     }
-    struct shape s = {.name = c->schedule, .stages = c->stages, .microbatches = few, .chunks = c->chunks, .full = full};
+    struct shape *s = mem_alloc(sizeof *s);
+    *s = (struct shape){
+        .name = c->schedule, .stages = c->stages, .microbatches = few, .chunks = c->chunks, .full = full};
     if (!e->collecting)
-        fill_shape(e, &s);
+        fill_shape(e, s);
     VEC_PUSH(&e->shapes, s);
-    return &e->shapes.item[e->shapes.count - 1];
+    return s;
 }
 
 int *first_layers(const struct estimator *e, const struct plan_choice *c, const struct shape *shape,

@@ -505,9 +505,8 @@ trireme_status cluster_resize(struct cluster *c, int devices, trireme_error *err
     size_t index = (size_t)(last - c->groups.item);
     for (size_t i = 0; i < index; i++)
         left -= c->groups.item[i].nodes * c->groups.item[i].devices;
-    struct node_group whole = *last, part = *last;
+    struct node_group whole = *last, part = {whole.device, 1, left % whole.devices};
     whole.nodes = left / whole.devices;
-    part = (struct node_group){whole.device, 1, left % whole.devices};
     c->groups.count = index;
     if (whole.nodes)
         VEC_PUSH(&c->groups, whole);

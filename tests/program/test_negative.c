@@ -172,7 +172,9 @@ static void mutate_view(struct subject *s, size_t t, size_t i, int k) {
         }
 }
 
+// What workspace a kernel needs, kernels alone know: the executor refuses one that is too small.
 static void mutate_workspace(struct subject *s, size_t t, size_t i) {
+    const size_t unstarted = s->unstarted;
     const struct program *p = subject_program(s);
     const struct op_info *info = &s->small.engine.ops->op[p->templates.item[t].instructions.item[i].op];
     int workspace = p->templates.item[t].instructions.item[i].workspace, tried = 0;
@@ -186,6 +188,8 @@ static void mutate_workspace(struct subject *s, size_t t, size_t i) {
             mutant_end(s, &mutant, true, "%s[%zu] %s: workspace %s", PLACE, b == NONE ? "none" : NAME(b));
         }
     }
+    s->refused += s->unstarted - unstarted;
+    s->unstarted = unstarted;
 }
 
 static void mutate_schedule(struct subject *s) {
@@ -311,9 +315,10 @@ static void check_mutants(const char *name, const char *const *overrides) {
     mutate_everything(&s);
     print_message("%s: %zu mutants: %zu refused, %zu harmless, %zu accepted and harmful\n", name, s.tried, s.refused,
                   s.harmless, s.harmful);
-    size_t harmful = s.harmful, refused = s.refused;
+    size_t harmful = s.harmful, refused = s.refused, unstarted = s.unstarted;
     subject_release(&s);
     assert_int_equal(harmful, 0);
+    assert_int_equal(unstarted, 0);
     assert_true(refused > 0);
 }
 

@@ -150,7 +150,7 @@ bool mutant_begin(struct subject *s, struct program *mutant) {
 void mutant_end(struct subject *s, struct program *mutant, bool replan, const char *format, ...) {
     const struct op_table *ops = s->small.engine.ops;
     char *result = NULL;
-    bool accepted = false, harmful = false;
+    bool accepted = false, harmful = false, unstarted = false;
     for (int planned = 0; planned <= (int)replan && !harmful; planned++) {
         trireme_error error = {0};
         if (planned && program_plan(mutant, ops, NULL, &error) != TRIREME_OK)
@@ -160,11 +160,14 @@ void mutant_end(struct subject *s, struct program *mutant, bool replan, const ch
             continue;
         }
         result = result ? result : mem_alloc(s->result_bytes);
-        if (!run_step(s, mutant, result))
+        if (!run_step(s, mutant, result)) {
+            unstarted = true;
             continue;
+        }
         accepted = true;
         harmful = memcmp(result, s->result, s->result_bytes) != 0;
     }
+    unstarted &= !accepted;
     if (harmful) {
         va_list args;
         va_start(args, format);
@@ -175,7 +178,8 @@ void mutant_end(struct subject *s, struct program *mutant, bool replan, const ch
     }
     s->harmful += harmful;
     s->harmless += accepted && !harmful;
-    s->refused += !accepted;
+    s->unstarted += unstarted;
+    s->refused += !accepted && !unstarted;
     free(result);
     mutant_release(mutant);
 }

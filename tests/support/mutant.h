@@ -14,6 +14,7 @@ struct subject {
     char *result;      // state after it, then the outputs, as doubles
     size_t result_bytes;
     size_t generated, tried, refused, harmless, harmful;
+    size_t unstarted; // accepted by the verifier, and refused by the executor
 };
 
 // Compiles the small model with `overrides` (ends with NULL), and runs a step of it. The caller keeps `name`.

@@ -24,11 +24,11 @@ trireme_status runs_train(const char *folder, const char *const *overrides, cons
     char *path = mem_printf("data.path=%s/tokens", folder), *directory = mem_printf("run.directory=%s/run", folder);
     const char *all[64] = {path, directory};
     size_t count = 2;
-    for (; *overrides; overrides++)
+    for (; *overrides && count < ARRAY_LENGTH(all); overrides++)
         all[count++] = *overrides;
-    for (; extra && *extra; extra++)
+    for (; extra && *extra && count < ARRAY_LENGTH(all); extra++)
         all[count++] = *extra;
-    assert_true(count < ARRAY_LENGTH(all));
+    assert_true(!*overrides && !(extra && *extra));
     struct config config;
     assert_ok(config_load(&config, NULL, all, count, error), error);
     struct train_callbacks callbacks = {.user = watch,
