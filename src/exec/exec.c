@@ -46,17 +46,20 @@ static int find_awaiter(const struct executor *e, const struct resolved_template
 }
 
 static void share_out(const struct executor *e, struct resolved_template *t) {
-    VEC(int) waiting = {0}; // for compute's thread to come to their awaiter
+    struct waiting {
+        int index, awaiter;
+    };
+    VEC(struct waiting) waiting = {0}; // for compute's thread to come to their awaiter
     size_t next = 0;
     for (int i = 0; i < t->count; i++) {
-        int stream = t->item[i].instruction->stream;
-        t->item[i].computes = find_awaiter(e, t, i) != NONE;
+        const int stream = t->item[i].instruction->stream, awaiter = find_awaiter(e, t, i);
+        t->item[i].computes = awaiter != NONE;
         if (t->item[i].computes) {
-            VEC_PUSH(&waiting, i);
+            VEC_PUSH(&waiting, (struct waiting){i, awaiter});
             continue;
         }
-        while (stream == STREAM_COMPUTE && next < waiting.count && find_awaiter(e, t, waiting.item[next]) == i)
-            VEC_PUSH(&t->of[stream], waiting.item[next++]);
+        while (stream == STREAM_COMPUTE && next < waiting.count && waiting.item[next].awaiter == i)
+            VEC_PUSH(&t->of[stream], waiting.item[next++].index);
         VEC_PUSH(&t->of[stream], i);
     }
     VEC_RELEASE(&waiting);

@@ -40,7 +40,8 @@ void streams_pin(struct streams *streams, const int *core);
 // Prepares every instruction of `program`, which must outlive the executor, as must both arenas: `state` of at least
 // state_bytes, `step` of step_bytes, both 64-byte aligned. Opens a communicator for each group and channel that the
 // streams lack: all ranks of a world must create the executors of their programs in the same order. Runs allocate
-// nothing.
+// nothing. Refuses a workspace that is too small for its kernel (TRIREME_ERROR_PROGRAM); TRIREME_ERROR_LOST where other
+// ranks open other groups; TRIREME_ERROR_IO where no thread can be started. Then there is nothing to free.
 trireme_status executor_create(struct executor **out, struct streams *streams, const struct program *program,
                                const struct op_table *table, enum kernel_set set, void *state, void *step,
                                trireme_error *error);
@@ -53,7 +54,8 @@ trireme_status executor_run(struct executor *executor, struct trace *trace, trir
 // end, so that late wake-ups do not add up. Streams, waits and communication remain.
 void executor_pace(struct executor *executor, double (*seconds)(void *user, int template, int microbatch), void *user);
 // Adds to `choices` those of the program's calls that they lack, timed under the conditions of a run; the program will
-// run `runs` times (choices_measure). Arenas are not touched. To be called before the first run.
+// run `runs` times (choices_measure). Arenas are not touched. To be called before the first run. TRIREME_ERROR_MEMORY
+// where there is no room for operands; then some are not timed.
 trireme_status executor_measure(const struct executor *executor, struct choices *choices, int64_t runs,
                                 trireme_error *error);
 // From now on calls run in the ways that `choices` has for them, others by the rule. Not during a run.

@@ -135,8 +135,8 @@ void model_config_meanings(const struct model_config *weights, const struct mode
 
 trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
                                     trireme_error *error) {
-    const char *ours = model_architecture(model), *theirs = model_architecture(weights);
-    if (strcmp(ours ? ours : "?", theirs ? theirs : "?") != 0)
+    const char *ours = model_architecture(model) ?: "of no name", *theirs = model_architecture(weights) ?: "of no name";
+    if (strcmp(ours, theirs) != 0)
         FAIL(TRIREME_ERROR_USAGE, "the weights are of another architecture: theirs is %s, the model's %s", theirs,
              ours);
     bool gpt2 = model->family == FAMILY_GPT2;

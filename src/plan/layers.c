@@ -10,7 +10,9 @@ int layers_count(const struct layers_choice *c) {
 }
 
 int layers_deepest(const struct layers_choice *c) {
-    return c->of[2] ? 2 : c->of[1] ? 1 : 0;
+    return c->of[CONFIG_RECOMPUTE_FULL]        ? CONFIG_RECOMPUTE_FULL
+           : c->of[CONFIG_RECOMPUTE_SELECTIVE] ? CONFIG_RECOMPUTE_SELECTIVE
+                                               : CONFIG_RECOMPUTE_NONE;
 }
 
 double layers_seconds(const struct layers_problem *p, int stage, const struct layers_choice *c) {
@@ -75,7 +77,7 @@ static bool some_mode_fits(const struct layers_problem *p, int stage, int layers
 // As few selective ones as make it fit beside so many full ones, found by bisection: with each more it holds less, but
 // for what the first one takes.
 static bool add_selective(const struct layers_problem *p, int stage, struct layers_choice *c) {
-    const int full = c->of[2], rest = c->of[0];
+    const int full = c->of[CONFIG_RECOMPUTE_FULL], rest = c->of[CONFIG_RECOMPUTE_NONE];
     if (fits(p, stage, c))
         return true;
     int least = 1, most = rest;

@@ -289,7 +289,7 @@ static double balance(struct mix *mix) {
     struct layers_problem *p = &mix->problem;
     double *room = mem_alloc((size_t)p->stages * sizeof *room), least = 0, most = 0;
     for (int r = 0; r < p->stages; r++) {
-        const struct layers_choice all = {{0, 0, p->layers}};
+        const struct layers_choice all = {{[CONFIG_RECOMPUTE_FULL] = p->layers}};
         room[r] = p->stage[r].room;
         most = MAX(most, layers_bytes(p, r, &all) / room[r]);
     }
@@ -356,8 +356,8 @@ static void spread_stage(const struct mix *mix, int rank, bool vocabulary, int *
     layers_spread(&mix->problem, rank, &mix->of[rank], of);
     for (int k = 0; k < chunks; k++) {
         layers[stage[k]] = layers_count(&of[k]);
-        selective[stage[k]] = of[k].of[1];
-        full[stage[k]] = of[k].of[2];
+        selective[stage[k]] = of[k].of[CONFIG_RECOMPUTE_SELECTIVE];
+        full[stage[k]] = of[k].of[CONFIG_RECOMPUTE_FULL];
     }
     free(of);
 }
@@ -396,8 +396,8 @@ static void write_lists(const struct mix *mix, struct plan_choice *c) {
         for (int r = 0; r < mix->problem.stages; r++)
             spread_stage(mix, r, c->vocabulary, number, full, selective);
     } else {
-        *full = mix->of[0].of[2];
-        *selective = mix->of[0].of[1];
+        *full = mix->of[0].of[CONFIG_RECOMPUTE_FULL];
+        *selective = mix->of[0].of[CONFIG_RECOMPUTE_SELECTIVE];
     }
     if (!mix->mode_set) {
         c->full_layers = print_list(full, stages);

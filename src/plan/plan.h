@@ -114,6 +114,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
 void plan_result_release(struct plan_result *result);
 
 // The configuration of a choice, which can be trained, verified and simulated as it is. The caller releases it.
+// TRIREME_ERROR_USAGE where a key of the choice is refused; then there is nothing to release.
 trireme_status plan_config(struct config *out, const struct plan_request *request, const struct plan_choice *choice,
                            trireme_error *error);
 // How hard to try to plan a program's memory small.

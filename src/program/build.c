@@ -345,7 +345,7 @@ int64_t program_length(const struct program *program) {
     return n;
 }
 
-static bool bind(const struct op_operand *row, const struct operand *operand, int64_t extent[128]) {
+static bool bind(const struct op_operand *row, const struct operand *operand, int64_t extent[DIM_LETTERS]) {
     if (operand->buffer == NONE)
         return row->optional;
     if (operand->ndim != row->ndim)
@@ -364,8 +364,8 @@ static bool bind(const struct op_operand *row, const struct operand *operand, in
     return true;
 }
 
-bool instruction_extents(const struct op_table *table, const struct instruction *instruction, int64_t extent[128],
-                         const char **what) {
+bool instruction_extents(const struct op_table *table, const struct instruction *instruction,
+                         int64_t extent[DIM_LETTERS], const char **what) {
     const struct op_info *info = &table->op[instruction->op];
     for (int i = 0; i < 128; i++)
         extent[i] = -1;
@@ -386,7 +386,7 @@ bool instruction_extents(const struct op_table *table, const struct instruction 
 }
 
 double instruction_flops(const struct op_table *table, const struct instruction *instruction) {
-    int64_t extent[128];
+    int64_t extent[DIM_LETTERS];
     const char *what;
     CHECK(instruction_extents(table, instruction, extent, &what));
     double total = 0;

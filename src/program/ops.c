@@ -291,7 +291,7 @@ static const char *read_condition(const char *s, const struct meaning *of, bool 
     return s;
 }
 
-bool op_fits(const struct op_info *info, const int64_t extent[128], const union attribute *attribute,
+bool op_fits(const struct op_info *info, const int64_t extent[DIM_LETTERS], const union attribute *attribute,
              char broken[OP_CONDITION_TEXT]) {
     const struct meaning of = {info, extent, attribute};
     for (const char *s = info->conditions, *end; *s; s = skip_spaces(end)) {
@@ -307,7 +307,7 @@ bool op_fits(const struct op_info *info, const int64_t extent[128], const union 
 
 // Finds malformed conditions, by reading each once.
 static void check_conditions(const struct op_info *info) {
-    int64_t extent[128] = {0};
+    int64_t extent[DIM_LETTERS] = {0};
     const union attribute none[OP_MAX_ATTRIBUTES] = {{0}};
     for (int i = 0; i < info->inputs + info->outputs; i++) {
         const struct op_operand *operand = op_operand_at(info, i);

@@ -121,9 +121,11 @@ struct op_table *op_table_create(void);
 enum op op_find(const struct op_table *table, const char *name);
 // The number of the op's attribute of that name; -1 where it has none.
 int op_attribute_find(const struct op_info *info, const char *name);
+// Arrays that are indexed by the letter of a dim (ASCII) have so many elements.
+enum { DIM_LETTERS = 128 };
 // Whether extents, indexed by the letter, and attributes meet the conditions of the row; if not, `broken` is the text
 // of the first that they do not meet.
-bool op_fits(const struct op_info *info, const int64_t extent[128], const union attribute *attribute,
+bool op_fits(const struct op_info *info, const int64_t extent[DIM_LETTERS], const union attribute *attribute,
              char broken[OP_CONDITION_TEXT]);
 
 #endif

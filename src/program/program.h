@@ -357,8 +357,8 @@ double instruction_bytes(const struct program *program, const struct op_table *t
                          const struct instruction *instruction, const struct invocation *invocation);
 // Extent of each dim letter of the row's signature ('A'..'z', indexed by the letter), -1 where not bound.
 // False when two operands disagree; *what then names the operand.
-bool instruction_extents(const struct op_table *table, const struct instruction *instruction, int64_t extent[128],
-                         const char **what);
+bool instruction_extents(const struct op_table *table, const struct instruction *instruction,
+                         int64_t extent[DIM_LETTERS], const char **what);
 
 // ---- text (print.c, parse.c): program_parse(program_print(p)) is p.
 

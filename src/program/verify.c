@@ -291,7 +291,7 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
 }
 
 static trireme_status check_shapes(const struct checked *k, const struct op_table *table, trireme_error *error) {
-    int64_t extent[128];
+    int64_t extent[DIM_LETTERS];
     const char *what;
     if (!instruction_extents(table, k->instruction, extent, &what))
         REFUSE("%s: the extents of %s do not agree with the other operands", k->site, what);

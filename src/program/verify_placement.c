@@ -35,8 +35,8 @@ struct row_axis {
     const struct op_info *info;
     int axis;
     const struct seen (*in)[AXIS_COUNT];
-    bool split[128]; // letters
-    axis_set joint[128];
+    bool split[DIM_LETTERS]; // letters
+    axis_set joint[DIM_LETTERS];
     bool any;
 };
 

@@ -23,6 +23,10 @@ struct curve_point {
     double bytes;
     double seconds;
 };
+// The bytes of a matrix product's operands.
+static inline double product_bytes(double m, double n, double k, enum dtype dtype) {
+    return (m * k + n * k + m * n) * (double)dtype_size(dtype);
+}
 
 // How much of the peak and of the memory's bandwidth an op reaches on operands of one dtype:
 //   seconds = launch + max(least, flops / (peak * compute * f), (bytes + half_bytes) / (bandwidth * memory))
@@ -131,7 +135,8 @@ trireme_status cluster_parse(struct cluster *out, const struct op_table *table, 
                              size_t length, trireme_error *error);
 // Appends the file's text.
 void cluster_print(const struct cluster *cluster, const struct op_table *table, struct text *out);
-// `what`: the name of a shipped cluster, or the path of a file.
+// `what`: the name of a shipped cluster, or the path of a file (TRIREME_ERROR_IO: it cannot be read). The caller
+// releases *out.
 trireme_status cluster_load(struct cluster *out, const struct op_table *table, const char *what, trireme_error *error);
 // TRIREME_ERROR_USAGE, with `why` and a list of the shipped clusters.
 trireme_status cluster_refuse(const char *why, trireme_error *error);

@@ -6,7 +6,7 @@
 
 // ---- computing
 
-static double shape_factor(const struct curve *c, const int64_t extent[128]) {
+static double shape_factor(const struct curve *c, const int64_t extent[DIM_LETTERS]) {
     double factor = 1;
     for (int i = 0; i < c->letters; i++) {
         double x = (double)extent[(unsigned char)c->half[i].letter];
@@ -25,7 +25,7 @@ static double peak_of(const struct device *d, enum dtype dtype) {
 
 // Seconds by the curve alone, on the whole device.
 static double smooth_seconds(const struct device *d, const struct curve *c, enum dtype dtype, double flops,
-                             double bytes, const int64_t extent[128]) {
+                             double bytes, const int64_t extent[DIM_LETTERS]) {
     double seconds = (bytes + c->half_bytes) / (d->bandwidth * c->memory);
     if (flops > 0 && c->compute > 0)
         seconds = MAX(seconds, flops / (peak_of(d, dtype) * c->compute * shape_factor(c, extent)));
@@ -34,7 +34,7 @@ static double smooth_seconds(const struct device *d, const struct curve *c, enum
 
 // The factor by which measured points correct the curve near them: fully at a point, and not at all some octaves away.
 static double near_points(const struct device *d, const struct curve *curve, enum op op, enum dtype dtype, double flops,
-                          double bytes, const int64_t extent[128]) {
+                          double bytes, const int64_t extent[DIM_LETTERS]) {
     static const double REACH = 1.0; // octaves: standard deviation
     double sum = 0, weights = 1;
     for (size_t i = 0; i < d->points[op].count; i++) {
@@ -42,7 +42,7 @@ static double near_points(const struct device *d, const struct curve *curve, enu
         if (p->dtype != dtype)
             continue;
         double distance = 0, there_flops = flops * p->bytes / bytes;
-        int64_t there[128];
+        int64_t there[DIM_LETTERS];
         memcpy(there, extent, 128 * sizeof *there);
         if (p->m > 0) {
             const double at[3] = {p->m, p->n, p->k};
@@ -64,7 +64,8 @@ static double near_points(const struct device *d, const struct curve *curve, enu
 }
 
 // The part of its operations that attention to the last `window` positions alone needs.
-static double window_factor(const struct op_info *info, const struct instruction *in, const int64_t extent[128]) {
+static double window_factor(const struct op_info *info, const struct instruction *in,
+                            const int64_t extent[DIM_LETTERS]) {
     int window = op_attribute_find(info, "window");
     if (window < 0 || extent['T'] <= 0)
         return 1;
@@ -73,7 +74,7 @@ static double window_factor(const struct op_info *info, const struct instruction
 }
 
 // How many kernels do the op.
-static int kernels_of(const struct curve *c, const int64_t extent[128]) {
+static int kernels_of(const struct curve *c, const int64_t extent[DIM_LETTERS]) {
     bool has = extent['b'] > 0 || extent['h'] > 0; // else `fused` comes from a curve that other ops share
     return c->fused > 0 && has && MAX(1, extent['b']) * MAX(1, extent['h']) % c->fused ? c->unfused : 1;
 }
@@ -84,7 +85,7 @@ double cost_compute(const struct station *s, const struct program *program, cons
     enum dtype dtype = instruction_dtype(program, table, in);
     const struct curve *c = &d->curve[in->op][dtype];
     struct invocation as = {.first = !accumulates};
-    int64_t extent[128];
+    int64_t extent[DIM_LETTERS];
     const char *what;
     CHECK(instruction_extents(table, in, extent, &what));
     double bytes = instruction_bytes(program, table, in, &as);

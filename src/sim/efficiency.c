@@ -134,8 +134,7 @@ static trireme_status read_point(const struct outline *t, int list, struct devic
         if (point.seconds > SECONDS_MOST)
             return outline_refuse(t, figure, error, "given %.40s for [%.0f, %.0f, %.0f], %.4g s, expected up to %g s",
                                   t->nodes.item[figure].text, point.m, point.n, point.k, point.seconds, SECONDS_MOST);
-        double elements = point.m * point.k + point.n * point.k + point.m * point.n;
-        point.bytes = elements * (double)dtype_size(point.dtype);
+        point.bytes = product_bytes(point.m, point.n, point.k, point.dtype);
     } else {
         TRY(efficiency_read_transfer(t, node[0], figure, &point.bytes, &point.seconds, error));
     }
@@ -143,7 +142,8 @@ static trireme_status read_point(const struct outline *t, int list, struct devic
     return TRIREME_OK;
 }
 
-static const char CURVE_KEYS[] = "compute memory half_bytes launch least fused half measured f32 bf16 f64";
+// Of an op, or of one dtype of an op.
+#define CURVE_KEYS "compute memory half_bytes launch least fused half"
 
 static bool has_letters(const struct op_info *info, const char *letters) {
     for (; *letters; letters++) {
@@ -209,13 +209,13 @@ static trireme_status read_points(const struct outline *t, const struct op_table
 // Reads an op's curves: what holds for all dtypes, then what single dtypes have of their own.
 static trireme_status read_op(const struct outline *t, int mapping, struct subject s, struct curve curve[DTYPE_COUNT],
                               trireme_error *error) {
-    TRY(outline_known(t, mapping, CURVE_KEYS, error));
+    TRY(outline_known(t, mapping, CURVE_KEYS " measured f32 bf16 f64", error));
     for (int d = 0; d < DTYPE_COUNT; d++) {
         TRY(read_curve(t, mapping, s, &curve[d], error));
         int own = outline_member(t, mapping, dtype_name((enum dtype)d));
         if (own < 0)
             continue;
-        TRY(outline_known(t, own, "compute memory half_bytes launch least fused half", error));
+        TRY(outline_known(t, own, CURVE_KEYS, error));
         TRY(read_curve(t, own, s, &curve[d], error));
     }
     return TRIREME_OK;

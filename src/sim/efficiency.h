@@ -11,7 +11,7 @@
 #define CLUSTER_RATE_MOST 1e15 // bytes per second
 
 // Sets the curves and measured points of all ops of the table from the device's mapping "efficiency" (the outline's
-// node `mapping`). The device's peaks are known.
+// node `mapping`). The device's peaks are known. TRIREME_ERROR_USAGE names line and key.
 trireme_status efficiency_read(struct device *device, const struct outline *outline, const struct op_table *table,
                                int mapping, trireme_error *error);
 // Reads the two scalars of a measured point that say how many bytes took how many seconds.

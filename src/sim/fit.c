@@ -6,7 +6,7 @@
 
 struct fit_sample fit_sample_of(const struct program *program, const struct op_table *table,
                                 const struct instruction *in, const struct invocation *v, double seconds) {
-    int64_t extent[128];
+    int64_t extent[DIM_LETTERS];
     const char *what;
     CHECK(instruction_extents(table, in, extent, &what));
     return (struct fit_sample){.op = in->op,
@@ -101,7 +101,8 @@ static double predict(const struct fit *f, const double *p, const struct fit_sam
     return s->bytes / (f->device->bandwidth * p[0]) + p[1];
 }
 
-static double error_of(const struct fit *f, const double *p) {
+static double error_of(const void *fit, const double *p) {
+    const struct fit *f = fit;
     double sum = 0;
     for (size_t i = 0; i < f->count; i++) {
         double off = log(predict(f, p, &f->item[i]) / f->item[i].seconds);
@@ -110,21 +111,23 @@ static double error_of(const struct fit *f, const double *p) {
     return sum;
 }
 
-// Descends by coordinates: tries each parameter larger and smaller, by steps that become finer.
-static void search(struct fit *f) {
-    double best = error_of(f, f->parameter);
-    for (double step = 4; step > 1.002;) {
+void fit_descend(double *parameter, int count, double (*error)(const void *user, const double *parameter),
+                 const void *user) {
+    static const double FIRST = 4, LAST = 1.002; // factors
+    static const double BETTER = 1 - 1e-9;       // what rounding does not make of an equal error
+    double best = error(user, parameter);
+    for (double step = FIRST; step > LAST;) {
         bool better = false;
-        for (int i = 0; i < 2 * f->parameters; i++) {
-            double tried[FIT_MOST];
-            memcpy(tried, f->parameter, sizeof tried);
-            tried[i / 2] *= i % 2 ? step : 1 / step;
-            double error = error_of(f, tried);
-            if (error >= best * (1 - 1e-9))
-                continue;
-            best = error;
-            memcpy(f->parameter, tried, sizeof tried);
-            better = true;
+        for (int i = 0; i < 2 * count; i++) {
+            const double before = parameter[i / 2];
+            parameter[i / 2] *= i % 2 ? step : 1 / step;
+            const double now = error(user, parameter);
+            if (now < best * BETTER) {
+                best = now;
+                better = true;
+            } else {
+                parameter[i / 2] = before;
+            }
         }
         if (!better)
             step = sqrt(step);
@@ -149,7 +152,7 @@ static struct curve curve_of(struct fit *f) {
     const double *from = f->product ? PRODUCT : f->attention ? ATTENTION : OTHER;
     f->parameters = f->product ? 4 : f->attention ? 3 : 2;
     memcpy(f->parameter, from, (size_t)f->parameters * sizeof *from);
-    search(f);
+    fit_descend(f->parameter, f->parameters, error_of, f);
     const double *p = f->parameter;
     if (f->product) {
         c.compute = MIN(1, p[0]);
@@ -227,7 +230,7 @@ static void add_points(struct device *d, const struct fit *f, enum op op) {
             point.n = (double)s->n;
             point.k = (double)s->k;
             point.seconds = MAX(point.seconds, s->flops / d->peak[s->dtype]); // the peak is a measurement, too
-            point.bytes = (point.m * point.k + point.n * point.k + point.m * point.n) * (double)dtype_size(s->dtype);
+            point.bytes = product_bytes(point.m, point.n, point.k, s->dtype);
         } else {
             point.seconds -= d->curve[op][s->dtype].launch;
         }

@@ -35,15 +35,22 @@ struct fit_wait {
 // Sets the device's meeting and jitter.
 void fit_waits(struct device *device, const struct fit_wait *waits, size_t count);
 
+// Descends by coordinates: multiplies and divides each of the positive parameters by a factor, as long as that makes
+// the error less, and then by its root, down to 1.002.
+void fit_descend(double *parameter, int count, double (*error)(const void *user, const double *parameter),
+                 const void *user);
+
 // Replaces a cluster's figures by those of another machine, from a file's text:
-//   matrix products   a CSV whose first line names columns: m, n, k, dtype, and one of seconds, ms, us, tflops, gflops;
-//                     a comma, semicolon or tab divides them, whichever comes first in that line
+//   matrix products   a CSV whose first line names columns: m, n, k, dtype, and a time (seconds, ms or us), a rate
+//                     (tflops or gflops), or both; a comma, semicolon or tab divides them, whichever comes first in
+//                     that line
 //   collectives       what a program of nccl-tests prints (all_reduce_perf, ...), on one node or several
 // `name` stands for the file in messages (TRIREME_ERROR_USAGE, with the line).
 trireme_status fit_import(struct cluster *cluster, const struct op_table *table, const char *name, const char *text,
                           size_t length, trireme_error *error);
 
-// The same for measured collectives; points of the same op and ranks must be next to one another.
+// The same for measured collectives; points of the same op and ranks must be next to one another. TRIREME_ERROR_USAGE
+// where the cluster has no room for so many ranks.
 trireme_status fit_links(struct cluster *cluster, const struct link_point *points, size_t count, trireme_error *error);
 
 #endif

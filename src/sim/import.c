@@ -172,8 +172,7 @@ static trireme_status read_product(const struct csv *csv, const struct device *d
     out->n = (int64_t)extent[1];
     out->k = (int64_t)extent[2];
     out->flops = 2 * extent[0] * extent[1] * extent[2];
-    out->bytes =
-        (extent[0] * extent[2] + extent[1] * extent[2] + extent[0] * extent[1]) * (double)dtype_size(out->dtype);
+    out->bytes = product_bytes(extent[0], extent[1], extent[2], out->dtype);
     TRY(read_time(csv, name, line, out->flops, &out->seconds, error));
     if (d->peak[out->dtype] <= 0)
         REFUSE("%s:%d: %s has no peak of %s", name, line->number, d->name, dtype_name(out->dtype));
@@ -342,43 +341,44 @@ static trireme_status read_collectives(struct lines *l, struct collective *out, 
     return TRIREME_OK;
 }
 
-static double level_error(const struct cluster *c, const struct route *route, const struct collective *collective,
-                          enum op op) {
+// A level of links that is fitted to a collective.
+struct level_fit {
+    struct cluster *cluster;
+    struct route *route;
+    int level;
+    double share; // of the level's bandwidth, which the route has
+    const struct collective *collective;
+    enum op op;
+};
+
+static void set_level(const struct level_fit *f, const double parameter[2]) {
+    struct link_level *level = &f->cluster->level[f->level];
+    level->latency = parameter[0];
+    level->bandwidth = parameter[1];
+    f->route->bandwidth[f->level] = f->share * level->bandwidth;
+}
+
+static double level_error(const void *fit, const double *parameter) {
+    const struct level_fit *f = fit;
     double sum = 0;
-    for (size_t i = 0; i < collective->points.count; i++)
-        sum += fabs(
-            log(cost_communicate(c, route, op, collective->points.item[i].bytes) / collective->points.item[i].seconds));
+    set_level(f, parameter);
+    for (size_t i = 0; i < f->collective->points.count; i++) {
+        const struct link_point *p = &f->collective->points.item[i];
+        sum += fabs(log(cost_communicate(f->cluster, f->route, f->op, p->bytes) / p->seconds));
+    }
     return sum;
 }
 
-// Fits latency and bandwidth of the outermost level that joins the ranks: tries them larger and smaller, by finer
-// steps.
+// Fits latency and bandwidth of the outermost level that joins the ranks.
 static void fit_level(struct cluster *c, struct route *route, const struct collective *collective, enum op op) {
     int outer = c->levels - 1;
     while (outer > 0 && route->parts[outer] < 2)
         outer--;
-    struct link_level *level = &c->level[outer];
-    double share = route->bandwidth[outer] / level->bandwidth, best = INFINITY;
-    level->latency = MAX(level->latency, 1e-9);
-    for (double step = 4; step > 1.002;) {
-        bool better = false;
-        for (int i = 0; i < 5; i++) {
-            double latency = level->latency, bandwidth = level->bandwidth;
-            *(i < 2 ? &level->latency : &level->bandwidth) *= i == 4 ? 1 : i % 2 ? step : 1 / step;
-            route->bandwidth[outer] = share * level->bandwidth;
-            double error = level_error(c, route, collective, op);
-            better |= error < best * (1 - 1e-9) && i < 4;
-            if (error < best * (1 - 1e-9)) {
-                best = error;
-                continue;
-            }
-            level->latency = latency;
-            level->bandwidth = bandwidth;
-        }
-        route->bandwidth[outer] = share * level->bandwidth;
-        if (!better)
-            step = sqrt(step);
-    }
+    const struct link_level *level = &c->level[outer];
+    const struct level_fit fit = {c, route, outer, route->bandwidth[outer] / level->bandwidth, collective, op};
+    double parameter[2] = {MAX(level->latency, 1e-9), level->bandwidth};
+    fit_descend(parameter, 2, level_error, &fit);
+    set_level(&fit, parameter);
 }
 
 // Keeps the measured points where one level alone joins the ranks.

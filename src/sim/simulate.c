@@ -23,7 +23,7 @@ struct cause {
     int8_t stream;
 };
 
-struct line {            // a stream of a class
+struct stream_state {    // a stream of a class
     int64_t done;        // instructions
     double end;          // of its last instruction
     size_t invocation;   // of the next instruction
@@ -46,7 +46,7 @@ struct actor { // a class of ranks
     int *peer;       // [uses]: the class at the other end of messages
     double computed; // what it had computed when it last met others within a layer
     struct sim_class *out;
-    struct line line[STREAM_COUNT];
+    struct stream_state stream[STREAM_COUNT];
 };
 
 struct ready {
@@ -159,12 +159,12 @@ static void account_gap(struct sim_class *out, const struct actor *a, double beg
                         int64_t count) {
     double waited = end - begin;
     while (stream != STREAM_COMPUTE && count > 0 && end > begin) {
-        const struct line *line = &a->line[stream];
-        const struct ran *span = &line->span[count - 1];
-        const struct cause *cause = &line->cause[count - 1];
+        const struct stream_state *state = &a->stream[stream];
+        const struct ran *span = &state->span[count - 1];
+        const struct cause *cause = &state->cause[count - 1];
         double seconds = MIN(end, span->end) - MAX(begin, span->begin);
         if (seconds > 0) {
-            account_other(out, line->axis[count - 1], seconds);
+            account_other(out, state->axis[count - 1], seconds);
             waited -= seconds;
         }
         end = MIN(end, MIN(span->begin, cause->ready));
@@ -177,30 +177,30 @@ static void account_gap(struct sim_class *out, const struct actor *a, double beg
 // ---- events
 
 static void enqueue(struct event_loop *l, int who, int stream) {
-    struct line *line = &l->actor[who].line[stream];
-    if (line->queued || line->ended)
+    struct stream_state *state = &l->actor[who].stream[stream];
+    if (state->queued || state->ended)
         return;
-    line->queued = true;
+    state->queued = true;
     VEC_PUSH(&l->stack, (struct ready){who, stream});
 }
 
 static void finish(struct actor *a, int stream, uint8_t axis, double begin, double end) {
-    struct line *line = &a->line[stream];
-    line->span[line->done] = (struct ran){begin, end};
-    if (line->axis)
-        line->axis[line->done] = axis;
-    if (line->computed)
-        line->computed[line->done] = a->out->computing;
-    line->done++;
-    line->position++;
-    line->end = end;
-    line->posted = false;
+    struct stream_state *state = &a->stream[stream];
+    state->span[state->done] = (struct ran){begin, end};
+    if (state->axis)
+        state->axis[state->done] = axis;
+    if (state->computed)
+        state->computed[state->done] = a->out->computing;
+    state->done++;
+    state->position++;
+    state->end = end;
+    state->posted = false;
 }
 
 static void wake(struct event_loop *l, int who, int stream) {
-    struct line *line = &l->actor[who].line[stream];
-    unsigned waiters = line->waiters;
-    line->waiters = 0;
+    struct stream_state *state = &l->actor[who].stream[stream];
+    unsigned waiters = state->waiters;
+    state->waiters = 0;
     for (int s = 0; waiters; s++, waiters >>= 1)
         if (waiters & 1)
             enqueue(l, who, s);
@@ -217,7 +217,7 @@ static void account_communication(struct event_loop *l, int who, int stream, uin
 // on the `before` instructions of compute before the meeting, however far compute has been simulated.
 static double wait_within_layer(struct actor *a, int64_t before) {
     const struct device *device = a->out->station.device;
-    double computed = before > 0 ? a->line[STREAM_COMPUTE].computed[before - 1] : 0,
+    double computed = before > 0 ? a->stream[STREAM_COMPUTE].computed[before - 1] : 0,
            since = fmax(0, computed - a->computed);
     a->computed += since;
     return device->meeting + device->jitter * since;
@@ -232,7 +232,7 @@ static bool meet(struct event_loop *l, int who, int stream, const struct lane_it
     ready += stream == STREAM_TENSOR ? wait_within_layer(a, awaited[STREAM_COMPUTE]) : 0;
     m->time = m->arrived ? MAX(m->time, ready) : ready;
     m->seconds = m->arrived ? MAX(m->seconds, a->seconds[2 * item->number]) : a->seconds[2 * item->number];
-    a->line[stream].posted = true;
+    a->stream[stream].posted = true;
     if (++m->arrived < m->members)
         return false;
     m->arrived = 0;
@@ -249,7 +249,7 @@ static bool meet(struct event_loop *l, int who, int stream, const struct lane_it
 static bool exchange(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
     int other = l->actor[who].peer[item->use], end_stream = stream_other_end(stream);
     struct actor *a = &l->actor[who], *b = &l->actor[other];
-    struct line *mine = &a->line[stream], *theirs = &b->line[end_stream];
+    struct stream_state *mine = &a->stream[stream], *theirs = &b->stream[end_stream];
     mine->posted = true;
     mine->ready = ready;
     if (!theirs->posted)
@@ -276,12 +276,12 @@ static void compute(struct sim_class *out, struct actor *a, const struct lane_it
 }
 
 // How long compute was at work during the next transfer of a stream for which it pays.
-static double worked_beside(const struct line *compute, struct line *line) {
-    const struct ran *transfer = &line->span[line->paid];
+static double worked_beside(const struct stream_state *compute, struct stream_state *state) {
+    const struct ran *transfer = &state->span[state->paid];
     double seconds = 0;
-    while (line->beside < compute->done && compute->span[line->beside].end <= transfer->begin)
-        line->beside++;
-    for (int64_t i = line->beside; i < compute->done && compute->span[i].begin < transfer->end; i++)
+    while (state->beside < compute->done && compute->span[state->beside].end <= transfer->begin)
+        state->beside++;
+    for (int64_t i = state->beside; i < compute->done && compute->span[i].begin < transfer->end; i++)
         seconds += fmin(transfer->end, compute->span[i].end) - fmax(transfer->begin, compute->span[i].begin);
     return seconds;
 }
@@ -292,11 +292,11 @@ static double pay(struct actor *a, const int64_t *awaited) {
     const double part = a->out->station.device->communication;
     double sum = 0;
     for (int s = 0; s < STREAM_COUNT && part > 0; s++) {
-        struct line *line = &a->line[s];
-        for (; s != STREAM_COMPUTE && line->paid < awaited[s]; line->paid++)
-            if (line->axis[line->paid] != NO_AXIS) {
-                double lost = part * worked_beside(&a->line[STREAM_COMPUTE], line);
-                a->out->exposed[line->axis[line->paid]] += lost;
+        struct stream_state *state = &a->stream[s];
+        for (; s != STREAM_COMPUTE && state->paid < awaited[s]; state->paid++)
+            if (state->axis[state->paid] != NO_AXIS) {
+                double lost = part * worked_beside(&a->stream[STREAM_COMPUTE], state);
+                a->out->exposed[state->axis[state->paid]] += lost;
                 sum += lost;
             }
     }
@@ -312,78 +312,79 @@ static bool share_links(const struct topology *t, int who, int32_t use, int32_t 
     return false;
 }
 
-// When all waits of the next instruction are over (*ready), and how many instructions of each stream it waits for;
-// false where some of these have not been simulated yet.
-static bool waits_over(struct event_loop *l, int who, int stream, const struct lane_item *item, double *ready,
+// When all waits of the next instruction are over, and which of them last; how many instructions of each stream it
+// waits for. False where some of these have not been simulated yet: then their stream will wake this one.
+static bool find_waits(struct event_loop *l, int who, int stream, const struct lane_item *item, struct cause *last,
                        int64_t awaited[STREAM_COUNT]) {
     struct actor *a = &l->actor[who];
-    struct line *line = &a->line[stream];
+    struct stream_state *state = &a->stream[stream];
     const struct prepared_program *pp = a->program;
-    *ready = line->end;
-    int last = NONE;
-    int64_t last_count = 0;
+    *last = (struct cause){state->end, (int32_t)state->done, (int8_t)stream};
     for (int w = 0; w < item->waits; w++) {
         const struct lane_wait *wait = &pp->waits.item[item->first_wait + w];
         int64_t count;
         if (wait->use != NONE && !share_links(&l->topology, who, item->use, wait->use))
             continue;
         if (wait->slot) {
-            const struct invocation *v = &pp->program->schedule.item[line->invocation];
-            count = slot_waits_count(&pp->slot_waits, pp->program, line->invocation,
+            const struct invocation *v = &pp->program->schedule.item[state->invocation];
+            count = slot_waits_count(&pp->slot_waits, pp->program, state->invocation,
                                      &pp->program->templates.item[v->template].instructions.item[item->index],
                                      wait->stream, 0);
         } else {
-            count = slot_waits_before(&pp->slot_waits, (size_t)line->invocation, wait->stream) + wait->target;
+            count = slot_waits_before(&pp->slot_waits, (size_t)state->invocation, wait->stream) + wait->target;
         }
         if (count <= 0)
             continue;
-        struct line *on = &a->line[wait->stream];
+        struct stream_state *on = &a->stream[wait->stream];
         if (on->done < count) {
             on->waiters |= 1u << stream;
             return false;
         }
         awaited[wait->stream] = MAX(awaited[wait->stream], count);
         double end = on->span[count - 1].end;
-        if (end > *ready) {
-            *ready = end;
-            last = wait->stream;
-            last_count = count;
-        }
+        if (end > last->ready)
+            *last = (struct cause){end, (int32_t)count, (int8_t)wait->stream};
     }
-    if (stream == STREAM_COMPUTE && last != NONE)
-        account_gap(&l->out->of_class[who], a, line->end, *ready, last, last_count);
-    if (stream != STREAM_COMPUTE)
-        line->cause[line->done] = last == NONE ? (struct cause){*ready, (int32_t)line->done, (int8_t)stream}
-                                               : (struct cause){*ready, (int32_t)last_count, (int8_t)last};
     return true;
 }
 
-// The next instruction of a line, NULL at its end.
+static void account_wait(struct event_loop *l, int who, int stream, const struct cause *last) {
+    struct actor *a = &l->actor[who];
+    struct stream_state *state = &a->stream[stream];
+    if (stream != STREAM_COMPUTE)
+        state->cause[state->done] = *last;
+    else if (last->stream != STREAM_COMPUTE)
+        account_gap(&l->out->of_class[who], a, state->end, last->ready, last->stream, last->count);
+}
+
+// The next instruction of a stream, NULL at its end.
 static const struct lane_item *next_item(struct actor *a, int stream) {
-    struct line *line = &a->line[stream];
+    struct stream_state *state = &a->stream[stream];
     const struct program *p = a->program->program;
-    for (; line->invocation < p->schedule.count; line->invocation++, line->position = 0) {
+    for (; state->invocation < p->schedule.count; state->invocation++, state->position = 0) {
         const struct lane *lane =
-            &a->program->lane[p->schedule.item[line->invocation].template * STREAM_COUNT + stream];
-        if (line->position < lane->count)
-            return &lane->item[line->position];
+            &a->program->lane[p->schedule.item[state->invocation].template * STREAM_COUNT + stream];
+        if (state->position < lane->count)
+            return &lane->item[state->position];
     }
-    line->ended = true;
+    state->ended = true;
     return NULL;
 }
 
 // Runs a stream as far as possible.
-static void run_line(struct event_loop *l, int who, int stream) {
+static void run_stream(struct event_loop *l, int who, int stream) {
     struct actor *a = &l->actor[who];
-    struct line *line = &a->line[stream];
+    struct stream_state *state = &a->stream[stream];
     struct sim_class *out = &l->out->of_class[who];
     const struct lane_item *item;
-    while (!line->posted && (item = next_item(a, stream))) {
-        double ready;
+    while (!state->posted && (item = next_item(a, stream))) {
+        struct cause last;
         int64_t awaited[STREAM_COUNT] = {0};
-        if (!waits_over(l, who, stream, item, &ready, awaited))
+        if (!find_waits(l, who, stream, item, &last, awaited))
             break;
-        const struct invocation *v = &a->program->program->schedule.item[line->invocation];
+        account_wait(l, who, stream, &last);
+        const double ready = last.ready;
+        const struct invocation *v = &a->program->program->schedule.item[state->invocation];
         if (when_skips(item->when, v))
             finish(a, stream, item->axis, ready, ready);
         else if (item->kind == LANE_COMPUTE && stream == STREAM_COMPUTE)
@@ -414,13 +415,13 @@ static void create_actor(struct event_loop *l, int who, const struct simulation_
             l->prepared->uses.item[u].message ? peer_class(&l->topology, who, &l->prepared->uses.item[u]) : NONE;
     for (int s = 0; s < STREAM_COUNT; s++) {
         int64_t total = slot_waits_before(&a->program->slot_waits, a->program->program->schedule.count, s);
-        a->line[s].span = mem_alloc((size_t)total * sizeof *a->line[s].span);
+        a->stream[s].span = mem_alloc((size_t)total * sizeof *a->stream[s].span);
         if (s == STREAM_COMPUTE) {
-            a->line[s].computed = mem_alloc((size_t)total * sizeof *a->line[s].computed);
+            a->stream[s].computed = mem_alloc((size_t)total * sizeof *a->stream[s].computed);
             continue;
         }
-        a->line[s].axis = mem_alloc((size_t)total);
-        a->line[s].cause = mem_alloc((size_t)total * sizeof *a->line[s].cause);
+        a->stream[s].axis = mem_alloc((size_t)total);
+        a->stream[s].cause = mem_alloc((size_t)total * sizeof *a->stream[s].cause);
     }
     *out = (struct sim_class){.rank = rank,
                               .members = topology_members(&l->topology, who),
@@ -433,10 +434,10 @@ static void release_actor(struct event_loop *l, int who) {
     for (size_t u = 0; u < l->prepared->uses.count; u++)
         free(a->meeting[u]);
     for (int s = 0; s < STREAM_COUNT; s++) {
-        free(a->line[s].span);
-        free(a->line[s].axis);
-        free(a->line[s].cause);
-        free(a->line[s].computed);
+        free(a->stream[s].span);
+        free(a->stream[s].axis);
+        free(a->stream[s].cause);
+        free(a->stream[s].computed);
     }
     free(a->meeting);
     free(a->peer);
@@ -448,13 +449,13 @@ static trireme_status check_ended(const struct event_loop *l, trireme_error *err
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < l->topology.classes * STREAM_COUNT; k++) {
             const struct actor *a = &l->actor[k / STREAM_COUNT];
-            const struct line *line = &a->line[k % STREAM_COUNT];
+            const struct stream_state *state = &a->stream[k % STREAM_COUNT];
             const struct program *p = a->program->program;
-            if (line->ended || (pass == 0 && !line->posted))
+            if (state->ended || (pass == 0 && !state->posted))
                 continue;
-            const struct invocation *v = &p->schedule.item[line->invocation];
+            const struct invocation *v = &p->schedule.item[state->invocation];
             const struct template *t = &p->templates.item[v->template];
-            int index = a->program->lane[v->template * STREAM_COUNT + k % STREAM_COUNT].item[line->position].index;
+            int index = a->program->lane[v->template * STREAM_COUNT + k % STREAM_COUNT].item[state->position].index;
             FAIL(TRIREME_ERROR_PROGRAM, "rank %d: stream %s, %s[%d] %s would wait forever",
                  l->out->of_class[k / STREAM_COUNT].rank, STREAM_WORDS[k % STREAM_COUNT], t->name, index,
                  l->prepared->table->op[t->instructions.item[index].op].name);
@@ -469,16 +470,16 @@ static void account_end(struct event_loop *l, int who) {
     int last = STREAM_COMPUTE;
     int64_t all[STREAM_COUNT];
     for (int s = 0; s < STREAM_COUNT; s++) {
-        all[s] = a->line[s].done;
-        if (a->line[s].end > a->line[last].end)
+        all[s] = a->stream[s].done;
+        if (a->stream[s].end > a->stream[last].end)
             last = s;
     }
-    out->end = a->line[last].end;
+    out->end = a->stream[last].end;
     if (last != STREAM_COMPUTE)
-        account_gap(out, a, a->line[STREAM_COMPUTE].end, out->end, last, a->line[last].done);
+        account_gap(out, a, a->stream[STREAM_COMPUTE].end, out->end, last, a->stream[last].done);
     out->end += pay(a, all);
-    if (a->line[last].done > 0) // so that a trace ends when the step does
-        a->line[last].span[a->line[last].done - 1].end = out->end;
+    if (a->stream[last].done > 0) // so that a trace ends when the step does
+        a->stream[last].span[a->stream[last].done - 1].end = out->end;
     l->out->seconds = MAX(l->out->seconds, out->end);
 }
 
@@ -493,8 +494,9 @@ static void keep_events(struct event_loop *l, int who) {
             const struct lane *lane = &a->program->lane[v->template * STREAM_COUNT + s];
             for (int i = 0; i < lane->count; i++, done++)
                 if (!when_skips(lane->item[i].when, v))
-                    VEC_PUSH(&out->events, (struct sim_event){(int)k, lane->item[i].index, a->line[s].span[done].begin,
-                                                              a->line[s].span[done].end});
+                    VEC_PUSH(&out->events,
+                             (struct sim_event){(int)k, lane->item[i].index, a->stream[s].span[done].begin,
+                                                a->stream[s].span[done].end});
         }
     }
 }
@@ -531,8 +533,8 @@ static trireme_status run(struct event_loop *l, const struct simulation_options 
             enqueue(l, c, s);
     while (l->stack.count) {
         struct ready next = l->stack.item[--l->stack.count];
-        l->actor[next.who].line[next.stream].queued = false;
-        run_line(l, next.who, next.stream);
+        l->actor[next.who].stream[next.stream].queued = false;
+        run_stream(l, next.who, next.stream);
     }
     trireme_status status = check_ended(l, error);
     if (status == TRIREME_OK)

@@ -13,7 +13,7 @@ enum { GUARD = 256, FILLER = 0xff, ROW_GAP = 5 };
 
 struct spec {
     const struct op_info *info, *forward; // forward: NULL but for backward ops
-    int64_t extent[128];
+    int64_t extent[DIM_LETTERS];
     int64_t first, end; // values of the operands of these names
     union attribute attribute[OP_MAX_ATTRIBUTES], forward_attribute[OP_MAX_ATTRIBUTES];
 };
