@@ -58,14 +58,25 @@ trireme_status sampler_init(struct sampler *out, const struct token_set *set, co
     return TRIREME_OK;
 }
 
+// Looks for a token that has to be predicted: one that begins no document, or that ends the one before it.
+struct target_search {
+    const struct token_set *set;
+    int64_t next; // the first token that was not looked at
+    bool found;
+};
+
+static bool find_target(void *user, int64_t position) {
+    struct target_search *t = user;
+    t->found = position > t->next || token_set_delimited(t->set, position);
+    t->next = position + 1;
+    return !t->found;
+}
+
 trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split split, bool *out, trireme_error *error) {
     const struct sampler_range *range = &s->range[split];
-    *out = false;
-    for (int64_t at = range->begin + 1; at < range->end && !*out; at++) {
-        int64_t document;
-        TRY(token_set_next_document(s->set, at, at + 1, &document, error));
-        *out = document > at || token_set_delimited(s->set, at);
-    }
+    struct target_search search = {s->set, range->begin + 1, false};
+    TRY(token_set_documents(s->set, range->begin + 1, range->end, find_target, &search, error));
+    *out = search.found || search.next < range->end;
     return TRIREME_OK;
 }
 
@@ -84,25 +95,38 @@ static int64_t train_window(const struct sampler *s, uint64_t k) {
     return range->begin + (int64_t)(phase + rng_permute(key, windows, k % windows) * (uint64_t)s->options.seq_len);
 }
 
+// A row whose documents are being marked.
+struct marking {
+    const struct sampler *sampler;
+    int64_t begin, start; // its first token; the first of its places that are not marked
+    int32_t *targets, *starts, *positions;
+};
+
+// The document that begins at the first place that is not marked goes on to place `end`.
+static void mark(struct marking *m, int64_t end) {
+    for (int64_t i = m->start; i < end; i++) {
+        m->starts[i] = (int32_t)m->start;
+        m->positions[i] = (int32_t)(i - m->start);
+    }
+    m->start = end;
+}
+
+static bool mark_document(void *user, int64_t position) {
+    struct marking *m = user;
+    const int64_t place = position - m->begin;
+    if (!token_set_delimited(m->sampler->set, position))
+        m->targets[place - 1] = -1;
+    mark(m, place);
+    return true;
+}
+
 // Sets starts and positions of a row, and masks targets at its document boundaries. The row begins at token `begin`;
 // `known` of its tokens have a target.
 static trireme_status mark_documents(const struct sampler *s, int64_t begin, int64_t known, int32_t *targets,
                                      int32_t *starts, int32_t *positions, trireme_error *error) {
-    int64_t length = s->options.seq_len, limit = begin + known + 1;
-    for (int64_t start = 0; start < length;) {
-        int64_t found, next = length;
-        TRY(token_set_next_document(s->set, begin + start + 1, limit, &found, error));
-        if (found < limit) {
-            next = MIN(length, found - begin);
-            if (!token_set_delimited(s->set, found))
-                targets[found - begin - 1] = -1;
-        }
-        for (int64_t i = start; i < next; i++) {
-            starts[i] = (int32_t)start;
-            positions[i] = (int32_t)(i - start);
-        }
-        start = next;
-    }
+    struct marking m = {s, begin, 0, targets, starts, positions};
+    TRY(token_set_documents(s->set, begin + 1, begin + known + 1, mark_document, &m, error));
+    mark(&m, s->options.seq_len);
     return TRIREME_OK;
 }
 

@@ -107,9 +107,20 @@ const char *token_set_tokenizer(const struct token_set *set) {
     return first ? first->tokenizer : NULL;
 }
 
+// Lets what is read of small sets stay in memory.
+static void keep_small(struct token_set *set) {
+    enum { SMALL = 1 << 23 };
+    int64_t bytes = 0;
+    for (size_t i = 0; i < set->shards.count && bytes <= SMALL; i++)
+        bytes += set->shards.item[i].bin.bytes + set->shards.item[i].index.bytes;
+    for (size_t i = 0; i < set->shards.count; i++)
+        set->shards.item[i].stays = bytes <= SMALL;
+}
+
 trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error) {
     struct token_set *set = mem_alloc(sizeof *set);
     trireme_status status = add_path(set, path, error);
+    keep_small(set);
     if (status == TRIREME_OK)
         status = token_set_same_tokenizer(set, set, error);
     if (status == TRIREME_OK)
@@ -170,20 +181,44 @@ trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_
     return TRIREME_OK;
 }
 
-trireme_status token_set_next_document(const struct token_set *set, int64_t from, int64_t limit, int64_t *out,
-                                       trireme_error *error) {
+// Visits the documents of a shard that begins at `start`.
+struct shard_visit {
+    bool (*each)(void *user, int64_t position);
+    void *user;
+    int64_t start;
+    bool more;
+};
+
+static bool visit_in_shard(void *user, int64_t position) {
+    struct shard_visit *v = user;
+    v->more = v->each(v->user, v->start + position);
+    return v->more;
+}
+
+trireme_status token_set_documents(const struct token_set *set, int64_t from, int64_t limit,
+                                   bool (*each)(void *user, int64_t position), void *user, trireme_error *error) {
     CHECK(from >= 0 && limit <= set->tokens);
-    for (size_t s = find_shard(set, from); from < limit; s++) {
+    struct shard_visit visit = {each, user, 0, true};
+    for (size_t s = find_shard(set, from); from < limit && visit.more; s++) {
         const struct token_shard *shard = &set->shards.item[s];
-        int64_t start = set->starts.item[s], stop = MIN(limit, start + shard->tokens), found;
-        TRY(token_shard_next_document(shard, from - start, stop - start, &found, error));
-        if (start + found < stop) {
-            *out = start + found;
-            return TRIREME_OK;
-        }
+        visit.start = set->starts.item[s];
+        const int64_t stop = MIN(limit, visit.start + shard->tokens);
+        TRY(token_shard_documents(shard, from - visit.start, stop - visit.start, visit_in_shard, &visit, error));
         from = stop;
     }
-    *out = limit;
+    return TRIREME_OK;
+}
+
+static bool take_first(void *user, int64_t position) {
+    *(int64_t *)user = position;
+    return false;
+}
+
+trireme_status token_set_next_document(const struct token_set *set, int64_t from, int64_t limit, int64_t *out,
+                                       trireme_error *error) {
+    int64_t first = limit;
+    TRY(token_set_documents(set, from, limit, take_first, &first, error));
+    *out = first;
     return TRIREME_OK;
 }
 

@@ -36,8 +36,11 @@ const char *token_set_rewritten(const struct token_set *set);
 // Copies tokens [begin, end) to out[end - begin]. A token outside of [0, vocab_size) is refused, naming its position.
 trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_t end, int32_t vocab_size, int32_t *out,
                               trireme_error *error);
-// *out = the first token in [from, limit) with which a document begins, or `limit` if there is none. Binary search in
-// an index; llm.c's shards have none and are scanned, which costs limit - from.
+// Calls `each` for the tokens in [from, limit) with which documents begin, in order, as long as it returns true. They
+// are found by binary search in an index; llm.c's shards have none and are scanned.
+trireme_status token_set_documents(const struct token_set *set, int64_t from, int64_t limit,
+                                   bool (*each)(void *user, int64_t position), void *user, trireme_error *error);
+// *out = the first of these, or `limit` if there is none.
 trireme_status token_set_next_document(const struct token_set *set, int64_t from, int64_t limit, int64_t *out,
                                        trireme_error *error);
 // Whether the document that begins at `position` begins with a token that also ends the document before it (llm.c's

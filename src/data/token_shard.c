@@ -103,11 +103,9 @@ bool token_shard_is_rewritten(const struct token_shard *shard) {
            (info.st_mtim.tv_sec != m->modified.tv_sec || info.st_mtim.tv_nsec != m->modified.tv_nsec);
 }
 
-// What is read of a large file must not come to be in memory all at once; small ones are read faster if they stay.
+// What is read of a file here and there must not come to be in memory all at once.
 static void mapping_forget(const struct mapping *m, int64_t from, int64_t bytes) {
-    enum { SMALL = 1 << 24 };
-    if (m->bytes > SMALL)
-        mapped_forget(m->data, (size_t)m->bytes, (size_t)from, (size_t)bytes);
+    mapped_forget(m->data, (size_t)m->bytes, (size_t)from, (size_t)bytes);
 }
 
 static void mapping_release(struct mapping *m) {
@@ -236,6 +234,7 @@ static trireme_status megatron_header(struct token_shard *shard, trireme_error *
 // Checks the order of documents in an index whose ends are right: bisection would find wrong documents in a wrong
 // order.
 static trireme_status check_order(const struct token_shard *shard, trireme_error *error) {
+    enum { AT_ONCE = 1 << 22 };
     const struct mapping *index = &shard->index;
     int64_t begin = document_offset(shard, 0), previous = 0;
     trireme_status status = TRIREME_OK;
@@ -248,9 +247,10 @@ static trireme_status check_order(const struct token_shard *shard, trireme_error
                                ", but the one before it with %" PRId64,
                                index->path, at, (at - begin) / 8, sequence, previous);
         previous = sequence;
+        if ((at - begin) % AT_ONCE == 0)
+            mapping_forget(index, MAX(0, at - AT_ONCE), AT_ONCE);
     }
     madvise((void *)index->data, (size_t)index->bytes, MADV_RANDOM);
-    mapping_forget(index, 0, index->bytes);
     return status;
 }
 
@@ -340,6 +340,9 @@ trireme_status token_shard_open(struct token_shard *out, const char *path, trire
     }
     if (status != TRIREME_OK)
         goto fail;
+    // Of many files, the pages that were looked at would add up.
+    mapping_forget(&shard.bin, 0, shard.bin.bytes);
+    mapping_forget(&shard.index, 0, shard.index.bytes);
     *out = shard;
     return TRIREME_OK;
 fail:
@@ -392,7 +395,6 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
     int64_t at = begin, count = 0;
     uint64_t worst = 0;
     will_need(shard, begin, end);
-    mapping_forget(&shard->index, 0, shard->index.bytes);
     TRY(mapping_check(&shard->index, error)); // where the caller looks for the row's documents next
     TRY(mapping_check(&shard->bin, error));
     for (; at < end && worst < (uint64_t)vocab_size; at += count) {
@@ -405,7 +407,8 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
         }
         worst = convert(bytes, width, count, &out[at - begin]);
     }
-    mapping_forget(&shard->bin, shard->offset + begin * width, (end - begin) * width);
+    if (!shard->stays)
+        mapping_forget(&shard->bin, shard->offset + begin * width, (end - begin) * width);
     if (begin == end || worst < (uint64_t)vocab_size)
         return TRIREME_OK;
     const uint8_t *p = bytes;
@@ -443,31 +446,53 @@ static int64_t llmc_find(const struct token_shard *shard, int64_t from, int64_t 
     return limit;
 }
 
-trireme_status token_shard_next_document(const struct token_shard *shard, int64_t from, int64_t limit, int64_t *out,
-                                         trireme_error *error) {
-    CHECK(from >= 0 && limit <= shard->tokens);
-    if (from >= limit) {
-        *out = limit;
-        return TRIREME_OK;
-    }
-    if (!shard->index.data) {
-        will_need(shard, from, limit);
-        *out = llmc_find(shard, from, limit);
+static void llmc_documents(const struct token_shard *shard, int64_t from, int64_t limit,
+                           bool (*each)(void *user, int64_t position), void *user) {
+    will_need(shard, from, limit);
+    for (int64_t at = llmc_find(shard, from, limit); at < limit && each(user, at);)
+        at = llmc_find(shard, at + 1, limit);
+    if (!shard->stays)
         mapping_forget(&shard->bin, shard->offset + from * shard->width, (limit - from) * shard->width);
-        return TRIREME_OK;
-    }
+}
+
+static trireme_status megatron_documents(const struct token_shard *shard, int64_t from, int64_t limit,
+                                         bool (*each)(void *user, int64_t position), void *user, trireme_error *error) {
     // Invariant: documents before `low` begin before `from`, document `high` does not (or is the end).
-    int64_t low = 0, high = shard->documents, found = shard->tokens;
+    int64_t low = 0, high = shard->documents, start = 0;
     while (low < high) {
-        int64_t middle = low + (high - low) / 2, start = 0;
+        const int64_t middle = low + (high - low) / 2;
         TRY(document_start(shard, middle, &start, error));
-        if (start < from) {
+        if (start < from)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-            found = start;
-        }
     }
-    *out = MIN(found, limit);
+    bool more = true;
+    for (int64_t last = -1; low < shard->documents && more; low++) {
+        TRY(document_start(shard, low, &start, error));
+        if (start < from || start < last)
+            FAIL(TRIREME_ERROR_CORRUPT,
+                 "%s byte %" PRId64 ": document %" PRId64
+                 " begins before the one before it: the file was changed while "
+                 "it was read",
+                 shard->index.path, document_offset(shard, low), low);
+        if (start >= limit)
+            break;
+        more = start == last || each(user, start); // empty documents begin where the next one does
+        last = start;
+    }
+    if (!shard->stays)
+        mapping_forget(&shard->index, 0, shard->index.bytes);
+    return TRIREME_OK;
+}
+
+trireme_status token_shard_documents(const struct token_shard *shard, int64_t from, int64_t limit,
+                                     bool (*each)(void *user, int64_t position), void *user, trireme_error *error) {
+    CHECK(from >= 0 && limit <= shard->tokens);
+    if (from >= limit)
+        return TRIREME_OK;
+    if (shard->index.data)
+        return megatron_documents(shard, from, limit, each, user, error);
+    llmc_documents(shard, from, limit, each, user);
     return TRIREME_OK;
 }

@@ -49,6 +49,9 @@ struct token_shard {
     int32_t delimiter;            // token that begins each document in a shard of llm.c; -1 where there is an index
     const char *tokenizer;        // of a shard of llm.c ("GPT-2"); NULL where only a manifest may name it
     int64_t sequences, documents; // S and D - 1
+    // What was read of the files stays in this process's memory. May be set where it is little, which is faster to read
+    // again; otherwise it is given back.
+    bool stays;
 };
 
 // `path` is the .bin. CORRUPT names the byte offset, what is there and what was expected.
@@ -61,8 +64,9 @@ bool token_shard_is_rewritten(const struct token_shard *shard);
 // [0, vocab_size).
 trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, int64_t end, int32_t vocab_size,
                                 int32_t *out, trireme_error *error);
-// *out = the first token of the shard in [from, limit) with which a document begins, or `limit`.
-trireme_status token_shard_next_document(const struct token_shard *shard, int64_t from, int64_t limit, int64_t *out,
-                                         trireme_error *error);
+// Calls `each` for the tokens of the shard in [from, limit) with which documents begin, in order, as long as it returns
+// true.
+trireme_status token_shard_documents(const struct token_shard *shard, int64_t from, int64_t limit,
+                                     bool (*each)(void *user, int64_t position), void *user, trireme_error *error);
 
 #endif

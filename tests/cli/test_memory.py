@@ -117,19 +117,29 @@ def test_loading():
             check(result, ranks, name, *more, dtype)
 
 
-def test_large_token_files():
-    """What is read of token files here and there, to tell them from others, is given back."""
-    tokens = 68 << 20
-    with open("t.bin", "wb") as file:
-        for _ in range(68):
+def pair(prefix, tokens):
+    """Megatron's, of one document."""
+    with open(f"{prefix}.bin", "wb") as file:
+        for _ in range(tokens >> 20):
             file.write(struct.pack("<H", 97) * (1 << 20))
-    with open("t.idx", "wb") as file: # Megatron's, of one document
+    with open(f"{prefix}.idx", "wb") as file:
         file.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 1, 2) + struct.pack("<iQQQ", tokens, 0, 0, 1))
-    for steps in 1, 3:
-        result = tool.good_json("train", *MODEL[:-1], "training.global_batch_size=8", "model.vocab_size=256",
-                                "training.kernel_choice=rule", "data.path=t", "run.directory=large",
-                                f"training.steps={steps}")
-        check(result, 1, steps)
+
+
+def test_large_token_files():
+    """What is read of token files, all or here and there to tell them from others, is given back: of a large one, and
+    of many that are small."""
+    pair("large", 68 << 20)
+    pair("small0", 7 << 20)
+    for i in range(1, 7):
+        for suffix in "bin", "idx":
+            os.link(f"small0.{suffix}", f"small{i}.{suffix}")
+    for name, path in ("large", "large"), ("small", "small*.bin"):
+        for steps in 1, 3:
+            result = tool.good_json("train", *MODEL[:-1], "training.global_batch_size=8", "model.vocab_size=256",
+                                    "training.kernel_choice=rule", f"data.path={path}", f"run.directory={name}.run",
+                                    f"training.steps={steps}")
+            check(result, 1, name, steps)
 
 
 def test_saving():

@@ -306,6 +306,28 @@ static void refuse_access(void **state, size_t at, int64_t value, size_t size, c
     token_set_close(set);
 }
 
+static bool take(void *user, int64_t position) {
+    assert_in_range(position, 0, 8);
+    *(int64_t *)user += position;
+    return true;
+}
+
+// Documents that are put into another order after the file was opened.
+static void refuse_documents(void **state) {
+    struct index x = good_index(8, 2);
+    struct token_set *set;
+    int64_t sum = 0;
+    put_pair(state, &x, 18);
+    assert_ok(token_set_open(in(state, "x"), &set, &error));
+    assert_ok(token_set_documents(set, 0, 9, take, &sum, &error));
+    assert_int_equal(sum, 10);
+    memcpy(x.bytes + DOCUMENTS, &(int64_t){2}, 8);
+    put_pair(state, &x, 18);
+    assert_refused(token_set_documents(set, 0, 9, take, &sum, &error), TRIREME_ERROR_CORRUPT,
+                   "x.idx byte 78: document 1 begins before the one before it");
+    token_set_close(set);
+}
+
 static void test_malformed_at_access(void **state) {
     refuse_access(state, DOCUMENTS + 8, 4, 8, "x.idx byte 78: document 1 begins with sequence 4, expected 0 to 3");
     refuse_access(state, DOCUMENTS + 8, -1, 8, "document 1 begins with sequence -1");
@@ -313,6 +335,7 @@ static void test_malformed_at_access(void **state) {
     refuse_access(state, POINTERS + 8, 10, 8, "x.idx byte 54: the pointer to a sequence is 10, expected 8");
     refuse_access(state, LENGTHS, 5, 4, "x.idx byte 54: the pointer to a sequence is 8, expected 10");
     refuse_access(state, LENGTHS, -5, 4, "x.idx byte 34: the length of sequence 0 is negative (-5)");
+    refuse_documents(state);
 }
 
 // A file that changes under its reader: it becomes shorter, or another file takes its name.
