@@ -171,8 +171,18 @@ void fleet_run(struct fleet *f) {
 
 trireme_status fleet_verify(const struct fleet *f, int stage, int rank, const struct program *mutant,
                             trireme_error *error) {
+    const struct op_table *ops = f->stages.of[0]->ops;
     const struct program **program = programs(f, stage, rank, mutant);
-    trireme_status status = programs_verify(program, f->ranks, f->stages.of[0]->ops, error);
+    trireme_status status = programs_verify(program, f->ranks, ops, error);
+    trireme_error other;
+    // Runs prove stages, each by itself and then together.
+    if (rank == FLEET_STAGE && program_verify(mutant, ops, &other) == TRIREME_OK) {
+        const struct program **of_stage = mem_alloc((size_t)f->stages.count * sizeof *of_stage);
+        for (int s = 0; s < f->stages.count; s++)
+            of_stage[s] = s == stage ? mutant : fleet_program(f, s);
+        assert_int_equal(stage_programs_meet(of_stage, ops, &other), status);
+        free(of_stage);
+    }
     free(program);
     return status;
 }
