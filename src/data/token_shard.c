@@ -446,13 +446,21 @@ static int64_t llmc_find(const struct token_shard *shard, int64_t from, int64_t 
     return limit;
 }
 
+// How many tokens or documents are looked at before what was read of them is given back.
+enum { PIECE = 1 << 18 };
+
 static void llmc_documents(const struct token_shard *shard, int64_t from, int64_t limit,
                            bool (*each)(void *user, int64_t position), void *user) {
-    will_need(shard, from, limit);
-    for (int64_t at = llmc_find(shard, from, limit); at < limit && each(user, at);)
-        at = llmc_find(shard, at + 1, limit);
-    if (!shard->stays)
-        mapping_forget(&shard->bin, shard->offset + from * shard->width, (limit - from) * shard->width);
+    bool more = true;
+    for (int64_t end; from < limit && more; from = end) {
+        end = MIN(limit, from + PIECE);
+        will_need(shard, from, end);
+        int64_t at = llmc_find(shard, from, end);
+        while (at < end && (more = each(user, at)))
+            at = llmc_find(shard, at + 1, end);
+        if (!shard->stays)
+            mapping_forget(&shard->bin, shard->offset + from * shard->width, (end - from) * shard->width);
+    }
 }
 
 static trireme_status megatron_documents(const struct token_shard *shard, int64_t from, int64_t limit,
@@ -480,6 +488,8 @@ static trireme_status megatron_documents(const struct token_shard *shard, int64_
             break;
         more = start == last || each(user, start); // empty documents begin where the next one does
         last = start;
+        if (!shard->stays && low % PIECE == 0)
+            mapping_forget(&shard->index, 0, shard->index.bytes);
     }
     if (!shard->stays)
         mapping_forget(&shard->index, 0, shard->index.bytes);

@@ -306,8 +306,7 @@ static void refuse_access(void **state, size_t at, int64_t value, size_t size, c
     token_set_close(set);
 }
 
-static bool take(void *user, int64_t position) {
-    assert_in_range(position, 0, 8);
+static bool add_position(void *user, int64_t position) {
     *(int64_t *)user += position;
     return true;
 }
@@ -319,11 +318,11 @@ static void refuse_documents(void **state) {
     int64_t sum = 0;
     put_pair(state, &x, 18);
     assert_ok(token_set_open(in(state, "x"), &set, &error));
-    assert_ok(token_set_documents(set, 0, 9, take, &sum, &error));
+    assert_ok(token_set_documents(set, 0, 9, add_position, &sum, &error));
     assert_int_equal(sum, 10);
     memcpy(x.bytes + DOCUMENTS, &(int64_t){2}, 8);
     put_pair(state, &x, 18);
-    assert_refused(token_set_documents(set, 0, 9, take, &sum, &error), TRIREME_ERROR_CORRUPT,
+    assert_refused(token_set_documents(set, 0, 9, add_position, &sum, &error), TRIREME_ERROR_CORRUPT,
                    "x.idx byte 78: document 1 begins before the one before it");
     token_set_close(set);
 }
@@ -451,7 +450,28 @@ static void check_llmc(void **state, int32_t magic, int32_t version, int32_t end
     token_set_close(set);
 }
 
+// As many tokens as are scanned in several pieces.
+static void check_long(void **state) {
+    enum { PIECE = 1 << 18, TOKENS = 2 * PIECE + 7 };
+    static const int64_t STARTS[] = {0, 5, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, TOKENS - 1};
+    int32_t *tokens = mem_alloc(TOKENS * sizeof *tokens);
+    struct token_set *set;
+    int64_t found[ARRAY_LENGTH(STARTS)];
+    for (size_t i = 0; i < ARRAY_LENGTH(STARTS); i++)
+        tokens[STARTS[i]] = 50256;
+    put_llmc(in(state, "long.bin"), 20240520, 1, TOKENS, tokens, TOKENS);
+    assert_ok(token_set_open(in(state, "long.bin"), &set, &error));
+    assert_int_equal(list_documents(set, found, ARRAY_LENGTH(found)), ARRAY_LENGTH(STARTS));
+    assert_memory_equal(found, STARTS, sizeof STARTS);
+    int64_t sum = 0;
+    assert_ok(token_set_documents(set, 1, TOKENS, add_position, &sum, &error));
+    assert_int_equal(sum, 5 + 5 * PIECE + TOKENS - 1);
+    token_set_close(set);
+    free(tokens);
+}
+
 static void test_llmc(void **state) {
+    check_long(state);
     check_llmc(state, 20240520, 1, 50256);
     check_llmc(state, 20240801, 7, 128000);
 }
