@@ -103,9 +103,10 @@ bool token_shard_is_rewritten(const struct token_shard *shard) {
            (info.st_mtim.tv_sec != m->modified.tv_sec || info.st_mtim.tv_nsec != m->modified.tv_nsec);
 }
 
-// What is read of a file here and there must not come to be in memory all at once.
-static void mapping_forget(const struct mapping *m, int64_t from, int64_t bytes) {
-    mapped_forget(m->data, (size_t)m->bytes, (size_t)from, (size_t)bytes);
+// Gives back what was read of one of the shard's files: here and there, it would come to be all of them.
+static void give_back(const struct token_shard *shard, const struct mapping *m, int64_t from, int64_t bytes) {
+    if (!shard->stays)
+        mapped_forget(m->data, (size_t)m->bytes, (size_t)from, (size_t)bytes);
 }
 
 static void mapping_release(struct mapping *m) {
@@ -248,7 +249,7 @@ static trireme_status check_order(const struct token_shard *shard, trireme_error
                                index->path, at, (at - begin) / 8, sequence, previous);
         previous = sequence;
         if ((at - begin) % AT_ONCE == 0)
-            mapping_forget(index, MAX(0, at - AT_ONCE), AT_ONCE);
+            give_back(shard, index, MAX(0, at - AT_ONCE), AT_ONCE);
     }
     madvise((void *)index->data, (size_t)index->bytes, MADV_RANDOM);
     return status;
@@ -341,8 +342,8 @@ trireme_status token_shard_open(struct token_shard *out, const char *path, trire
     if (status != TRIREME_OK)
         goto fail;
     // Of many files, the pages that were looked at would add up.
-    mapping_forget(&shard.bin, 0, shard.bin.bytes);
-    mapping_forget(&shard.index, 0, shard.index.bytes);
+    give_back(&shard, &shard.bin, 0, shard.bin.bytes);
+    give_back(&shard, &shard.index, 0, shard.index.bytes);
     *out = shard;
     return TRIREME_OK;
 fail:
@@ -407,8 +408,7 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
         }
         worst = convert(bytes, width, count, &out[at - begin]);
     }
-    if (!shard->stays)
-        mapping_forget(&shard->bin, shard->offset + begin * width, (end - begin) * width);
+    give_back(shard, &shard->bin, shard->offset + begin * width, (end - begin) * width);
     if (begin == end || worst < (uint64_t)vocab_size)
         return TRIREME_OK;
     const uint8_t *p = bytes;
@@ -458,8 +458,7 @@ static void llmc_documents(const struct token_shard *shard, int64_t from, int64_
         int64_t at = llmc_find(shard, from, end);
         while (at < end && (more = each(user, at)))
             at = llmc_find(shard, at + 1, end);
-        if (!shard->stays)
-            mapping_forget(&shard->bin, shard->offset + from * shard->width, (end - from) * shard->width);
+        give_back(shard, &shard->bin, shard->offset + from * shard->width, (end - from) * shard->width);
     }
 }
 
@@ -481,18 +480,16 @@ static trireme_status megatron_documents(const struct token_shard *shard, int64_
         if (start < from || start < last)
             FAIL(TRIREME_ERROR_CORRUPT,
                  "%s byte %" PRId64 ": document %" PRId64
-                 " begins before the one before it: the file was changed while "
-                 "it was read",
+                 " begins before the one before it: the file was changed while it was read",
                  shard->index.path, document_offset(shard, low), low);
         if (start >= limit)
             break;
         more = start == last || each(user, start); // empty documents begin where the next one does
         last = start;
-        if (!shard->stays && low % PIECE == 0)
-            mapping_forget(&shard->index, 0, shard->index.bytes);
+        if (low % PIECE == 0)
+            give_back(shard, &shard->index, 0, shard->index.bytes);
     }
-    if (!shard->stays)
-        mapping_forget(&shard->index, 0, shard->index.bytes);
+    give_back(shard, &shard->index, 0, shard->index.bytes);
     return TRIREME_OK;
 }
 
