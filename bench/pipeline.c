@@ -6,9 +6,9 @@
 //
 // Fails when the median step is more than 1% off, or its bubble more than .01. A schedule that misses is measured
 // again, up to three times in all, since other processes on the machine may have been in the way.
-#include "train/engine.h"
-#include "train/ranks.h"
-#include "train/synthetic.h"
+#include "engine/engine.h"
+#include "launch/ranks.h"
+#include "measure/synthetic.h"
 
 #include <math.h>
 

@@ -1,6 +1,8 @@
 // Programs from hostile text. What is accepted must print to a text that reads back as the same program. Planner,
 // profile and verifier must judge whatever comes: a program is sound or refused in words.
+#include "memory/memory_plan.h"
 #include "program/program.h"
+#include "verify/verify.h"
 
 static void check_refused(trireme_status status, const trireme_error *error) {
     CHECK(status == TRIREME_OK || (error->status == status && error->message[0] && !strchr(error->message, '\n')));

@@ -1,6 +1,6 @@
 // Where ranks stand, from hostile bytes. What is accepted must print, as text and as one JSON object.
 #include "base/json.h"
-#include "train/rank_file.h"
+#include "launch/rank_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     trireme_error error = {.status = TRIREME_OK};

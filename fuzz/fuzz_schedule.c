@@ -1,7 +1,7 @@
 // Pipeline schedules from hostile text. What is accepted must print to a text that reads back as the same schedule,
 // have a slot for every pass, and cost no less than its work.
 #include "base/utf8.h"
-#include "parallel/schedule.h"
+#include "pipeline/schedule.h"
 
 static void check_rank(const struct schedule *s, int rank) {
     int *of_chunk = mem_alloc((size_t)s->chunks * sizeof *of_chunk),

@@ -1,7 +1,7 @@
 // Opens arbitrary bytes as token files, and walks and samples whatever opens. The first byte chooses the form:
 // Megatron's pair, cut in two by the next two bytes, or up to two shards of llm.c. Also reads the bytes as a manifest.
-#include "data/manifest.h"
 #include "data/sampler.h"
+#include "data/token_manifest.h"
 
 #include <unistd.h>
 

@@ -9,7 +9,7 @@
 #ifndef CKPT_DIRECTORY_H
 #define CKPT_DIRECTORY_H
 
-#include "ckpt/manifest.h"
+#include "ckpt/directory_manifest.h"
 
 struct directory;
 

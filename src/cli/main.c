@@ -3,7 +3,7 @@
 #include "base/crew.h"
 #include "cli/cli.h"
 #include "kernels/machine.h"
-#include "train/processes.h"
+#include "launch/processes.h"
 
 #include <errno.h>
 #include <fcntl.h>

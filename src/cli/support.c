@@ -3,9 +3,9 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "compile/options.h"
+#include "launch/processes.h"
 #include "model/model.h"
 #include "sim/topology.h"
-#include "train/processes.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -2,9 +2,10 @@
 // passes run. The passes have files of their own, here and in parallel/; compile_train shows all of them.
 #include "compile/compile.h"
 
-#include "compile/loss.h"
+#include "compile/head_loss.h"
 #include "compile/passes.h"
 #include "compile/vocabulary.h"
+#include "verify/verify.h"
 
 static struct operand whole(const struct compiled *c, int buffer) {
     return operand_whole(&c->program, buffer);

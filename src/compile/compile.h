@@ -5,6 +5,7 @@
 #define COMPILE_COMPILE_H
 
 #include "kernels/kernels.h"
+#include "memory/memory_plan.h"
 #include "model/state.h"
 #include "optim/optimizer.h"
 #include "parallel/data.h"

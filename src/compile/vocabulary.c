@@ -1,6 +1,6 @@
 #include "compile/vocabulary.h"
 
-#include "compile/loss.h"
+#include "compile/head_loss.h"
 
 // The chunks and pools of the vocabulary, numbered after the two pools that each chunk of layers has.
 enum { CHUNK_EMBED, CHUNK_LOSS, POOL_LOSS_INPUTS, CHUNK_EMBED_WEIGHT };

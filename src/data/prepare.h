@@ -3,7 +3,7 @@
 #define DATA_PREPARE_H
 
 #include "data/documents.h"
-#include "data/manifest.h"
+#include "data/token_manifest.h"
 
 #include <stdatomic.h>
 

@@ -7,7 +7,7 @@
 #ifndef DATA_TOKEN_WRITER_H
 #define DATA_TOKEN_WRITER_H
 
-#include "data/manifest.h"
+#include "data/token_manifest.h"
 
 struct token_writer;
 

@@ -7,7 +7,7 @@
 #define PARALLEL_PARALLEL_H
 
 #include "model/split.h"
-#include "parallel/schedule_store.h"
+#include "pipeline/schedule_store.h"
 
 struct parallel {
     struct mesh mesh;

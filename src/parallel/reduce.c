@@ -1,8 +1,8 @@
 // Reduces gradients (data.h). Besides placing the reductions, it bounds the scratch memory of gradients: backward waits
 // before it writes a gradient whose memory an earlier one still takes because it is being reduced (`hold_back`).
 #include "parallel/data.h"
+#include "parallel/embedding_rows.h"
 #include "parallel/rewrite.h"
-#include "parallel/rows.h"
 #include "parallel/units.h"
 #include "program/slices.h"
 

@@ -1,6 +1,7 @@
-// program/: the step program: what a rank does in one step, as data. Instruction and buffer tables, their text form,
-// the memory plan and the verifier. Knows ops by their rows and streams by their names, but no kernel, no MPI and no
-// model. Includes base/ and mesh/ only.
+// program/: the step program: what a rank does in one step, as data. Instruction and buffer tables, the table of ops,
+// the text form, and the first check of a program: that its tables are well formed. Knows ops by their rows and streams
+// by their names, but no kernel, no MPI and no model. Includes base/ and mesh/ only. Addresses come from memory/,
+// proofs from verify/.
 //
 // A program is a set of *templates* (straight lists of instructions: one per phase and chunk) and a *schedule* that
 // invokes them with a microbatch. A *chunk* is the part of the model that a microbatch passes through at a time: all of
@@ -365,68 +366,5 @@ bool instruction_extents(const struct op_table *table, const struct instruction 
 void program_print(const struct program *program, const struct op_table *table, struct text *out);
 trireme_status program_parse(struct program *program, const struct op_table *table, const char *text, size_t length,
                              trireme_error *error);
-
-// ---- memory plan (plan.c)
-
-// What a plan is to reach.
-struct plan_aim {
-    int64_t room; // bytes of both arenas together at which no smaller plan is looked for, which saves time; 0: none
-    bool hurried; // leave out a search that takes long and rarely finds less (place_repair.c)
-};
-// Gives every buffer its offset. STATE buffers keep the order in which they were added, so that programs that add the
-// same ones first share the arena. Without an aim (NULL), the arenas are as small as can be found. Refuses tables that
-// are not well formed, and arenas beyond any address space.
-trireme_status program_plan(struct program *program, const struct op_table *table, const struct plan_aim *aim,
-                            trireme_error *error);
-// Plans a hurried program again for so much room, now with nothing left out; does nothing for others. Returns false,
-// and changes nothing, where that would need the program as it was before program_plan.
-bool program_shrink(struct program *program, const struct op_table *table, int64_t room);
-
-// One moment of the step: bytes of the step arena that hold live buffers while an instruction runs.
-struct memory_moment {
-    int invocation, instruction;
-    int64_t live;
-};
-// A root buffer, and the bytes of the arena that it has: for MICROBATCH buffers all instances. Memory that buffers take
-// over from one another appears once, under the buffer that was written last.
-struct memory_holder {
-    int buffer;
-    int64_t bytes;
-};
-struct memory_profile {
-    VEC(struct memory_moment) moments; // one per instruction run, schedule order
-    size_t peak;                       // index of the largest
-    VEC(struct memory_holder) at_peak; // what is live there, largest first; the rest belongs to other microbatches
-};
-void program_memory_profile(const struct program *program, const struct op_table *table,
-                            struct memory_profile *profile);
-void memory_profile_release(struct memory_profile *profile);
-// Bytes that the first microbatch holds in chunk 0, without messages, once its template of the phase has run: what was
-// in use by then and will be used again.
-int64_t program_held_bytes(const struct program *program, const struct op_table *table, enum phase phase);
-
-// ---- verifier (verify*.c)
-
-// Proves the planned program sound or refuses it, naming template, instruction and buffer:
-//   memory     every read has a write before it; no buffer is overwritten or its memory reused while it is needed, and
-//              in training none changes once it has been read, and only gradients are changed in place; what other
-//              streams touch is ordered by waits; shapes and dtypes obey ops.def
-//   placement  on many ranks: partial sums are reduced once, over the right axes, before anything but sums takes them;
-//              what is split is split alike where it meets; every parameter ends up placed as it began
-//   gradients  the backward pass is the transpose of the forward pass: each use of each tensor contributes exactly once
-//              per microbatch, and no gradient is read before it is complete
-//   update     the loss is the mean over all targets of the global batch; the norm counts every gradient once; each
-//              parameter is updated exactly once, from its own gradient and states, clipped by that norm
-trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error);
-// Proves that the programs of all ranks of a mesh, each sound by itself, are sound together: one program for each
-// coordinate along AXIS_PP. In every group all members make the same calls in the same order, with equal counts and
-// types; sends meet receives of equal size, placed alike; the whole set runs to its end. A refusal names the rank, the
-// instruction, the buffer, the group and the other rank.
-trireme_status stage_programs_meet(const struct program *const *program_of_stage, const struct op_table *table,
-                                   trireme_error *error);
-// program_verify of each program, and that they are sound together, whatever a rank's program depends on; ranks that
-// share a program share the pointer.
-trireme_status programs_verify(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
-                               trireme_error *error);
 
 #endif

@@ -1,6 +1,6 @@
 #include "program/routes.h"
 
-#include "program/verify.h"
+#include "program/structure.h"
 
 // [microbatches]: the route of each, which the caller frees.
 static struct route *routes_of(const struct program *p) {

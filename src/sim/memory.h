@@ -3,6 +3,7 @@
 #ifndef SIM_MEMORY_H
 #define SIM_MEMORY_H
 
+#include "memory/memory_plan.h"
 #include "sim/cluster.h"
 
 enum memory_part {

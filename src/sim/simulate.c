@@ -1,5 +1,5 @@
 #include "program/names.h"
-#include "sim/prepare.h"
+#include "sim/sim_prepare.h"
 
 #include <math.h>
 

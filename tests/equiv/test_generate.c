@@ -2,7 +2,7 @@
 #include "support/models.h"
 
 #include "base/rng.h"
-#include "train/generator.h"
+#include "generate/generator.h"
 
 enum { NEW_TOKENS = 24, LONG_PROMPT = 100, SHORT_PROMPT = 1, CHUNK_PROMPT = 64 };
 

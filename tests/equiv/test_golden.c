@@ -3,7 +3,7 @@
 // arithmetic replaces the table by what the failing test prints, and says so.
 #include "support/checkpoint.h"
 
-#include "train/train.h"
+#include "run/train.h"
 
 enum { STEPS = 8 };
 

@@ -1,8 +1,8 @@
 // A run takes the ways of running kernels that its directory names, whatever they are, and they change no bit.
+#include "engine/tuning.h"
 #include "exec/executor.h"
 #include "support/runs.h"
 #include "support/small_model.h"
-#include "train/tuning.h"
 
 #define SHAPES RUNS_LLAMA, "training.steps=6", "training.threads=2", "data.split=[0.9, 0.1]"
 

@@ -3,8 +3,8 @@
 #include "support/runs.h"
 
 #include "ckpt/tree.h"
-#include "train/checkpoint.h"
-#include "train/ranks.h"
+#include "launch/ranks.h"
+#include "run/checkpoint.h"
 
 #include <math.h>
 

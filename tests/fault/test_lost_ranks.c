@@ -2,8 +2,8 @@
 #include "support/runs.h"
 
 #include "base/clock.h"
-#include "train/rank_file.h"
-#include "train/run_directory.h"
+#include "launch/rank_file.h"
+#include "run/run_directory.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
 #include "support/runs.h"
 #include "support/team.h"
 
-#include "train/engine.h"
+#include "engine/engine.h"
 
 static int odd;
 

@@ -1,7 +1,7 @@
 // A rank that still has work to do does not wait for anybody: messages that it needs only later are not late yet.
+#include "launch/ranks.h"
 #include "support/models.h"
 #include "support/small_model.h"
-#include "train/ranks.h"
 
 enum { MICROBATCHES = 8, STEPS = 2 };
 static const double PASS = 0.2, DEADLINE = 1, START = 30;

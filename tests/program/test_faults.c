@@ -2,6 +2,7 @@
 #include "support/by_hand.h"
 #include "support/mutant.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 static void rename_input(struct program *p, struct place place, const char *from, const char *to) {
     int old = program_find(p, from), new = program_find(p, to);

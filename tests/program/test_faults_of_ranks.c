@@ -1,7 +1,9 @@
 // Named faults in the programs of several ranks: each is refused, in words that say what is wrong with which buffer.
+#include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/fleet.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 #define AT(op, buffer) mutant_at(mutant_find(&p, op, buffer))
 // Asserts that all ranks' programs, with this fault in those of a stage, are refused in words that contain both.

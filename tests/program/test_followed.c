@@ -1,8 +1,10 @@
 // Values are followed through whatever makes and reads them: compiled programs of which something is made twice, left
 // out, or read where no gradient goes back.
+#include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/fleet.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 // ---- programs as texts, in which buffers are given as {name}
 

@@ -5,7 +5,7 @@
 //     TRIREME_WRITE_GOLDEN=1 build/tests/test_program_golden_programs
 #include "support/checkpoint.h"
 
-#include "train/engine.h"
+#include "engine/engine.h"
 
 struct subject {
     const char *name;

@@ -1,10 +1,11 @@
 // The time to make and prove a program grows in proportion to the program.
-#include "parallel/rows.h"
-#include "program/lifetime.h"
+#include "engine/stages.h"
+#include "measure/synthetic.h"
+#include "memory/lifetime.h"
+#include "parallel/embedding_rows.h"
 #include "support/models.h"
 #include "support/sanitized.h"
-#include "train/stages.h"
-#include "train/synthetic.h"
+#include "verify/verify.h"
 
 #include <math.h>
 #include <time.h>

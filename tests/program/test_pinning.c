@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "launch/ranks.h"
 #include "support/test.h"
-#include "train/ranks.h"
 
 // Acts like a machine that may have 2,048 CPUs: its kernel refuses sets without room for all of them.
 __attribute__((visibility("default"))) int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set) {

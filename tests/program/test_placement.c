@@ -3,6 +3,7 @@
 #include "support/by_hand.h"
 #include "support/fleet.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 #define MODEL(family) \
     "training.seq_len=8", "training.threads=1", "training.micro_batch_size=2", SMALL_EXACT, SMALL_##family##_MODEL

@@ -1,8 +1,9 @@
 // The planner: compared with an exhaustive search, and its answers with what is compiled from them.
 #include "support/checkpoint.h"
 
-#include "plan/space.h"
+#include "planner/space.h"
 #include "support/sanitized.h"
+#include "verify/verify.h"
 
 #include <math.h>
 

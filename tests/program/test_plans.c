@@ -1,7 +1,7 @@
 // The verifier accepts the programs of every plan.
+#include "engine/stages.h"
 #include "support/models.h"
 #include "support/sanitized.h"
-#include "train/stages.h"
 
 // ---- plans
 

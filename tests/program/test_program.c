@@ -1,8 +1,10 @@
 // Programs as data: text form, memory plan, and the proof of what is compiled.
 #include "compile/options.h"
+#include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/small_model.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 // ---- text form
 

@@ -2,7 +2,7 @@
 // of the other.
 #include "support/checkpoint.h"
 
-#include "train/engine.h"
+#include "engine/engine.h"
 
 enum { LAYERS = 6 };
 

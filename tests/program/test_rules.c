@@ -1,8 +1,10 @@
 // Rules of the verifier, each with a program that breaks nothing else: so it is refused by the rule that it is here
 // for, or by none.
+#include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/fleet.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 // A program of one template, `body` its buffers and instructions, that is invoked once for each of the microbatches.
 static struct program read_program(const struct op_table *ops, const char *mesh, int microbatches, const char *body) {

@@ -2,8 +2,10 @@
 // docs/simulator.md.
 #include "support/checkpoint.h"
 
+#include "memory/memory_plan.h"
 #include "sim/memory.h"
 #include "sim/simulate.h"
+#include "verify/verify.h"
 
 #include <math.h>
 

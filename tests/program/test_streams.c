@@ -1,6 +1,8 @@
 // Several streams in one program: what one stream touches, others leave alone until they have waited for it.
+#include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 // compute: a -> b; gather: b -> c; compute: a -> b once more, c -> y, b -> z.
 static void build_streams(struct program *p) {

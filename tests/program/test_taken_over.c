@@ -1,6 +1,7 @@
 // Collectives of tensor ranks that the compute thread runs in place of their own stream's thread, and the order that
 // both threads then keep.
 #include "exec/executor.h"
+#include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/team.h"
 #include "support/test.h"

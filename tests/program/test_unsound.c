@@ -1,8 +1,10 @@
 // Programs made by hand whose tables are well formed, but whose memory would be overrun, left unwritten or mixed up,
 // and compiled ones with one field changed: each is refused.
+#include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/mutant.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 static struct operand add(struct program *p, const char *name, enum dtype dtype, enum buffer_kind kind, int ndim,
                           const int64_t *dim) {

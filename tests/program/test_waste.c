@@ -1,11 +1,12 @@
 // The memory plan takes hardly more than the most bytes that live at any instruction, for real models, dtypes, modes of
 // recomputation and meshes.
+#include "engine/engine.h"
+#include "engine/stages.h"
+#include "measure/synthetic.h"
+#include "memory/memory_plan.h"
 #include "support/models.h"
 #include "support/mutant.h"
 #include "support/sanitized.h"
-#include "train/engine.h"
-#include "train/stages.h"
-#include "train/synthetic.h"
 
 static const double ALLOWED = .02;
 

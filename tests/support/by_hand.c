@@ -1,6 +1,8 @@
 #include "support/by_hand.h"
 
+#include "memory/memory_plan.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 struct operand add_rows(struct program *p, const char *name, enum buffer_kind kind, enum buffer_scope scope) {
     return operand_whole(p, program_buffer(p, name, DTYPE_F32, kind, scope, 2, (int64_t[]){8, 16}));

@@ -1,7 +1,9 @@
 #include "support/fleet.h"
 
+#include "launch/ranks.h"
+#include "memory/memory_plan.h"
 #include "support/test.h"
-#include "train/ranks.h"
+#include "verify/verify.h"
 
 #include <math.h>
 

@@ -3,8 +3,8 @@
 #ifndef SUPPORT_FLEET_H
 #define SUPPORT_FLEET_H
 
+#include "engine/stages.h"
 #include "support/mutant.h"
-#include "train/stages.h"
 
 struct fleet {
     const char *name;

@@ -5,7 +5,7 @@
 #include "support/checkpoint.h"
 
 #include "config/config.h"
-#include "train/engine.h"
+#include "engine/engine.h"
 
 struct family_model {
     const char *name;

@@ -1,7 +1,9 @@
 #include "support/mutant.h"
 
+#include "memory/memory_plan.h"
 #include "support/sanitized.h"
 #include "support/test.h"
+#include "verify/verify.h"
 
 #include <math.h>
 

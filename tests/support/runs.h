@@ -4,7 +4,7 @@
 
 #include "support/checkpoint.h"
 
-#include "train/train.h"
+#include "run/train.h"
 
 // Writes token files of a text of some thousand bytes at folder/tokens.
 void runs_prepare(const char *folder);

@@ -2,7 +2,7 @@
 #ifndef SUPPORT_SMALL_MODEL_H
 #define SUPPORT_SMALL_MODEL_H
 
-#include "train/synthetic.h"
+#include "measure/synthetic.h"
 
 // Overrides for the beginning of a list: two microbatches of two sequences of 8 tokens.
 #define SMALL_BATCH                                                                                            \

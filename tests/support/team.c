@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "launch/ranks.h"
 #include "support/test.h"
-#include "train/ranks.h"
 
 bool teammate_wrong(struct teammate *mate, const char *format, ...) {
     if (mate->wrong[0])
@@ -147,7 +147,7 @@ void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), v
         run_process(deadline, body, context);
 }
 
-// ---- bodies of train/ranks.h
+// ---- bodies of launch/ranks.h
 
 trireme_status team_ranks_run(int ranks, double deadline,
                               trireme_status (*body)(void *user, const struct member *member, trireme_error *error),

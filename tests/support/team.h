@@ -38,7 +38,8 @@ void teammate_await_break(struct teammate *mate);
 void team_run(int ranks, double deadline, void (*body)(struct teammate *mate), void *context);
 // How many processes the team consists of; 0: ranks are threads.
 int team_processes(void);
-// Runs `body` on each of `ranks` ranks as ranks_run does (train/ranks.h), or, where ranks are processes, as this one's.
+// Runs `body` on each of `ranks` ranks as ranks_run does (launch/ranks.h), or, where ranks are processes, as this
+// one's.
 trireme_status team_ranks_run(int ranks, double deadline,
                               trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
                               void *user, trireme_error *error);

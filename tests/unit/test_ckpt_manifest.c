@@ -1,4 +1,4 @@
-// ckpt/manifest.h: manifests that are malformed or damaged.
+// ckpt/directory_manifest.h: manifests that are malformed or damaged.
 #include "base/text.h"
 #include "support/checkpoint.h"
 

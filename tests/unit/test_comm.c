@@ -3,7 +3,7 @@
 #include "comm/arithmetic.h"
 #include "comm/comm.h"
 #include "kernels/bf16.h"
-#include "kernels/cpu/reduction.h"
+#include "kernels/cpu/reduction_loops.h"
 #include "support//sanitized.h"
 #include "support/team.h"
 #include "support/test.h"

@@ -1,8 +1,8 @@
 // What the verifier records about memory that nobody holds any more, compared with a table that has each unit of memory
 // by itself; and the set of numbers on which it is built.
 #include "base/rng.h"
-#include "program/leftovers.h"
 #include "support/test.h"
+#include "verify/leftovers.h"
 
 static void finds_the_next_lower(void **unused) {
     (void)unused;

@@ -4,8 +4,8 @@
 #include "base/text.h"
 #include "ckpt/safetensors.h"
 #include "data/token_writer.h"
+#include "run/corpus.h"
 #include "support/checkpoint.h"
-#include "train/corpus.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,9 +1,9 @@
 // Placing memory, by the skyline and in a step: nothing that is in use at the same time overlaps, little is wasted, and
 // results that can be worked out by hand are as expected.
 #include "base/rng.h"
-#include "program/place.h"
-#include "program/spans.h"
-#include "program/taken.h"
+#include "memory/place.h"
+#include "memory/segment_tree.h"
+#include "memory/span_list.h"
 #include "support/test.h"
 
 static int64_t most_in_use(const struct in_use *range, size_t count) {

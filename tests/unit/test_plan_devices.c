@@ -1,5 +1,5 @@
 // The kinds of devices that estimates tell apart.
-#include "plan/estimate.h"
+#include "planner/estimate.h"
 #include "support/checkpoint.h"
 
 enum { RANKS = 12 };

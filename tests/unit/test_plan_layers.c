@@ -1,6 +1,6 @@
 // Layers of stages and their modes: compared with an exhaustive search.
 #include "base/rng.h"
-#include "plan/layers.h"
+#include "planner/layers.h"
 #include "support/checkpoint.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 // Which plans are listed, and how they read.
-#include "plan/listing.h"
+#include "planner/listing.h"
 #include "support/checkpoint.h"
 
 static struct plan_answer answer_of(int tensor, int stages, const char *schedule, double seconds, int64_t memory) {

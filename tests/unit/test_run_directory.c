@@ -1,7 +1,7 @@
 // A run's directory that several processes want at once.
 #include "support/checkpoint.h"
 
-#include "train/run_directory.h"
+#include "run/run_directory.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_TEST_SCHEDULE_H
 #define TESTS_UNIT_TEST_SCHEDULE_H
 
-#include "parallel/schedule.h"
+#include "pipeline/schedule.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

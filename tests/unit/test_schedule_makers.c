@@ -1,6 +1,6 @@
 // Makers of pipeline schedules: what is true of all, how much each claims to hold and to cost, and published figures.
 #include "base/rng.h"
-#include "parallel/schedule_make.h"
+#include "pipeline/schedule_make.h"
 #include "support/sanitized.h"
 #include "test_schedule.h"
 

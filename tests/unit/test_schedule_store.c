@@ -1,5 +1,5 @@
 // The cache of schedules that were made.
-#include "parallel/schedule_store.h"
+#include "pipeline/schedule_store.h"
 
 #include "test_schedule.h"
 

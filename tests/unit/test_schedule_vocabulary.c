@@ -1,6 +1,6 @@
 // Schedules whose vocabulary is spread over the ranks: what they must keep, and what they cost.
 #include "base/text.h"
-#include "parallel/schedule.h"
+#include "pipeline/schedule.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,7 +6,7 @@
 // Padding: every tensor to 64 elements, every unit (all tensors of a layer that are split alike) to 64 for each shard.
 #include "support/checkpoint.h"
 
-#include "train/engine.h"
+#include "engine/engine.h"
 
 struct mesh_choice {
     int zero, shards, tp, pp; // zero 0: `shards` replicas

@@ -1,5 +1,5 @@
 // The cards that begin every call.
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 static struct comm_call call_of(const struct card *card) {
     return (struct comm_call){.operation = (enum operation)card->operation,

@@ -13,7 +13,7 @@
 #ifndef COMM_MPI_NEAR_H
 #define COMM_MPI_NEAR_H
 
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 enum { NEAR_DATA = 64 << 10, NEAR_WINDOW = 1 << 20, NEAR_LINE = 64 };
 

@@ -1,5 +1,5 @@
 // Which other ranks are on this node, which cores they may use, and whether their processes are alive.
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 #include "base/crew.h"
 

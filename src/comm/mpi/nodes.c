@@ -6,7 +6,7 @@
 //
 // A result is the sum of the nodes' sums, each in the order of indices: the same bits each time, but not those that the
 // same ranks would get on one node. Values that travel as bf16 are rounded once more on their way between nodes.
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 enum { PIECE = 1 << 20 }; // bytes: blocks are gathered in pieces
 

@@ -1,6 +1,6 @@
 // Opening a group: its members compare what they are opening, and agree on a number for the tags of its messages.
 #include "base/hash.h"
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // The thread that calls MPI.
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 #include <sys/prctl.h>
 

@@ -1,5 +1,5 @@
 // Rounds: sets of messages that are complete together (processes.h).
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 #include "base/clock.h"
 

@@ -1,5 +1,5 @@
 // Calls whose data have come with the cards: the rest of the call needs no other rank.
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 static void reduce(struct process_communicator *c, bool all) {
     const struct comm_call *call = c->call;

@@ -1,6 +1,6 @@
 // Finds ranks that keep MPI from starting, among this machine's processes only: the launcher has put job and rank into
 // the environment of each process that it has started here.
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 #include <dirent.h>
 #include <unistd.h>

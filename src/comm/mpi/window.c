@@ -1,6 +1,6 @@
 // Long gathers and all-to-alls: every block goes straight to its place. A member sends to some members at a time,
 // beginning with the next in the circle, so that no member is sent to by all at once.
-#include "comm/mpi/processes.h"
+#include "comm/mpi/mpi_world.h"
 
 struct blocks {
     const char *(*from)(const struct process_communicator *c, int member, int64_t *bytes);

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "kernels/cpu/peak.h"
-#include "kernels/cpu/reduction.h"
+#include "kernels/cpu/reduction_loops.h"
 
 #include <stdatomic.h>
 #if defined(TRIREME_ISA_VARIANTS) && defined(__linux__)

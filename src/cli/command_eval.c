@@ -1,0 +1,62 @@
+// trireme eval DIR: loss, perplexity and bits per byte.
+#include "base/json.h"
+#include "cli/cli.h"
+#include "run/evaluation.h"
+
+#include <math.h>
+
+static void show_progress(int64_t done, int64_t total) {
+    progress_line("%lld of %lld batches", (long long)done, (long long)total);
+}
+
+static trireme_status report(const struct arguments *a, const struct evaluation *e, trireme_error *error) {
+    const struct corpus_loss *r = &e->loss;
+    double bits = r->text_bytes ? r->loss * (double)r->targets / (M_LN2 * (double)r->text_bytes) : NAN;
+    struct text out = {0};
+    if (a->json) {
+        json_begin_object(&out, NULL);
+        json_add_number(&out, "loss", r->loss);
+        json_add_number(&out, "perplexity", exp(r->loss));
+        json_add_number(&out, "bits_per_byte", bits);
+        json_add_integer(&out, "tokens", r->targets);
+        json_add_integer(&out, "seq_len", e->seq_len);
+        json_add_integer(&out, "predicted_bytes", (int64_t)e->predicted);
+        json_add_integer(&out, "resident_bytes", (int64_t)e->resident);
+        json_end_object(&out);
+        text_add(&out, "\n");
+    } else {
+        text_add(&out, "loss %.4f nats per token, perplexity %.3f", r->loss, exp(r->loss));
+        if (!isnan(bits))
+            text_add(&out, ", %.4f bits per byte", bits);
+        text_add(&out, " over %s in sequences of %lld\n", counted(r->targets, "token").text, (long long)e->seq_len);
+    }
+    trireme_status status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}
+
+static const char KEYS[] = "data.path data.split data.validation_path validation.steps training.seq_len "
+                           "training.global_batch_size training.micro_batch_size training.logits_rows training.dtype "
+                           "training.kernels training.threads training.pin_threads parallelism.* comm.*";
+
+trireme_status command_eval(const struct arguments *a, trireme_error *error) {
+    struct config config;
+    TRY(arguments_config(a, NULL, "parallelism", &config, error));
+    const struct evaluation_watch watch = {show_progress, stop_on_signals()};
+    struct evaluation result;
+    trireme_status status = arguments_expect(a, 1, 1, error);
+    if (status == TRIREME_OK && config_expect(&config, KEYS, "eval", error) != TRIREME_OK)
+        status = arguments_refuse(a, error->status, error);
+    if (status == TRIREME_OK)
+        status = evaluation_run(&result, &config, a->operands.item[0], &watch, error);
+    config_release(&config);
+    progress_clear();
+    if (status == TRIREME_ERROR_INTERRUPTED)
+        status = TRIREME_ERROR_IO; // nothing is saved, and nothing would go on
+    TRY(status);
+    if (result.rank > 0)
+        return TRIREME_OK;
+    if (!isfinite(result.loss.loss))
+        FAIL(TRIREME_ERROR_DIVERGED, "the loss is not finite with the weights in %s", a->operands.item[0]);
+    return report(a, &result, error);
+}

@@ -1,0 +1,261 @@
+// trireme show program|memory|timeline CONFIG.yaml, trireme show ranks RUN_DIR: a step for looking at, and where ranks
+// stand.
+#include "base/clock.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "launch/rank_file.h"
+#include "launch/ranks.h"
+#include "measure/synthetic.h"
+#include "memory/memory_plan.h"
+#include "run/run_directory.h"
+#include "run/step_trace.h"
+
+static void show_program(const struct engine *e, struct text *out) {
+    program_print(&e->train.program, e->ops, out);
+}
+
+enum { PROFILE_ROWS = 40, PROFILE_WIDTH = 50, LARGEST = 20 };
+
+// Bytes of the state arena by what they hold.
+static int64_t state_of_kind(const struct program *p, enum buffer_kind kind) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        if (b->scope == SCOPE_STATE && b->parent == NONE && b->kind == kind)
+            sum += buffer_bytes(b);
+    }
+    return sum;
+}
+
+// Live bytes over the step, one row for each of PROFILE_ROWS equal parts of it: the most in that part.
+static void draw_profile(const struct engine *e, const struct memory_profile *profile, struct text *out) {
+    const struct program *p = &e->train.program;
+    size_t n = profile->moments.count, rows = MIN(n, (size_t)PROFILE_ROWS);
+    int64_t peak = profile->moments.item[profile->peak].live;
+    text_add(out, "\nlive bytes of the step arena, %zu instructions:\n", n);
+    for (size_t r = 0; r < rows; r++) {
+        size_t first = r * n / rows, most = first;
+        for (size_t i = first; i < (r + 1) * n / rows; i++)
+            if (profile->moments.item[i].live > profile->moments.item[most].live)
+                most = i;
+        struct memory_moment m = profile->moments.item[most];
+        struct invocation v = p->schedule.item[m.invocation];
+        int filled = (int)((double)PROFILE_WIDTH * (double)m.live / (double)MAX(peak, 1));
+        text_add(out, "%9s |", amount(m.live).text);
+        for (int i = 0; i < PROFILE_WIDTH; i++)
+            text_add(out, "%s", i < filled ? "#" : " ");
+        text_add(out, "| %s[%d] %s\n", p->templates.item[v.template].name, m.instruction,
+                 e->ops->op[p->templates.item[v.template].instructions.item[m.instruction].op].name);
+    }
+}
+
+// What the arena of a step takes over the most bytes that live at once, as a share of these.
+static double waste(const struct program *p, int64_t live) {
+    return (double)(p->step_bytes - live) / (double)MAX(live, 1);
+}
+
+// What lives at the peak for other microbatches than the one at work there.
+static int64_t held_for_others(const struct memory_profile *profile) {
+    int64_t bytes = profile->moments.item[profile->peak].live;
+    for (size_t i = 0; i < profile->at_peak.count; i++)
+        bytes -= profile->at_peak.item[i].bytes;
+    return bytes;
+}
+
+static void show_memory_text(const struct engine *e, const struct memory_profile *profile, struct text *out) {
+    const struct program *p = &e->train.program;
+    text_add(out, "state arena %s (parameters %s, gradients %s, optimizer %s), step arena %s, in all %s\n",
+             amount(p->state_bytes).text, amount(state_of_kind(p, KIND_PARAM)).text,
+             amount(state_of_kind(p, KIND_GRAD)).text, amount(state_of_kind(p, KIND_OPTIM)).text,
+             amount(p->step_bytes).text, amount(p->state_bytes + p->step_bytes).text);
+    struct memory_moment peak = profile->moments.item[profile->peak];
+    struct invocation v = p->schedule.item[peak.invocation];
+    const struct template *t = &p->templates.item[v.template];
+    text_add(out, "live at the peak %s, at %s[%d] %s", amount(peak.live).text, t->name, peak.instruction,
+             e->ops->op[t->instructions.item[peak.instruction].op].name);
+    if (v.microbatch != NONE)
+        text_add(out, " of microbatch %d", v.microbatch);
+    text_add(out, "; the plan of offsets takes %.2f%% more; ", 100 * waste(p, peak.live));
+    if (held_for_others(profile))
+        text_add(out, "%s are held for other microbatches; the largest for this one:\n",
+                 amount(held_for_others(profile)).text);
+    else
+        text_add(out, "the largest there:\n");
+    for (size_t i = 0; i < MIN(profile->at_peak.count, (size_t)LARGEST); i++) {
+        const struct memory_holder *h = &profile->at_peak.item[i];
+        text_add(out, "%9s  %s\n", amount(h->bytes).text, p->buffers.item[h->buffer].name);
+    }
+    draw_profile(e, profile, out);
+}
+
+static void show_memory_json(const struct engine *e, const struct memory_profile *profile, struct text *out) {
+    const struct program *p = &e->train.program;
+    json_begin_object(out, NULL);
+    json_add_integer(out, "state_bytes", p->state_bytes);
+    json_add_integer(out, "parameter_bytes", state_of_kind(p, KIND_PARAM));
+    json_add_integer(out, "gradient_bytes", state_of_kind(p, KIND_GRAD));
+    json_add_integer(out, "optimizer_bytes", state_of_kind(p, KIND_OPTIM));
+    json_add_integer(out, "step_bytes", p->step_bytes);
+    json_add_integer(out, "predicted_bytes", p->state_bytes + p->step_bytes);
+    json_add_integer(out, "peak_live_bytes", profile->moments.item[profile->peak].live);
+    json_add_number(out, "waste", waste(p, profile->moments.item[profile->peak].live));
+    json_add_integer(out, "held_for_others_bytes", held_for_others(profile));
+    json_begin_array(out, "at_peak");
+    for (size_t i = 0; i < profile->at_peak.count; i++) {
+        const struct memory_holder *h = &profile->at_peak.item[i];
+        json_begin_object(out, NULL);
+        json_add_string(out, "name", p->buffers.item[h->buffer].name);
+        json_add_integer(out, "bytes", h->bytes);
+        json_end_object(out);
+    }
+    json_end_array(out);
+    json_begin_array(out, "live_bytes");
+    for (size_t i = 0; i < profile->moments.count; i++)
+        json_add_integer(out, NULL, profile->moments.item[i].live);
+    json_end_array(out);
+    json_end_object(out);
+    text_add(out, "\n");
+}
+
+static void show_memory(const struct engine *e, bool json, struct text *out) {
+    struct memory_profile profile;
+    program_memory_profile(&e->train.program, e->ops, &profile);
+    if (json)
+        show_memory_json(e, &profile, out);
+    else
+        show_memory_text(e, &profile, out);
+    memory_profile_release(&profile);
+}
+
+struct timeline {
+    const struct config *config;
+    const struct model_config *model;
+    const struct parallel *plan;
+    struct text *out; // rank 0 adds to it
+};
+
+// The second of two real steps, on random tokens.
+static trireme_status trace_step(const struct timeline *t, struct engine *e, struct communicator *all,
+                                 struct step_trace *trace, trireme_error *error) {
+    struct engine_result result;
+    TRY(step_trace_create(trace, t->config, e, all, error));
+    engine_initialise(e, (uint64_t)t->config->training.seed, NULL);
+    synthetic_fill(e, (uint64_t)t->config->training.seed);
+    TRY(engine_step(e, 0, NULL, &result, error));
+    TRY(step_trace_begin(trace, e, all, error));
+    TRY(engine_step(e, 0, step_trace_events(trace, e), &result, error));
+    return step_trace_gather(trace, e, all, t->out, error);
+}
+
+static trireme_status trace_rank(void *user, const struct member *member, trireme_error *error) {
+    const struct timeline *t = user;
+    struct engine e;
+    struct communicator *all;
+    struct step_trace trace = {0};
+    TRY(engine_create(&e, t->config, t->model, t->plan, ENGINE_STEP, member, error));
+    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
+    if (status == TRIREME_OK)
+        status = trace_step(t, &e, all, &trace, error);
+    step_trace_release(&trace);
+    communicator_free(all);
+    engine_release(&e);
+    return status;
+}
+
+static trireme_status show_timeline(const struct config *config, const struct model_config *model, struct text *out,
+                                    trireme_error *error) {
+    struct parallel plan;
+    // A file may set it, for other commands: that of a run has every key.
+    if (strcmp(config_origin(config, "show.rank"), "command line") == 0)
+        return config_refuse(config, "show.rank", error, "but a timeline has all ranks");
+    TRY(parallel_resolve(&plan, config, model, error));
+    struct timeline t = {config, model, &plan, out};
+    trireme_status status =
+        ranks_run(mesh_ranks(&plan.mesh), (double)config->comm.train_timeout_seconds, trace_rank, &t, error);
+    parallel_release(&plan);
+    return status;
+}
+
+// `plan` is the caller's to release, and the engine's while there is one.
+static trireme_status compile_rank(struct engine *e, struct parallel *plan, const struct config *config,
+                                   const struct model_config *model, trireme_error *error) {
+    TRY(parallel_resolve(plan, config, model, error));
+    int ranks = mesh_ranks(&plan->mesh), rank = (int)config->show.rank;
+    if (rank >= ranks)
+        return config_refuse(config, "show.rank", error, "but ranks are numbered from 0 to %d", ranks - 1);
+    return engine_compile(e, config, model, plan, ENGINE_TRAIN, rank, error);
+}
+
+static trireme_status show(const char *what, const struct config *config, bool json, struct text *out,
+                           trireme_error *error) {
+    struct model_config model;
+    struct parallel plan = {0};
+    struct engine engine;
+    TRY(synthetic_model(&model, config, error));
+    if (strcmp(what, "timeline") == 0)
+        return show_timeline(config, &model, out, error);
+    trireme_status status = compile_rank(&engine, &plan, config, &model, error);
+    if (status == TRIREME_OK && strcmp(what, "program") == 0)
+        show_program(&engine, out);
+    else if (status == TRIREME_OK)
+        show_memory(&engine, json, out);
+    if (status == TRIREME_OK)
+        engine_release(&engine);
+    parallel_release(&plan);
+    return status;
+}
+
+static trireme_status show_ranks(const char *directory, bool json, struct text *out, trireme_error *error) {
+    struct rank_view view;
+    TRY(rank_view_read(&view, directory, error));
+    // Before a start has come so far as to keep counters, the file is that of the run before it.
+    bool busy = run_directory_is_busy(directory), runs = busy && rank_file_is_alive(directory);
+    int64_t now = runs ? clock_real() : view.latest;
+    char *mesh = mesh_print(&view.mesh);
+    if (json) {
+        json_begin_object(out, NULL);
+        json_add_string(out, "mesh", mesh);
+        json_add_integer(out, "process", view.pid);
+        json_add_boolean(out, "runs", runs);
+        json_add_boolean(out, "starts", busy && !runs);
+        rank_view_print(&view, now, true, out);
+        json_end_object(out);
+        text_add(out, "\n");
+    } else {
+        const char *state = busy ? "another run is just starting; the one before it was" : "not running; was";
+        text_add(out, "%s, %s process %lld\n", mesh, runs ? "running as" : state, (long long)view.pid);
+        rank_view_print(&view, now, false, out);
+    }
+    free(mesh);
+    rank_view_release(&view);
+    return TRIREME_OK;
+}
+
+static trireme_status command_show_ranks(const struct arguments *a, trireme_error *error) {
+    if (a->operands.count != 2)
+        FAIL(TRIREME_ERROR_USAGE, "usage: trireme show ranks RUN_DIR");
+    struct text out = {0};
+    trireme_status status = show_ranks(a->operands.item[1], a->json, &out, error);
+    if (status == TRIREME_OK)
+        status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}
+
+trireme_status command_show(const struct arguments *a, trireme_error *error) {
+    TRY(arguments_expect(a, 1, 2, error));
+    const char *what = a->operands.item[0];
+    if (strcmp(what, "ranks") == 0)
+        return command_show_ranks(a, error);
+    if (strcmp(what, "program") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "timeline") != 0)
+        FAIL(TRIREME_ERROR_USAGE, "what to show is program, memory, timeline or ranks, not \"%s\"", what);
+    struct config config;
+    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "show parallelism", &config, error));
+    struct text out = {0};
+    trireme_status status = show(what, &config, a->json, &out, error);
+    if (status == TRIREME_OK)
+        status = print_text(&out, error);
+    text_release(&out);
+    config_release(&config);
+    return status;
+}

@@ -1,0 +1,196 @@
+// trireme train CONFIG.yaml: a run, and what is shown of it as it goes.
+#include "run/train.h"
+
+#include "base/json.h"
+#include "cli/keys.h"
+#include "launch/processes.h"
+
+#include <math.h>
+#include <unistd.h>
+
+struct view {
+    const struct config *config;
+    const char *path; // the configuration's file, or NULL
+    bool json;
+    size_t predicted, resident; // bytes, of all ranks; the second the most so far
+    struct train_step last;
+    double peak; // FLOP/s, as last shown
+    bool untold; // `last` was only shown on the live line, which does not stay
+};
+
+static void show_message(void *user, const char *text) {
+    (void)user;
+    progress_clear();
+    fprintf(stderr, "%s\n", text);
+}
+
+// A run that was moved or copied has a config.yaml that names another directory.
+static void tell_of_other_run(const char *path, const struct config *config) {
+    const char *name = strrchr(path, '/');
+    char *directory = name ? mem_printf("%.*s", (int)(name - path), path) : mem_strdup(".");
+    char *metrics = mem_printf("%s/metrics.jsonl", directory), *text = NULL;
+    bool is_run = strcmp(name ? name + 1 : path, "config.yaml") == 0 && access(metrics, F_OK) == 0;
+    if (is_run && !same_file(directory, config->run.directory)) {
+        text = mem_printf(
+            "%s is in the directory of a run but names another: this run is in %s (--run.directory=%s resumes "
+            "that one)",
+            path, config->run.directory, directory);
+        show_message(NULL, text);
+    }
+    free(text);
+    free(metrics);
+    free(directory);
+}
+
+static void tell_of_long_warm_up(const struct config *config) {
+    long long warm_up = config->lr_scheduler.warmup_steps, steps = config->training.steps;
+    if (warm_up <= steps)
+        return;
+    char *text = mem_printf("the run ends within its warm-up: lr_scheduler.warmup_steps is %lld, training.steps %lld, "
+                            "so that the learning rate stays below optimizer.lr",
+                            warm_up, steps);
+    show_message(NULL, text);
+    free(text);
+}
+
+static void show_start(void *user, const struct train_start *s) {
+    struct view *view = user;
+    view->predicted = s->predicted_bytes;
+    view->peak = s->peak_flops;
+    if (view->path)
+        tell_of_other_run(view->path, view->config);
+    tell_of_long_warm_up(view->config);
+    if (view->json)
+        return;
+    printf("%.2fM parameters, ", 1e-6 * (double)s->parameters);
+    if (s->ranks > 1)
+        printf("%d ranks (%s) on %s of %s, ", s->ranks, s->mesh, counted(s->cores, "core").text,
+               counted(s->nodes, "node").text);
+    printf("%s", counted(s->threads, "thread").text);
+    if (s->ranks > 1)
+        printf(" each");
+    else
+        printf(" on %s", counted(s->cores, "core").text);
+    if (s->microbatches > 1)
+        printf(", %d microbatches of %lld", s->microbatches, (long long)s->micro_batch_size);
+    printf(", %s predicted, %.2f epochs", amount((int64_t)s->predicted_bytes).text, s->epochs);
+    if (s->peak_flops > 0)
+        printf(", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
+    printf("\n");
+    if (s->resumed_from)
+        printf("going on from %s\n", s->resumed_from);
+    if (s->first_step > s->steps)
+        printf("all %lld step%s done: to go on, raise training.steps\n", (long long)s->steps,
+               s->steps == 1 ? " is" : "s are");
+    fflush(stdout);
+}
+
+// The loss in words, written to `out` and returned.
+static const char *loss_text(const struct train_step *s, char out[32]) {
+    if (s->targets > 0)
+        snprintf(out, 32, "%.4f", s->loss);
+    else
+        snprintf(out, 32, "no targets");
+    return out;
+}
+
+// A narrow terminal cuts the line, so the most important figures come first.
+static void show_live(const struct train_step *s) {
+    char left[32], loss[32];
+    duration_text(s->seconds_left, left);
+    progress_line("step: %lld/%lld  loss: %s  tps: %.0f  mfu: %.1f%%  left: %s  grad_norm: %.4f  lr: %.2e  "
+                  "memory: %.2fGB",
+                  (long long)s->step, (long long)s->steps, loss_text(s, loss), s->tokens_per_second, 100 * s->mfu, left,
+                  s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes);
+}
+
+static void print_step(struct view *view, const struct train_step *s) {
+    char left[32], loss[32];
+    duration_text(s->seconds_left, left);
+    progress_clear();
+    printf("step: %lld/%lld  loss: %s  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
+           (long long)s->step, (long long)s->steps, loss_text(s, loss), s->grad_norm, s->lr,
+           1e-9 * (double)s->peak_bytes, s->tokens_per_second, 100 * s->mfu, left);
+    if (!isnan(s->val_loss))
+        printf("  val_loss: %.4f", s->val_loss);
+    printf("\n");
+    fflush(stdout);
+    view->untold = false;
+}
+
+static void show_peak(struct view *view, double peak) {
+    if (peak == view->peak || view->json)
+        return;
+    progress_clear();
+    printf("the peak is %.0f GFLOP/s, not %.0f as timed before, when the machine was busy: MFU is relative to that "
+           "from now on\n",
+           1e-9 * peak, 1e-9 * view->peak);
+    view->peak = peak;
+}
+
+static void show_step(void *user, const struct train_step *s) {
+    struct view *view = user;
+    bool live = progress_is_live(), ends = s->step == s->steps;
+    view->resident = s->peak_bytes;
+    view->last = *s;
+    view->untold = !view->json;
+    show_peak(view, s->peak_flops);
+    bool logged = !live && s->step % view->config->metrics.log_freq == 0;
+    if (!view->json && (logged || ends || !isnan(s->val_loss)))
+        print_step(view, s);
+    if (live && !ends)
+        show_live(s);
+}
+
+// The checkpoint of a run that was stopped before its first step is the empty text.
+static trireme_status report(const struct view *view, const struct train_result *r, bool stopped,
+                             trireme_error *error) {
+    struct text out = {0};
+    if (view->json) {
+        json_begin_object(&out, NULL);
+        json_add_integer(&out, "step", r->step);
+        json_add_number(&out, "loss", r->loss);
+        json_add_number(&out, "val_loss", r->val_loss);
+        json_add_string(&out, "checkpoint", r->checkpoint);
+        json_add_boolean(&out, "stopped", stopped);
+        json_add_integer(&out, "predicted_bytes", (int64_t)view->predicted);
+        json_add_integer(&out, "resident_bytes", (int64_t)view->resident);
+        json_end_object(&out);
+        text_add(&out, "\n");
+    } else {
+        text_add(&out, "the model is in %s\n", r->checkpoint);
+        if (!isnan(r->val_loss))
+            text_add(&out, "validation loss %.4f\n", r->val_loss);
+    }
+    trireme_status status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}
+
+trireme_status command_train(const struct arguments *a, trireme_error *error) {
+    TRY(arguments_expect(a, 0, 1, error));
+    const char *path = a->operands.count ? a->operands.item[0] : NULL;
+    struct config config;
+    TRY(arguments_config(a, path, "parallelism", &config, error));
+    bool tells = launcher_find().rank == 0;
+    struct view view = {.config = &config, .path = path, .json = a->json};
+    struct train_callbacks callbacks = {.user = &view,
+                                        .started = show_start,
+                                        .stepped = show_step,
+                                        .message = show_message,
+                                        .mapped = guard_mapped,
+                                        .stop = stop_on_signals()};
+    struct train_result result;
+    trireme_status status = train_run(&config, &callbacks, &result, error);
+    progress_clear();
+    if (view.untold)
+        print_step(&view, &view.last);
+    if (status == TRIREME_OK && tells)
+        status = report(&view, &result, false, error);
+    // Saved is saved, whether or not somebody still listens.
+    trireme_error unheard;
+    if (status == TRIREME_ERROR_INTERRUPTED && tells && view.json)
+        report(&view, &result, true, &unheard);
+    config_release(&config);
+    return status;
+}

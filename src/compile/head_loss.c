@@ -1,0 +1,134 @@
+#include "compile/head_loss.h"
+
+#include <math.h>
+
+static struct operand whole(const struct compiled *c, int buffer) {
+    return operand_whole(&c->program, buffer);
+}
+
+int64_t logits_chunk_rows(int64_t rows, int64_t hidden_size, int64_t vocab_size, int64_t columns, enum dtype dtype,
+                          bool pipeline) {
+    enum { CHUNK_BYTES = 128 << 20, LEAST = 48 << 20, STREAMS = 8, CHUNKS_MOST = 1000, BLOCK = 64 };
+    const double share = (double)columns / (double)vocab_size, size = (double)dtype_size(dtype),
+                 streams = STREAMS * (double)rows * (double)hidden_size * size,
+                 most = pipeline ? MIN(MAX(streams, share * LEAST), CHUNK_BYTES) : CHUNK_BYTES,
+                 chunks = ceil((double)rows * (double)columns * size / floor(most));
+    return MIN(rows, round_up(divide_up(rows, (int64_t)MIN(chunks, CHUNKS_MOST)), BLOCK));
+}
+
+static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
+    if (o->logits_rows > 0)
+        return MIN(rows, o->logits_rows);
+    return logits_chunk_rows(rows, o->model->hidden_size, o->model->vocab_size, o->parallel.split.vocab_size, o->dtype,
+                             o->parallel.schedule);
+}
+
+static struct operand rows_of(int buffer, int64_t first, int64_t rows) {
+    if (buffer == NONE)
+        return operand_none();
+    return (struct operand){.buffer = buffer, .offset = first, .ndim = 1, .dim = {rows}, .stride = {1}};
+}
+
+struct logits_chunk emit_logits_chunk(struct compiled *c, const struct compile_options *o, struct emitter *e,
+                                      int hidden, int64_t first, int nll, int scale) {
+    int64_t all = e->sequences * e->seq_len, width = o->model->hidden_size, rows = MIN(chunk_rows(o, all), all - first);
+    char name[2][40];
+    snprintf(name[0], sizeof name[0], "norm.rows%lld", (long long)first);
+    snprintf(name[1], sizeof name[1], "logits.rows%lld", (long long)first);
+    struct logits_chunk k = {.compiled = c,
+                             .options = o,
+                             .template = e->template,
+                             .first = first,
+                             .rows = rows,
+                             .product = e->program->templates.item[e->template].instructions.count,
+                             .targets = rows_of(c->targets, first, rows),
+                             .nll = rows_of(nll, first, rows),
+                             .scale = whole(c, scale),
+                             .attribute = {{.i = o->model->vocab_size}}};
+    k.hidden = program_slice(e->program, hidden, name[0], first * width, 2, (int64_t[]){rows, width});
+    k.logits = emit_head(e, k.hidden, name[1]);
+    return k;
+}
+
+int chunk_buffer(const struct logits_chunk *k, const char *name, enum dtype dtype, int ndim, const int64_t *dim) {
+    char *full = mem_printf("%s.rows%lld", name, (long long)k->first);
+    int buffer = program_buffer(&k->compiled->program, full, dtype, KIND_ACT, SCOPE_LOCAL, ndim, dim);
+    free(full);
+    return buffer;
+}
+
+static void emit(const struct logits_chunk *k, enum op op, int inputs, const struct operand *in, int outputs,
+                 const struct operand *out) {
+    program_emit(&k->compiled->program, k->template, op, PHASE_FORWARD, NONE, inputs, in, outputs, out, k->attribute);
+}
+
+static struct operand gradient(const struct logits_chunk *k) {
+    const int64_t *dim = k->compiled->program.buffers.item[k->logits].dim;
+    return whole(k->compiled, chunk_buffer(k, "d.logits", k->options->dtype, 2, dim));
+}
+
+static void emit_whole(const struct logits_chunk *k, bool train) {
+    struct operand logits = whole(k->compiled, k->logits);
+    if (train)
+        emit(k, OP_CROSS_ENTROPY_GRAD, 3, (struct operand[]){logits, k->targets, k->scale}, 2,
+             (struct operand[]){k->nll, gradient(k)});
+    else
+        emit(k, OP_CROSS_ENTROPY, 2, (struct operand[]){logits, k->targets}, 1, &k->nll);
+}
+
+static void all_reduce(const struct logits_chunk *k, int buffer, bool maximum) {
+    struct operand operand = whole(k->compiled, buffer);
+    program_communicate(&k->compiled->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR,
+                        operand, operand)
+        ->attribute[0]
+        .i = maximum;
+}
+
+// The vocabulary is split: ranks exchange each row's maximum and sums, never logits (Shoeybi et al. 2019, section 3).
+static void emit_split(const struct logits_chunk *k, bool train) {
+    enum dtype sum_dtype = dtype_accumulate(k->options->dtype);
+    int64_t rows = k->rows, both = 2 * rows;
+    int max = chunk_buffer(k, "logits.max", sum_dtype, 1, &rows),
+        sums = chunk_buffer(k, "logits.sums", sum_dtype, 1, &both);
+    struct operand logits = whole(k->compiled, k->logits), first = whole(k->compiled, k->compiled->model.vocab_first),
+                   m = whole(k->compiled, max);
+    struct operand sum = {.buffer = sums, .ndim = 1, .dim = {rows}, .stride = {1}}, picked = sum;
+    picked.offset = rows;
+    emit(k, OP_LOGITS_MAX, 2, (struct operand[]){logits, first}, 1, &m);
+    all_reduce(k, max, true);
+    emit(k, OP_LOGITS_SUM, 4, (struct operand[]){logits, k->targets, first, m}, 2, (struct operand[]){sum, picked});
+    all_reduce(k, sums, false);
+    emit(k, OP_LOGITS_NLL, 4, (struct operand[]){k->targets, m, sum, picked}, 1, &k->nll);
+    if (train) {
+        struct operand d = gradient(k);
+        emit(k, OP_LOGITS_GRAD, 6, (struct operand[]){logits, k->targets, first, m, sum, k->scale}, 1, &d);
+    }
+}
+
+void emit_total(struct compiled *c, int template, int nll, int scale) {
+    struct operand total = whole(c, c->loss);
+    program_emit(&c->program, template, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2,
+                 (struct operand[]){whole(c, nll), whole(c, scale)}, 1, &total, NULL)
+        ->accumulate = ACCUMULATE_AFTER_FIRST;
+}
+
+void emit_loss(struct compiled *c, const struct compile_options *o, struct emitter *e, int hidden, int scale,
+               struct gradients *gradients) {
+    struct program *p = &c->program;
+    int64_t rows = e->sequences * e->seq_len;
+    int nll = program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &rows);
+    for (int64_t first = 0; first < rows;) {
+        struct logits_chunk k = emit_logits_chunk(c, o, e, hidden, first, nll, scale);
+        if (o->parallel.split.ranks > 1)
+            emit_split(&k, gradients != NULL);
+        else
+            emit_whole(&k, gradients != NULL);
+        size_t to = p->templates.item[e->template].instructions.count;
+        if (gradients) {
+            gradients_want(gradients, e->template, k.product, to);
+            differentiate(gradients, e->template, k.product, to, e->template);
+        }
+        first += k.rows;
+    }
+    emit_total(c, e->template, nll, scale);
+}

@@ -1,0 +1,256 @@
+#include "engine/whole_tensors.h"
+
+enum { DISMISSED = -1, EVERY_STAGE = -1 };
+
+// What rank 0 asks all ranks for: a window of a parameter.
+struct request {
+    int32_t what, number;
+    struct parameter_window window;
+};
+
+// What a rank has of a parameter: for each part, as much of a struct parameter as parameter_runs needs. If it has
+// values in the window, they follow, run by run.
+struct offer {
+    int32_t parts;
+    struct {
+        int64_t begin, end, columns;
+        int32_t regions;
+        struct parameter_region region[3];
+    } part[WHOLE_PARTS];
+};
+
+static bool one_rank(const struct whole *w) {
+    return mesh_ranks(&w->engine->parallel.mesh) == 1;
+}
+
+void whole_create(struct whole *w, const struct engine *e, struct communicator *control) {
+    *w = (struct whole){.engine = e, .control = control};
+    for (int what = 0; what < WHOLE_KINDS; what++)
+        w->view[what] = (struct whole_view){.whole = w, .what = (enum engine_values)what};
+    w->stage = mem_alloc(e->table.parameters.count * sizeof *w->stage);
+    // A tied embedding is on the last stage too: the first one that has a unit counts.
+    for (int s = e->parallel.mesh.degree[AXIS_PP] - 1; s > 0; s--) {
+        struct parallel parallel = e->parallel;
+        parallel.stage = s;
+        bool *sections = parallel_sections(&parallel, e->table.units.count);
+        for (size_t i = 0; i < e->table.parameters.count; i++)
+            if (sections[e->table.parameters.item[i].unit])
+                w->stage[i] = s;
+        free(sections);
+    }
+    for (size_t i = 0; i < e->table.parameters.count; i++)
+        if (e->parallel.split.vocabulary_stages > 1 && parameter_is_vocabulary(&e->table.parameters.item[i]))
+            w->stage[i] = EVERY_STAGE;
+}
+
+void whole_release(struct whole *w) {
+    free(w->stage);
+    free(w->window.data);
+    free(w->message.data);
+    *w = (struct whole){0};
+}
+
+static enum dtype dtype_of(const struct whole *w, enum engine_values what) {
+    enum dtype dtype = w->engine->dtype;
+    return what == ENGINE_PARAMETERS ? dtype : what == ENGINE_REMAINDERS ? DTYPE_U16 : dtype_accumulate(dtype);
+}
+
+static char *room_for(struct whole_room *room, int64_t bytes) {
+    if (bytes > room->bytes) {
+        free(room->data);
+        *room = (struct whole_room){mem_alloc((size_t)bytes), bytes};
+    }
+    return room->data;
+}
+
+// ---- saving
+
+// Whether `rank` may have a part to give: of replicas the first gives.
+static bool may_give(const struct whole *w, int rank, size_t number) {
+    const struct mesh *mesh = &w->engine->parallel.mesh;
+    bool stage = w->stage[number] == EVERY_STAGE || mesh_coordinate(mesh, rank, AXIS_PP) == w->stage[number];
+    return mesh_coordinate(mesh, rank, AXIS_DP) == 0 && stage;
+}
+
+// Whether this rank gives its part of a local parameter.
+static bool gives(const struct whole *w, const struct parameter *local) {
+    const struct mesh *mesh = &w->engine->parallel.mesh;
+    int rank = w->engine->member.rank, zero = w->engine->parallel.zero_stage;
+    if (zero == 0 && mesh_coordinate(mesh, rank, AXIS_FSDP) > 0)
+        return false;
+    if (local->split == CLASS_KV)
+        return mesh_coordinate(mesh, rank, AXIS_KV) == 0;
+    return local->split == CLASS_SPLIT || local->split == CLASS_VOCABULARY || mesh_index(mesh, rank, AXES_TENSOR) == 0;
+}
+
+static struct offer offer_of(const struct whole *w, const struct request *request, const void *data[WHOLE_PARTS]) {
+    const struct engine *e = w->engine;
+    struct offer offer = {0};
+    for (size_t i = 0; i < e->local.parameters.count; i++) {
+        const struct parameter *p = &e->local.parameters.item[i];
+        if (p->whole != request->number || !gives(w, p))
+            continue;
+        struct engine_part part = engine_part(e, (enum engine_values)request->what, i);
+        if (part.begin >= part.end)
+            continue;
+        CHECK(offer.parts < WHOLE_PARTS);
+        data[offer.parts] = part.data;
+        offer.part[offer.parts].begin = part.begin;
+        offer.part[offer.parts].end = part.end;
+        offer.part[offer.parts].columns = p->dim[1];
+        offer.part[offer.parts].regions = p->regions;
+        memcpy(offer.part[offer.parts].region, p->region, sizeof p->region);
+        offer.parts++;
+    }
+    return offer;
+}
+
+static int64_t size_of(const struct whole *w, const struct request *request) {
+    return dtype_size(dtype_of(w, (enum engine_values)request->what));
+}
+
+static int64_t window_bytes(const struct whole *w, const struct request *request) {
+    return request->window.rows * request->window.columns * size_of(w, request);
+}
+
+// Copies the elements that part `k` of an offer has in the window; returns how many. `from`: the rank's elements; NULL:
+// they are taken from `packed`, where they lie one after the other. `to`: the window, where they go to their places;
+// NULL: they go to `packed`. If both are NULL, nothing is copied.
+static int64_t copy_part(const struct offer *offer, int k, const struct parameter_window *window, const char *from,
+                         char *packed, char *to, int64_t size) {
+    struct parameter local = {.dim = {0, offer->part[k].columns}, .regions = offer->part[k].regions};
+    memcpy(local.region, offer->part[k].region, sizeof local.region);
+    const struct parameter_span held = {offer->part[k].begin, offer->part[k].end};
+    struct parameter_runs runs = parameter_runs(&local, held, window);
+    int64_t count = 0;
+    for (struct parameter_run run; parameter_next(&runs, &run); count += run.count)
+        if (from || to)
+            memcpy(to ? to + run.window * size : packed + count * size,
+                   from ? from + run.held * size : packed + count * size, (size_t)(run.count * size));
+    return count;
+}
+
+static trireme_status send_offer(struct whole *w, const struct request *request, trireme_error *error) {
+    if (!may_give(w, w->engine->member.rank, (size_t)request->number))
+        return TRIREME_OK;
+    const void *data[WHOLE_PARTS];
+    struct offer offer = offer_of(w, request, data);
+    TRY(comm_send(w->control, &offer, sizeof offer, 0, error));
+    const int64_t size = size_of(w, request);
+    char *message = room_for(&w->message, window_bytes(w, request));
+    int64_t count = 0;
+    for (int k = 0; k < offer.parts; k++)
+        count += copy_part(&offer, k, &request->window, data[k], message + count * size, NULL, size);
+    return count > 0 ? comm_send(w->control, message, count * size, 0, error) : TRIREME_OK;
+}
+
+static trireme_status receive_offer(struct whole *w, const struct request *request, int rank, trireme_error *error) {
+    struct offer offer;
+    TRY(comm_receive(w->control, &offer, sizeof offer, rank, error));
+    const int64_t size = size_of(w, request);
+    int64_t count = 0;
+    for (int k = 0; k < offer.parts; k++)
+        count += copy_part(&offer, k, &request->window, NULL, NULL, NULL, size);
+    if (count == 0)
+        return TRIREME_OK;
+    char *message = room_for(&w->message, window_bytes(w, request));
+    TRY(comm_receive(w->control, message, count * size, rank, error));
+    for (int k = 0; k < offer.parts; k++)
+        message += size * copy_part(&offer, k, &request->window, NULL, message, w->window.data, size);
+    return TRIREME_OK;
+}
+
+static trireme_status ask(struct whole *w, struct request *request, trireme_error *error) {
+    return comm_broadcast(w->control, request, sizeof *request, 0, error);
+}
+
+static trireme_status put_together(struct whole *w, struct request request, trireme_error *error) {
+    const int64_t bytes = window_bytes(w, &request), size = size_of(w, &request);
+    char *to = memset(room_for(&w->window, bytes), 0, (size_t)bytes);
+    TRY(ask(w, &request, error));
+    for (int rank = 0; rank < mesh_ranks(&w->engine->parallel.mesh); rank++) {
+        if (!may_give(w, rank, (size_t)request.number))
+            continue;
+        if (rank > 0) {
+            TRY(receive_offer(w, &request, rank, error));
+            continue;
+        }
+        const void *own[WHOLE_PARTS];
+        struct offer offer = offer_of(w, &request, own);
+        for (int k = 0; k < offer.parts; k++)
+            copy_part(&offer, k, &request.window, own[k], NULL, to, size);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status get(const struct parameter_values *values, size_t number, int64_t columns,
+                          const struct parameter_window *window, const void **data, int64_t *stride,
+                          trireme_error *error) {
+    const struct whole_view *view = values->user;
+    struct whole *w = view->whole;
+    if (one_rank(w)) {
+        *data = (const char *)engine_part(w->engine, view->what, number).data +
+                (window->row * columns + window->column) * dtype_size(values->dtype);
+        *stride = columns;
+        return TRIREME_OK;
+    }
+    TRY(put_together(w, (struct request){(int32_t)view->what, (int32_t)number, *window}, error));
+    *data = w->window.data;
+    *stride = window->columns;
+    return TRIREME_OK;
+}
+
+trireme_status whole_serve(struct whole *w, trireme_error *error) {
+    for (struct request request;;) {
+        TRY(ask(w, &request, error));
+        if (request.what == DISMISSED)
+            return TRIREME_OK;
+        TRY(send_offer(w, &request, error));
+    }
+}
+
+trireme_status whole_dismiss(struct whole *w, trireme_error *error) {
+    return one_rank(w) ? TRIREME_OK : ask(w, &(struct request){.what = DISMISSED}, error);
+}
+
+// ---- loading
+
+static bool begin(const struct parameter_values *values, size_t number, size_t bytes) {
+    (void)bytes;
+    struct whole_view *view = values->user;
+    struct whole *w = view->whole;
+    const struct engine *e = w->engine;
+    // No rank gets ahead of the others by more than one parameter, so that none waits for long: files may be slow to
+    // read on one machine and cached on another. Remainders do not count: not all ranks ask for them.
+    trireme_error late; // ignored: the next wait fails with it, too
+    if (w->control && view->what != ENGINE_REMAINDERS)
+        comm_barrier(w->control, &late);
+    view->parts = 0;
+    for (size_t i = 0; i < e->local.parameters.count; i++) {
+        if (e->local.parameters.item[i].whole != (int)number)
+            continue;
+        struct engine_part part = engine_part(e, view->what, i);
+        if (part.begin >= part.end)
+            continue;
+        CHECK(view->parts < WHOLE_PARTS);
+        memset(part.data, 0, (size_t)((part.end - part.begin) * dtype_size(part.dtype)));
+        view->part[view->parts++] = (struct whole_part){&e->local.parameters.item[i], part};
+    }
+    return view->parts > 0;
+}
+
+static void put(const struct parameter_values *values, size_t number, size_t at, size_t bytes, const void *from) {
+    struct whole_view *view = values->user;
+    const struct parameter *whole = &view->whole->engine->table.parameters.item[number];
+    int64_t size = dtype_size(values->dtype), first = (int64_t)at / size;
+    const struct parameter_span given = {first, first + (int64_t)bytes / size};
+    for (int i = 0; i < view->parts; i++) {
+        const struct engine_part *own = &view->part[i].own;
+        parameter_take(view->part[i].local, whole, given, from, (struct parameter_span){own->begin, own->end},
+                       own->data, size);
+    }
+}
+
+struct parameter_values whole_values(struct whole *w, enum engine_values what) {
+    return (struct parameter_values){dtype_of(w, what), &w->view[what], get, begin, put};
+}

@@ -1,0 +1,314 @@
+#include "generate/generator.h"
+
+#include "base/math.h"
+#include "base/rng.h"
+#include "ckpt/directory.h"
+#include "ckpt/model_files.h"
+#include "compile/options.h"
+#include "kernels/bf16.h"
+#include "run/checkpoint.h"
+
+#include <math.h>
+
+enum { PREFILL_ROWS = 64 }; // tokens of a prompt that are fed at once
+
+struct token_weight {
+    double weight;
+    int32_t token;
+};
+
+struct generator {
+    const struct config *config;
+    struct op_table *ops;
+    struct model_config model;
+    struct parameter_table table;
+    enum dtype dtype;
+    struct compiled prefill, decode; // with a cache; without one only `prefill`, for the whole context at once
+    struct streams *streams;
+    struct executor *prefill_executor, *decode_executor;
+    struct region state, step;
+    int32_t choices; // tokens below this may be chosen
+    int64_t context; // tokens that may be fed
+    int32_t *fed;    // [context]
+    int64_t count;
+    double *logits;
+    struct token_weight *weights; // [logits], while a token is chosen
+};
+
+static trireme_status compile(struct generator *g, trireme_error *error) {
+    const struct config *config = g->config;
+    struct compile_options o = {.model = &g->model,
+                                .table = &g->table,
+                                .ops = g->ops,
+                                .dtype = g->dtype,
+                                .kernels = options_kernels(config),
+                                .threads = engine_threads(config, 1),
+                                .parallel = parallel_single(&g->model)};
+    bool cached = config->generate.cache;
+    // A chunk of the prompt may end beyond the last token: leave room in the cache.
+    int64_t rows = cached ? MIN((int64_t)PREFILL_ROWS, g->context) : g->context;
+    int64_t room = cached ? g->context + rows : g->context;
+    TRY(compile_generate(&g->prefill, &o, rows, room, cached, error));
+    if (cached)
+        TRY(compile_generate(&g->decode, &o, 1, room, true, error));
+    int64_t step = MAX(g->prefill.program.step_bytes, g->decode.program.step_bytes);
+    size_t need = (size_t)(g->prefill.program.state_bytes + step), available = memory_available();
+    if (need > available)
+        FAIL(TRIREME_ERROR_MEMORY, "the model does not fit: it needs %.3f GB and %.3f GB are available",
+             1e-9 * (double)need, 1e-9 * (double)available);
+    TRY(region_create(&g->state, (size_t)g->prefill.program.state_bytes, false, "the model", error));
+    TRY(region_create(&g->step, (size_t)step, false, "the memory of a decoding step", error));
+    g->streams = streams_create(NULL, o.threads);
+    TRY(executor_create(&g->prefill_executor, g->streams, &g->prefill.program, g->ops, o.kernels, g->state.base,
+                        g->step.base, error));
+    if (cached)
+        TRY(executor_create(&g->decode_executor, g->streams, &g->decode.program, g->ops, o.kernels, g->state.base,
+                            g->step.base, error));
+    return TRIREME_OK;
+}
+
+static trireme_status load(struct generator *g, const char *directory, trireme_error *error) {
+    const struct compiled *c = &g->prefill;
+    void **data = mem_alloc(g->table.parameters.count * sizeof *data);
+    for (size_t i = 0; i < g->table.parameters.count; i++)
+        data[i] = executor_address(g->prefill_executor, c->model.parameter[i], 0);
+    struct parameter_values values = parameter_values_at(g->dtype, data);
+    trireme_status status = model_files_load(directory, &g->model, &g->table, &values, NULL, true, error);
+    free(data);
+    TRY(status);
+    if (c->model.rope != NONE)
+        model_fill_rope(&g->model, c->program.buffers.item[c->model.rope].dim[0],
+                        c->program.buffers.item[c->model.rope].dtype,
+                        executor_address(g->prefill_executor, c->model.rope, 0));
+    return TRIREME_OK;
+}
+
+static trireme_status create(struct generator *g, const char *directory, size_t prompt_tokens, trireme_error *error) {
+    const struct config *config = g->config;
+    trireme_status status = model_config_read(&g->model, directory, error);
+    if (status == TRIREME_OK) {
+        parameter_table_create(&g->table, &g->model);
+        // The last new token is not fed.
+        g->context = (int64_t)prompt_tokens + MAX(0, config->generate.max_new_tokens - 1);
+        if (g->context > g->model.max_position_embeddings)
+            status =
+                error_set(error, TRIREME_ERROR_USAGE,
+                          "generate.max_new_tokens %lld: of the model's %lld positions the prompt takes %zu, "
+                          "which leaves room for %lld",
+                          (long long)config->generate.max_new_tokens, (long long)g->model.max_position_embeddings,
+                          prompt_tokens, (long long)(g->model.max_position_embeddings - (int64_t)prompt_tokens + 1));
+    }
+    if (status == TRIREME_OK)
+        status = compile(g, error);
+    if (status == TRIREME_OK)
+        status = load(g, directory, error);
+    g->fed = mem_alloc((size_t)g->context * sizeof *g->fed);
+    g->logits = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->logits);
+    g->weights = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->weights);
+    return status;
+}
+
+static trireme_status fit(struct continuation *c, struct config *config, trireme_error *error) {
+    const size_t prompt_tokens = c->prompt.count;
+    struct model_config model;
+    TRY(model_config_read(&model, c->directory, error));
+    int64_t left = model.max_position_embeddings - (int64_t)prompt_tokens + 1; // the last takes no position
+    if (left < 1)
+        FAIL(TRIREME_ERROR_USAGE,
+             "the prompt has %zu tokens, and the model %lld positions, which leaves none to write: shorten the prompt",
+             prompt_tokens, (long long)model.max_position_embeddings);
+    c->lowered = left < config->generate.max_new_tokens && !config_is_set(config, "generate.max_new_tokens");
+    if (c->lowered)
+        config->generate.max_new_tokens = left;
+    return TRIREME_OK;
+}
+
+trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
+                                const struct tokenizer *tokenizer, size_t prompt_tokens, trireme_error *error) {
+    struct generator *g = mem_alloc(sizeof *g);
+    *g = (struct generator){.config = config, .ops = op_table_create(), .dtype = model_dtype(config)};
+    trireme_status status = create(g, directory, prompt_tokens, error);
+    if (status != TRIREME_OK) {
+        generator_free(g);
+        return status;
+    }
+    g->choices = (int32_t)g->model.vocab_size;
+    if (tokenizer)
+        g->choices = MIN(g->choices, tokenizer_vocab_size(tokenizer));
+    *out = g;
+    return TRIREME_OK;
+}
+
+void generator_free(struct generator *g) {
+    if (!g)
+        return;
+    executor_free(g->prefill_executor);
+    executor_free(g->decode_executor);
+    streams_free(g->streams);
+    compiled_release(&g->prefill);
+    compiled_release(&g->decode);
+    region_release(&g->state);
+    region_release(&g->step);
+    parameter_table_release(&g->table);
+    free(g->ops);
+    free(g->fed);
+    free(g->logits);
+    free(g->weights);
+    free(g);
+}
+
+// Runs tokens [first, first + count) of g->fed through a program that has at least `count` rows, and takes the last
+// token's logits.
+static trireme_status run(struct generator *g, const struct compiled *c, struct executor *executor, int64_t first,
+                          int64_t count, trireme_error *error) {
+    int64_t rows = c->program.buffers.item[c->tokens].dim[0];
+    int32_t *tokens = executor_address(executor, c->tokens, 0),
+            *positions = executor_address(executor, c->positions, 0);
+    for (int64_t i = 0; i < rows; i++) {
+        tokens[i] = i < count ? g->fed[first + i] : 0;
+        // Rows beyond the last token compute something that nobody reads.
+        positions[i] = i < count ? (int32_t)(first + i) : 0;
+    }
+    if (c->starts != NONE)
+        memset(executor_address(executor, c->starts, 0), 0, (size_t)rows * sizeof(int32_t));
+    if (c->at != NONE)
+        *(int32_t *)executor_address(executor, c->at, 0) = (int32_t)first;
+    *(int32_t *)executor_address(executor, c->row, 0) = (int32_t)count - 1;
+    TRY(executor_run(executor, NULL, error));
+    const void *logits = executor_address(executor, c->logits, 0);
+    bool finite = true;
+    for (int64_t i = 0; i < g->model.vocab_size; i++) {
+        g->logits[i] = g->dtype == DTYPE_F64    ? ((const double *)logits)[i]
+                       : g->dtype == DTYPE_BF16 ? bf16_to_float(((const uint16_t *)logits)[i])
+                                                : ((const float *)logits)[i];
+        finite = finite && isfinite(g->logits[i]);
+    }
+    if (!finite)
+        FAIL(TRIREME_ERROR_DIVERGED,
+             "what the model says of the token at position %lld is not finite: its weights are no model's",
+             (long long)(first + count));
+    return TRIREME_OK;
+}
+
+trireme_status generator_feed(struct generator *g, const int32_t *tokens, size_t count, trireme_error *error) {
+    CHECK(count > 0);
+    if (g->count + (int64_t)count > g->context)
+        FAIL(TRIREME_ERROR_USAGE, "more tokens than the %lld that there is room for", (long long)g->context);
+    for (size_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] >= g->model.vocab_size)
+            FAIL(TRIREME_ERROR_USAGE, "token %d is not in the model's vocabulary of %lld", tokens[i],
+                 (long long)g->model.vocab_size);
+        g->fed[g->count + (int64_t)i] = tokens[i];
+    }
+    int64_t at = g->count;
+    g->count += (int64_t)count;
+    if (!g->config->generate.cache)
+        return run(g, &g->prefill, g->prefill_executor, 0, g->count, error);
+    while (at < g->count) {
+        int64_t n = MIN(g->count - at, (int64_t)PREFILL_ROWS);
+        n = MIN(n, g->context);
+        if (n == 1)
+            TRY(run(g, &g->decode, g->decode_executor, at, 1, error));
+        else
+            TRY(run(g, &g->prefill, g->prefill_executor, at, n, error));
+        at += n;
+    }
+    return TRIREME_OK;
+}
+
+// ---- choosing
+
+static int compare_weights(const void *a, const void *b) {
+    const struct token_weight *x = a, *y = b;
+    return COMPARE(y->weight, x->weight) ?: COMPARE(x->token, y->token);
+}
+
+// Chooses a token by the logits and `uniform`, in [0, 1). Temperature 0 takes the largest.
+static int32_t choose_token(struct generator *g, double uniform) {
+    const struct config_generate *how = &g->config->generate;
+    const double *logits = g->logits;
+    const int32_t count = g->choices;
+    struct token_weight *weights = g->weights;
+    int32_t best = 0;
+    for (int32_t i = 1; i < count; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    if (how->temperature == 0)
+        return best;
+    for (int32_t i = 0; i < count; i++)
+        weights[i] = (struct token_weight){math_exp((logits[i] - logits[best]) / how->temperature), i};
+    qsort(weights, (size_t)count, sizeof *weights, compare_weights);
+    int64_t kept = how->top_k > 0 ? MIN(how->top_k, (int64_t)count) : count;
+    double total = 0;
+    for (int64_t i = 0; i < kept; i++)
+        total += weights[i].weight;
+    // Nucleus sampling (Holtzman et al. 2020): keeps the fewest of the likeliest tokens that together reach top_p.
+    double nucleus = 0;
+    for (int64_t i = 0; i < kept; i++) {
+        nucleus += weights[i].weight;
+        if (nucleus >= how->top_p * total) {
+            kept = i + 1;
+            break;
+        }
+    }
+    double at = uniform * nucleus;
+    for (int64_t i = 0; i < kept; i++) {
+        at -= weights[i].weight;
+        if (at < 0)
+            return weights[i].token;
+    }
+    return weights[kept - 1].token;
+}
+
+int32_t generator_choose(struct generator *g, bool *end) {
+    const struct config_generate *c = &g->config->generate;
+    double uniform = rng_uniform((uint64_t)c->seed, rng_stream("generate"), (uint64_t)g->count);
+    int32_t token = choose_token(g, uniform);
+    *end = token == g->model.eos_token_id;
+    for (int i = 0; i < g->model.more_eos; i++)
+        *end |= token == g->model.more_eos_token_id[i];
+    return token;
+}
+
+// ---- a whole text
+
+trireme_status continuation_open(struct continuation *c, struct config *config, const char *path, const char *prompt,
+                                 size_t length, trireme_error *error) {
+    c->config = config;
+    int hold;
+    TRY(checkpoint_resolve(path, &c->directory, &hold, error));
+    trireme_status status = tokenizer_load(c->directory, &c->tokenizer, error);
+    if (status == TRIREME_OK) {
+        tokenizer_encode(c->tokenizer, length ? prompt : "\n", length ? length : 1, &c->prompt);
+        status = fit(c, config, error);
+    }
+    if (status == TRIREME_OK)
+        status = generator_create(&c->generator, config, c->directory, c->tokenizer, c->prompt.count, error);
+    directory_let_go(hold);
+    return status;
+}
+
+void continuation_release(struct continuation *c) {
+    generator_free(c->generator);
+    tokenizer_free(c->tokenizer);
+    VEC_RELEASE(&c->prompt);
+    free(c->directory);
+    *c = (struct continuation){0};
+}
+
+trireme_status continuation_run(const struct continuation *c, const struct continuation_sink *sink,
+                                trireme_error *error) {
+    const int64_t most = c->config->generate.max_new_tokens;
+    TRY(generator_feed(c->generator, c->prompt.item, c->prompt.count, error));
+    TRY(sink->add(sink->user, c->prompt.item, c->prompt.count, error));
+    for (int64_t i = 0; i < most && !*sink->stop; i++) {
+        bool end;
+        int32_t token = generator_choose(c->generator, &end);
+        if (end)
+            break;
+        TRY(sink->add(sink->user, &token, 1, error));
+        if (i + 1 < most && !*sink->stop)
+            TRY(generator_feed(c->generator, &token, 1, error));
+    }
+    return TRIREME_OK;
+}

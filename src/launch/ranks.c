@@ -1,0 +1,219 @@
+#include "launch/ranks.h"
+
+#include "base/crew.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum {
+    GRACE_SECONDS = 5,
+    THREADS_MOST = 1024, // at the start each meets all others: with this many in a quarter of a minute on two cores
+};
+
+struct rank_thread {
+    struct team *team;
+    int rank;
+    pthread_t thread;
+    bool ended;    // guarded by the team's mutex
+    bool returned; // from the body; read when ended
+};
+
+struct team {
+    trireme_status (*body)(void *user, const struct member *member, trireme_error *error);
+    void *user;
+    struct world *world;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int started, ended;
+    trireme_error first; // of the rank that failed first
+    struct rank_thread *thread;
+};
+
+static void fail(struct team *team, const trireme_error *error) {
+    pthread_mutex_lock(&team->mutex);
+    if (team->first.status == TRIREME_OK)
+        team->first = *error;
+    pthread_cond_broadcast(&team->changed);
+    pthread_mutex_unlock(&team->mutex);
+    world_break(team->world, error->message);
+}
+
+// Runs when the thread ends, for whatever reason.
+static void end(void *argument) {
+    struct rank_thread *t = argument;
+    struct team *team = t->team;
+    if (!t->returned) {
+        trireme_error error;
+        error_set(&error, TRIREME_ERROR_LOST, "the thread of rank %d has died", t->rank);
+        fail(team, &error);
+    }
+    pthread_mutex_lock(&team->mutex);
+    t->ended = true;
+    team->ended++;
+    pthread_cond_broadcast(&team->changed);
+    pthread_mutex_unlock(&team->mutex);
+}
+
+static void *run(void *argument) {
+    struct rank_thread *t = argument;
+    struct member member = {t->team->world, t->rank};
+    trireme_error error = {0};
+    pthread_cleanup_push(end, t);
+    if (t->team->body(t->team->user, &member, &error) != TRIREME_OK)
+        fail(t->team, &error);
+    t->returned = true;
+    pthread_cleanup_pop(1);
+    return NULL;
+}
+
+static struct team *team_create(int ranks) {
+    struct team *team = mem_alloc(sizeof *team);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&team->mutex, NULL);
+    pthread_cond_init(&team->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    team->thread = mem_alloc((size_t)ranks * sizeof *team->thread);
+    return team;
+}
+
+static void team_free(struct team *team) {
+    pthread_cond_destroy(&team->changed);
+    pthread_mutex_destroy(&team->mutex);
+    free(team->thread);
+    free(team);
+}
+
+static void start(struct team *team, int ranks) {
+    for (int i = 0; i < ranks; i++) {
+        team->thread[i] = (struct rank_thread){.team = team, .rank = i};
+        char what[40];
+        trireme_error error;
+        snprintf(what, sizeof what, "the thread of rank %d", i);
+        if (thread_start(&team->thread[i].thread, run, &team->thread[i], what, &error) != TRIREME_OK) {
+            fail(team, &error);
+            return;
+        }
+        team->started++;
+    }
+}
+
+// Waits for all threads; false where some have not ended GRACE_SECONDS after the first failure, unless it is `patient`.
+static bool await(struct team *team, bool patient) {
+    struct timespec until;
+    bool failed = false, in_time = true;
+    pthread_mutex_lock(&team->mutex);
+    while (team->ended < team->started && in_time) {
+        if (!failed && team->first.status != TRIREME_OK) {
+            failed = true;
+            clock_gettime(CLOCK_MONOTONIC, &until);
+            until.tv_sec += GRACE_SECONDS;
+        }
+        if (failed && !patient)
+            in_time = pthread_cond_timedwait(&team->changed, &team->mutex, &until) == 0;
+        else
+            pthread_cond_wait(&team->changed, &team->mutex);
+    }
+    bool ended = team->ended == team->started;
+    pthread_mutex_unlock(&team->mutex);
+    return ended;
+}
+
+static trireme_status run_team(int ranks, double deadline,
+                               trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
+                               void *user, bool *stuck, trireme_error *error) {
+    struct world *world;
+    if (ranks == 1)
+        return body(user, NULL, error);
+    if (ranks > THREADS_MOST)
+        FAIL(TRIREME_ERROR_USAGE,
+             "the mesh has %d ranks, and one process has room for %d: start as many processes with mpirun, or predict "
+             "the step with `trireme simulate`",
+             ranks, THREADS_MOST);
+    TRY(world_create_threads(&world, ranks, deadline, error));
+    struct team *team = team_create(ranks);
+    team->world = world;
+    team->body = body;
+    team->user = user;
+    start(team, ranks);
+    bool clean = await(team, !stuck);
+    pthread_mutex_lock(&team->mutex);
+    trireme_error first = team->first;
+    for (int i = 0; i < team->started; i++) {
+        clean &= team->thread[i].returned; // else it has released nothing of what it had
+        if (team->thread[i].ended)
+            pthread_join(team->thread[i].thread, NULL);
+        else
+            pthread_detach(team->thread[i].thread);
+    }
+    pthread_mutex_unlock(&team->mutex);
+    if (stuck)
+        *stuck = !clean;
+    if (clean) {
+        world_free(world);
+        team_free(team);
+    }
+    if (first.status == TRIREME_OK)
+        return TRIREME_OK;
+    *error = first;
+    return first.status;
+}
+
+trireme_status ranks_run(int ranks, double deadline,
+                         trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
+                         void *user, trireme_error *error) {
+    return run_team(ranks, deadline, body, user, NULL, error);
+}
+
+trireme_status ranks_run_guarded(int ranks, double deadline,
+                                 trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
+                                 void *user, bool *stuck, trireme_error *error) {
+    return run_team(ranks, deadline, body, user, stuck, error);
+}
+
+trireme_status ranks_control(struct communicator **out, const struct member *member, int ranks, trireme_error *error) {
+    *out = NULL;
+    if (!member)
+        return TRIREME_OK;
+    int *all = mem_alloc((size_t)ranks * sizeof *all);
+    for (int i = 0; i < ranks; i++)
+        all[i] = i;
+    trireme_status status = communicator_open(out, member->world, member->rank, ranks, all, "control", error);
+    free(all);
+    return status;
+}
+
+void ranks_tell_more(void *all) {
+    int32_t more = 1;
+    trireme_error ignored;
+    if (all)
+        comm_broadcast(all, &more, sizeof more, 0, &ignored);
+}
+
+trireme_status ranks_tell_end(struct communicator *all, trireme_error *error) {
+    int32_t more = 0;
+    return all ? comm_broadcast(all, &more, sizeof more, 0, error) : TRIREME_OK;
+}
+
+trireme_status ranks_await_end(struct communicator *all, trireme_error *error) {
+    for (int32_t more = 1; more && all;)
+        TRY(comm_broadcast(all, &more, sizeof more, 0, error));
+    return TRIREME_OK;
+}
+
+trireme_status ranks_meet(struct communicator *all, trireme_error *error) {
+    return all ? comm_barrier(all, error) : TRIREME_OK;
+}
+
+trireme_status ranks_sum(struct communicator *all, double *values, int64_t count, trireme_error *error) {
+    return all ? comm_all_reduce(all, values, values, count, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error) : TRIREME_OK;
+}
+
+trireme_status ranks_max(struct communicator *all, int32_t *value, trireme_error *error) {
+    return all ? comm_all_reduce(all, value, value, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error) : TRIREME_OK;
+}
+
+trireme_status ranks_share(struct communicator *all, void *data, size_t bytes, trireme_error *error) {
+    return all ? comm_broadcast(all, data, (int64_t)bytes, 0, error) : TRIREME_OK;
+}

@@ -1,0 +1,13 @@
+// Batches of random tokens, for showing and measuring steps without data.
+#ifndef MEASURE_SYNTHETIC_H
+#define MEASURE_SYNTHETIC_H
+
+#include "engine/engine.h"
+
+// The model that `config` describes, with the vocabulary of the tokens at data.path where these can be opened, else of
+// bytes.
+trireme_status synthetic_model(struct model_config *out, const struct config *config, trireme_error *error);
+// Fills every microbatch of the training program: tokens uniform over the vocabulary, one document per sequence.
+void synthetic_fill(struct engine *engine, uint64_t seed);
+
+#endif

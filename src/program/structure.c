@@ -1,0 +1,461 @@
+// That a program's tables are well formed, so that nothing after it need look whether an index, a shape or a dtype
+// makes sense.
+#include "program/structure.h"
+#include "program/footprint.h"
+
+struct site program_site(const struct program *program, const struct op_table *table, int template, int instruction,
+                         int microbatch) {
+    struct site site;
+    const struct template *t = &program->templates.item[template];
+    int n = snprintf(site.text, sizeof site.text, "%.80s[%d] %s", t->name, instruction,
+                     table->op[t->instructions.item[instruction].op].name);
+    if (microbatch != NONE)
+        snprintf(site.text + n, sizeof site.text - (size_t)n, " (microbatch %d)", microbatch);
+    return site;
+}
+
+const char *program_buffer_name(const struct program *program, int buffer) {
+    return buffer == NONE ? "nothing" : program->buffers.item[buffer].name;
+}
+
+// ---- structure
+
+static trireme_status check_names(const struct program *program, trireme_error *error) {
+    size_t n = program->buffers.count;
+    char **names = mem_alloc(n * sizeof *names), *twice = NULL;
+    for (size_t i = 0; i < n; i++)
+        names[i] = program->buffers.item[i].name;
+    qsort(names, n, sizeof *names, text_compare);
+    for (size_t i = 1; i < n && !twice; i++)
+        if (strcmp(names[i], names[i - 1]) == 0)
+            twice = names[i];
+    free(names);
+    if (twice)
+        REFUSE("two buffers are named %s", twice);
+    return TRIREME_OK;
+}
+
+// Whether a buffer that is looked at from outside the program has memory of its own for as long as it may be.
+static bool is_kept(const struct buffer *b) {
+    switch (b->kind) {
+    case KIND_INPUT:
+        return b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
+    case KIND_OUTPUT:
+        return b->scope == SCOPE_STEP;
+    case KIND_OPTIM:
+    case KIND_CACHE:
+        return b->scope == SCOPE_STATE;
+    default:
+        return true;
+    }
+}
+
+static trireme_status check_declared(const struct buffer *b, trireme_error *error) {
+    if (!is_kept(b))
+        REFUSE("buffer %s is not kept as long as it is needed outside the program's instructions", b->name);
+    // A template without a microbatch reads all instances: only the host can have written them all by then.
+    if (b->scope == SCOPE_MICROBATCH && b->kind != KIND_INPUT)
+        REFUSE("buffer %s belongs to each microbatch for the whole step, but is not an input", b->name);
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (b->placement[a] < PLACE_STAGE || b->placement[a] > b->ndim)
+            REFUSE("buffer %s is split along %s over a dim that it does not have", b->name, axis_name((enum axis)a));
+        if (b->placement[a] == PLACE_STAGE && a != AXIS_PP)
+            REFUSE("buffer %s is declared each stage's own along %s, which has no stages", b->name,
+                   axis_name((enum axis)a));
+    }
+    if (b->own && (b->kind != KIND_PARAM || b->scope != SCOPE_STATE || b->parent != NONE))
+        REFUSE("buffer %s is not a unit of parameters, so ranks cannot keep their own parts of it", b->name);
+    return TRIREME_OK;
+}
+
+static trireme_status check_buffer(const struct program *program, int number, trireme_error *error) {
+    const struct buffer *b = &program->buffers.item[number];
+    TRY(check_declared(b, error));
+    int count = (int)program->buffers.count;
+    if (b->ndim < 1 || b->ndim > OP_MAX_DIMS)
+        REFUSE("buffer %s has %d dims", b->name, b->ndim);
+    for (int i = 0; i < b->ndim; i++)
+        if (b->dim[i] < 1)
+            REFUSE("buffer %s has an extent of %lld", b->name, (long long)b->dim[i]);
+    if (b->gradient_of < NONE || b->gradient_of >= count || b->recomputes < NONE || b->recomputes >= count ||
+        b->belongs_to < NONE || b->belongs_to >= count)
+        REFUSE("buffer %s refers to a buffer that does not exist", b->name);
+    if (b->recomputes >= number)
+        REFUSE("buffer %s recomputes a buffer that is not listed before it", b->name);
+    if (b->gradient_of != NONE && b->recomputes != NONE)
+        REFUSE("buffer %s is declared both a gradient and a recomputed buffer", b->name);
+    if (b->recomputes != NONE && b->kind != program->buffers.item[b->recomputes].kind)
+        REFUSE("buffer %s recomputes %s, but is of another kind", b->name, program->buffers.item[b->recomputes].name);
+    if (b->parent < NONE || b->parent >= number)
+        REFUSE("buffer %s is a slice of a buffer that is not listed before it", b->name);
+    if (b->parent == NONE)
+        return TRIREME_OK;
+    const struct buffer *p = &program->buffers.item[b->parent];
+    if (b->kind != p->kind)
+        REFUSE("buffer %s is a slice of %s, but of another kind", b->name, p->name);
+    if (b->dtype != p->dtype || b->scope != p->scope || b->pool != p->pool || b->parent_offset < 0 ||
+        b->parent_offset + buffer_count(b) > buffer_count(p))
+        REFUSE("buffer %s is a slice of %s, but does not fit in it", b->name, p->name);
+    return TRIREME_OK;
+}
+
+// An instruction, and the one of its operands that is being checked.
+struct checked {
+    const struct program *program;
+    const struct template *template;
+    const struct instruction *instruction;
+    const struct op_info *info;
+    const char *site;
+    bool all_microbatches;
+    enum dtype model, any; // the dtype of P operands, and of X operands: DTYPE_COUNT as long as it is unknown
+    const struct op_operand *row;
+    const struct operand *operand;
+    const struct buffer *buffer;
+};
+
+// P fixes the model's dtype the first time it is met; A must be what it accumulates in.
+static trireme_status check_dtype(struct checked *k, trireme_error *error) {
+    const struct buffer *b = k->buffer;
+    enum dtype expected = b->dtype;
+    switch (k->row->dtype) {
+    case 'P':
+        if (k->model == DTYPE_COUNT)
+            k->model = b->dtype;
+        expected = k->model;
+        if (b->dtype != DTYPE_F32 && b->dtype != DTYPE_BF16 && b->dtype != DTYPE_F64)
+            REFUSE("%s: operand %s (%s) is %s, which no model computes in", k->site, k->row->name, b->name,
+                   dtype_name(b->dtype));
+        break;
+    case 'A':
+        expected =
+            k->model == DTYPE_COUNT ? (b->dtype == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32) : dtype_accumulate(k->model);
+        break;
+    case 'S':
+        expected = DTYPE_F64;
+        break;
+    case 'I':
+        expected = DTYPE_I32;
+        break;
+    case 'U':
+        expected = DTYPE_U16;
+        break;
+    case 'X':
+        if (k->any == DTYPE_COUNT)
+            k->any = b->dtype;
+        expected = k->any;
+        break;
+    }
+    if (b->dtype != expected)
+        REFUSE("%s: operand %s (%s) is %s, expected %s", k->site, k->row->name, b->name, dtype_name(b->dtype),
+               dtype_name(expected));
+    return TRIREME_OK;
+}
+
+static trireme_status check_scope(const struct checked *k, trireme_error *error) {
+    const struct buffer *b = k->buffer;
+    if (b->kind == KIND_WORK)
+        REFUSE("%s: operand %s is a workspace, %s", k->site, k->row->name, b->name);
+    if (b->scope == SCOPE_SLOT && k->all_microbatches)
+        REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", k->site, k->row->name, b->name);
+    if (b->kind == KIND_INPUT && b->scope == SCOPE_STEP && !k->all_microbatches && k->program->microbatches > 1)
+        REFUSE("%s: operand %s (%s) is one input for all microbatches", k->site, k->row->name, b->name);
+    return TRIREME_OK;
+}
+
+// The operand lies in its buffer, also on all other ranks if each has its own part of that.
+static trireme_status check_extent(const struct checked *k, trireme_error *error) {
+    const struct operand *operand = k->operand;
+    const struct buffer *b = k->buffer;
+    int64_t last = operand->offset, count = buffer_count(b), instances, further;
+    if (b->scope == SCOPE_MICROBATCH && k->all_microbatches &&
+        (__builtin_mul_overflow((int64_t)k->program->microbatches - 1, buffer_microbatch_stride(b), &instances) ||
+         __builtin_add_overflow(count, instances, &count)))
+        REFUSE("%s: the instances of %s together exceed the address space", k->site, b->name);
+    bool sound = operand->ndim >= 1 && operand->ndim <= OP_MAX_DIMS && operand->offset >= 0;
+    for (int i = 0; sound && i < operand->ndim; i++)
+        sound = operand->dim[i] >= 1 && operand->stride[i] >= 1 &&
+                !__builtin_mul_overflow(operand->dim[i] - 1, operand->stride[i], &further) &&
+                !__builtin_add_overflow(last, further, &last);
+    if (!sound)
+        REFUSE("%s: operand %s (%s) is malformed", k->site, k->row->name, b->name);
+    if (last >= count)
+        REFUSE("%s: operand %s reaches element %lld of %s, which has %lld", k->site, k->row->name, (long long)last,
+               b->name, (long long)count);
+    if (operand->dim[operand->ndim - 1] > 1 && operand->stride[operand->ndim - 1] != 1)
+        REFUSE("%s: the elements of a row of %s, operand %s, are not contiguous", k->site, b->name, k->row->name);
+    int64_t ranks = mesh_group_size(&k->program->mesh, operand->along);
+    if (operand->step < 0 || (operand->along == AXES_NONE) != (operand->step == 0) ||
+        __builtin_mul_overflow(operand->step, ranks - 1, &further) || further > count - 1 - last)
+        REFUSE("%s: operand %s is a part of %s that ends beyond it on the last of %lld ranks", k->site, k->row->name,
+               b->name, (long long)ranks);
+    struct footprint footprint;
+    if (!footprint_of(k->program, operand, &footprint))
+        REFUSE("%s: operand %s (%s) is neither contiguous nor a band of columns", k->site, k->row->name, b->name);
+    return TRIREME_OK;
+}
+
+static trireme_status check_operand(struct checked *k, const struct op_operand *row, const struct operand *operand,
+                                    trireme_error *error) {
+    if (operand->buffer == NONE && row->optional)
+        return TRIREME_OK;
+    if (operand->buffer < 0 || operand->buffer >= (int)k->program->buffers.count)
+        REFUSE("%s: operand %s is missing", k->site, row->name);
+    k->row = row;
+    k->operand = operand;
+    k->buffer = &k->program->buffers.item[operand->buffer];
+    TRY(check_dtype(k, error));
+    TRY(check_scope(k, error));
+    return check_extent(k, error);
+}
+
+static bool valid_buffer(const struct program *program, int buffer) {
+    return buffer == NONE || (buffer >= 0 && buffer < (int)program->buffers.count);
+}
+
+static trireme_status check_stream(const struct instruction *instruction, const char *site, trireme_error *error) {
+    if (instruction->stream < 0 || instruction->stream >= STREAM_COUNT)
+        REFUSE("%s: no such stream", site);
+    bool end = instruction->stream >= STREAM_MESSAGES,
+         out = end && stream_channel(instruction->stream) == instruction->stream;
+    if (end != op_is_message(instruction->op) || (end && out != (instruction->op == OP_SEND)))
+        REFUSE("%s: is on a stream that is not for it", site);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (instruction->wait[s] == WAIT_SLOT && !instruction_arrives(instruction))
+            REFUSE("%s: waits for a slot, but receives nothing", site);
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (wait_counts(instruction->wait[s]) && wait_lag(instruction->wait[s]) > WAIT_MAX_LAG)
+            REFUSE("%s: waits for all but the last %d instructions of a stream, which are too many", site,
+                   wait_lag(instruction->wait[s]));
+    return TRIREME_OK;
+}
+
+static trireme_status check_operands(struct checked *k, trireme_error *error) {
+    const struct instruction *instruction = k->instruction;
+    const struct op_info *info = k->info;
+    for (int i = 0; i < info->inputs; i++)
+        if (info->in[i].dtype == 'P' && instruction->in[i].buffer >= 0 && k->model == DTYPE_COUNT &&
+            valid_buffer(k->program, instruction->in[i].buffer))
+            k->model = k->program->buffers.item[instruction->in[i].buffer].dtype;
+    for (int i = 0; i < info->inputs; i++)
+        TRY(check_operand(k, &info->in[i], &instruction->in[i], error));
+    for (int i = 0; i < info->outputs; i++)
+        TRY(check_operand(k, &info->out[i], &instruction->out[i], error));
+    return TRIREME_OK;
+}
+
+// Whether it and its neighbour make the same sums, one of them in last invocations and the other in the rest. That they
+// sum the same things is for verify_gradients.c.
+static bool is_of_pair(const struct checked *k) {
+    const struct instruction *in = k->instruction, *first = k->template->instructions.item;
+    const struct instruction *other = in->when == WHEN_LAST ? in - 1 : in + 1;
+    if (k->info->role != ROLE_BACKWARD || other < first || other == first + k->template->instructions.count ||
+        other->op != in->op || other->when == in->when || other->when == WHEN_ALWAYS ||
+        other->accumulate != in->accumulate)
+        return false;
+    for (int o = 0; o < in->outputs; o++)
+        if (!operand_equal(&in->out[o], &other->out[o]))
+            return false;
+    return true;
+}
+
+// Only what can add is told to add; arithmetic runs in every invocation, except setting to zero and what two
+// instructions share; communication does not add up what is kept over microbatches, a sum already; only f32 travels as
+// bf16.
+static trireme_status check_how(const struct checked *k, trireme_error *error) {
+    const struct program *program = k->program;
+    const struct instruction *instruction = k->instruction;
+    const struct op_info *info = k->info;
+    bool adds = instruction->accumulate == ACCUMULATE_NO;
+    for (int i = 0; i < info->outputs; i++)
+        adds |= info->out[i].adds && instruction->out[i].buffer != NONE;
+    if (!adds)
+        REFUSE("%s: is to accumulate, but has no output that can be added to", k->site);
+    int from = info->inputs ? instruction->in[0].buffer : NONE;
+    bool passes = from == NONE || program->buffers.item[from].scope == SCOPE_LOCAL ||
+                  program->buffers.item[from].scope == SCOPE_SLOT;
+    if (info->role == ROLE_COMMUNICATION && instruction->accumulate != ACCUMULATE_NO && !passes)
+        REFUSE("%s: adds %s, which is already a sum, a second time", k->site, program_buffer_name(program, from));
+    // Whether communication belongs to a pass, in which it is never left out, is for verify_gradients.c.
+    bool sums = info->role == ROLE_ZERO ||
+                (info->role == ROLE_COMMUNICATION &&
+                 !(instruction_completes(instruction) && program->buffers.item[from].kind == KIND_ACT));
+    if (instruction->when == WHEN_LAST && !sums && !is_of_pair(k))
+        REFUSE("%s: is left out of all invocations but the last", k->site);
+    if (instruction->when == WHEN_NOT_LAST && !is_of_pair(k))
+        REFUSE("%s: is left out of the last invocation", k->site);
+    const int wire = op_wire(instruction->op);
+    if (wire >= 0 && from != NONE && instruction->attribute[wire].i &&
+        (instruction->op == OP_ALL_GATHER || // copies bits
+         program->buffers.item[from].dtype != DTYPE_F32))
+        REFUSE("%s: %s would travel as bf16", k->site, program_buffer_name(program, from));
+    return TRIREME_OK;
+}
+
+static trireme_status check_shapes(const struct checked *k, const struct op_table *table, trireme_error *error) {
+    int64_t extent[DIM_LETTERS];
+    const char *what;
+    if (!instruction_extents(table, k->instruction, extent, &what))
+        REFUSE("%s: the extents of %s do not agree with the other operands", k->site, what);
+    char broken[OP_CONDITION_TEXT];
+    if (!op_fits(k->info, extent, k->instruction->attribute, broken))
+        REFUSE("%s: %s does not hold for its extents and attributes", k->site, broken);
+    return TRIREME_OK;
+}
+
+// An instruction that may be skipped must leave what was there before, and must not keep other ranks waiting.
+static trireme_status check_predicate(const struct checked *k, trireme_error *error) {
+    const struct program *program = k->program;
+    const struct instruction *instruction = k->instruction;
+    if (instruction->predicate == NONE)
+        return TRIREME_OK;
+    const struct buffer *predicate = &program->buffers.item[instruction->predicate];
+    if (predicate->dtype != DTYPE_I32 || buffer_count(predicate) != 1)
+        REFUSE("%s: its predicate %s is not one i32", k->site, predicate->name);
+    if (k->info->role == ROLE_COMMUNICATION)
+        REFUSE("%s: may be skipped, though other ranks wait for it", k->site);
+    for (int o = 0; o < k->info->outputs; o++) {
+        const int i = k->info->inplace[o];
+        bool stays =
+            instruction->out[o].buffer == NONE || (i >= 0 && operand_equal(&instruction->out[o], &instruction->in[i]));
+        if (!stays)
+            REFUSE("%s: may be skipped, but %s would then hold nothing", k->site,
+                   program_buffer_name(program, instruction->out[o].buffer));
+    }
+    return TRIREME_OK;
+}
+
+static bool is_gradient(const struct program *program, int buffer) {
+    const struct buffer *b = &program->buffers.item[buffer];
+    return b->kind == KIND_GRAD || b->gradient_of != NONE;
+}
+
+// Gradients are made for a microbatch; nothing writes gradients or values computed again that does not make such.
+static trireme_status check_meaning(const struct checked *k, trireme_error *error) {
+    const enum op_role role = k->info->role;
+    if (k->all_microbatches && (role == ROLE_BACKWARD || role == ROLE_LOSS || role == ROLE_HEAD))
+        REFUSE("%s: makes gradients, but belongs to no microbatch", k->site);
+    bool reads = false; // a gradient
+    for (int i = 0; i < k->info->inputs; i++)
+        reads |= k->instruction->in[i].buffer != NONE && is_gradient(k->program, k->instruction->in[i].buffer);
+    bool makes = role == ROLE_BACKWARD || role == ROLE_HEAD || role == ROLE_LOSS || role == ROLE_ZERO ||
+                 (role == ROLE_COMMUNICATION && (reads || instruction_arrives(k->instruction)));
+    for (int o = 0; o < k->info->outputs; o++) {
+        if (k->instruction->out[o].buffer == NONE)
+            continue;
+        const struct buffer *b = &k->program->buffers.item[k->instruction->out[o].buffer];
+        if (!makes && is_gradient(k->program, k->instruction->out[o].buffer))
+            REFUSE("%s: writes the gradient %s, but does not make gradients", k->site, b->name);
+        if (role != ROLE_FORWARD && role != ROLE_LOSS && role != ROLE_COMMUNICATION && b->recomputes != NONE)
+            REFUSE("%s: writes %s, but does not recompute", k->site, b->name);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status check_instruction(struct checked *k, const struct op_table *table, trireme_error *error) {
+    const struct program *program = k->program;
+    const struct instruction *instruction = k->instruction;
+    if (instruction->inputs != k->info->inputs || instruction->outputs != k->info->outputs)
+        REFUSE("%s: has %d inputs and %d outputs, expected %d and %d", k->site, instruction->inputs,
+               instruction->outputs, k->info->inputs, k->info->outputs);
+    TRY(check_stream(instruction, k->site, error));
+    if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
+        REFUSE("%s: its workspace or predicate is a buffer that does not exist", k->site);
+    if (instruction->workspace != NONE) {
+        const struct buffer *w = &program->buffers.item[instruction->workspace];
+        if (w->kind != KIND_WORK || w->parent != NONE || (w->scope == SCOPE_SLOT && k->all_microbatches))
+            REFUSE("%s: its workspace %s is not a workspace", k->site, w->name);
+    }
+    TRY(check_operands(k, error));
+    TRY(check_how(k, error));
+    TRY(check_meaning(k, error));
+    TRY(check_shapes(k, table, error));
+    return check_predicate(k, error);
+}
+
+static trireme_status check_template(const struct program *program, const struct op_table *table, int template,
+                                     bool all_microbatches, trireme_error *error) {
+    const struct template *t = &program->templates.item[template];
+    for (size_t i = 0; i < t->instructions.count; i++) {
+        const struct instruction *instruction = &t->instructions.item[i];
+        struct site site = program_site(program, table, template, (int)i, NONE);
+        struct checked k = {.program = program,
+                            .template = t,
+                            .instruction = instruction,
+                            .info = &table->op[instruction->op],
+                            .site = site.text,
+                            .all_microbatches = all_microbatches,
+                            .model = DTYPE_COUNT,
+                            .any = DTYPE_COUNT};
+        TRY(check_instruction(&k, table, error));
+    }
+    return TRIREME_OK;
+}
+
+// how[templates], zeros before: 1 for a template invoked without a microbatch, 2 for one invoked with one.
+static trireme_status check_schedule(const struct program *program, int *how, trireme_error *error) {
+    for (size_t i = 0; i < program->schedule.count; i++) {
+        struct invocation v = program->schedule.item[i];
+        bool known = v.template >= 0 && v.template <(int)program->templates.count;
+        if (!known || v.microbatch < NONE || v.microbatch >= program->microbatches)
+            REFUSE("invocation %zu of the schedule names a template or microbatch that does not exist", i);
+        how[v.template] |= v.microbatch == NONE ? 1 : 2;
+        if (how[v.template] == 3)
+            REFUSE("template %s is invoked both with and without a microbatch",
+                   program->templates.item[v.template].name);
+    }
+    // Clocks, and times of the step, are 32 bits wide.
+    if (program_length(program) > INT32_MAX)
+        REFUSE("a step of %lld instructions is too long: %d can be counted", (long long)program_length(program),
+               INT32_MAX);
+    return TRIREME_OK;
+}
+
+static trireme_status check_pools(const struct program *program, trireme_error *error) {
+    int pools = (int)program->pools.count;
+    if (pools == 0)
+        REFUSE("a program needs at least one pool of slots");
+    for (int i = 0; i < pools; i++) {
+        const struct pool *p = &program->pools.item[i];
+        if (p->slots < 1 || p->chunk < 0 || p->chunk > i || program->pools.item[p->chunk].chunk != p->chunk)
+            REFUSE("pool %d has %d slots for chunk %d", i, p->slots, p->chunk);
+        if (i && p->part_of == NONE && program->pools.item[i - 1].part_of != NONE)
+            REFUSE("pool %d is whole, but comes after a part", i);
+        if (p->part_of != NONE &&
+            (p->part_of < 0 || p->part_of >= i || program->pools.item[p->part_of].part_of != NONE ||
+             program->pools.item[p->part_of].chunk != p->chunk))
+            REFUSE("pool %d is part of pool %d, which is not one of chunk %d", i, p->part_of, p->chunk);
+        for (int s = 0; s < p->slots; s++)
+            if (p->base[s] < 0 || p->base[s] % BUFFER_ALIGNMENT)
+                REFUSE("slot %d of pool %d lies at byte %lld", s, i, (long long)p->base[s]);
+        for (int m = 0; m < program->microbatches; m++)
+            if (p->slot[m] < 0 || p->slot[m] >= p->slots)
+                REFUSE("microbatch %d has slot %d of pool %d, which has %d", m, p->slot[m], i, p->slots);
+    }
+    for (size_t t = 0; t < program->templates.count; t++) {
+        int chunk = program->templates.item[t].chunk;
+        if (chunk < 0 || chunk >= pools || program->pools.item[chunk].chunk != chunk)
+            REFUSE("template %s is of chunk %d, which does not exist", program->templates.item[t].name, chunk);
+    }
+    for (size_t i = 0; i < program->buffers.count; i++)
+        if (program->buffers.item[i].pool < 0 || program->buffers.item[i].pool >= pools)
+            REFUSE("buffer %s is of pool %d, which does not exist", program->buffers.item[i].name,
+                   program->buffers.item[i].pool);
+    return TRIREME_OK;
+}
+
+trireme_status program_check(const struct program *program, const struct op_table *table, trireme_error *error) {
+    if (program->microbatches < 1)
+        REFUSE("a program needs at least one microbatch");
+    if (program->scratch_base < 0 || program->scratch_base % BUFFER_ALIGNMENT)
+        REFUSE("scratch lies at byte %lld", (long long)program->scratch_base);
+    TRY(check_pools(program, error));
+    for (size_t i = 0; i < program->buffers.count; i++)
+        TRY(check_buffer(program, (int)i, error));
+    TRY(check_names(program, error));
+    int *how = mem_alloc(program->templates.count * sizeof *how);
+    trireme_status status = check_schedule(program, how, error);
+    for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
+        status = check_template(program, table, (int)t, how[t] == 1, error);
+    free(how);
+    return status;
+}

@@ -1,0 +1,238 @@
+#include "run/corpus.h"
+
+#include "base/hash.h"
+
+#define NO_TARGETS "the %s data has no token to predict: its documents are of one token each"
+
+static trireme_status find_tokenizer(const struct token_set *set, struct tokenizer **out, trireme_error *error) {
+    struct token_manifest manifest;
+    bool found;
+    TRY(token_manifest_of_set(set, &manifest, &found, error));
+    return found ? token_manifest_tokenizer(&manifest, out, error) : TRIREME_OK;
+}
+
+// Refuses token files that name another tokenizer than the one with which `trireme prepare` has made the `prepared`
+// files of the same corpus.
+static trireme_status check_named(const struct token_set *named, const struct token_set *prepared,
+                                  const struct tokenizer *tokenizer, trireme_error *error) {
+    const char *name = token_set_tokenizer(named);
+    if (name && tokenizer)
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s holds tokens of %s, but %s those of the %s tokenizer: a run has tokens of one tokenizer",
+             token_set_shard_path(named, 0), name, token_set_shard_path(prepared, 0), tokenizer_kind(tokenizer));
+    return TRIREME_OK;
+}
+
+// Opens the tokens that a key names; where there are none, the key is named too.
+static trireme_status open_tokens(const struct config *config, const char *key, const char *path,
+                                  struct token_set **out, trireme_error *error) {
+    trireme_status status = token_set_open(path, out, error);
+    if (status == TRIREME_ERROR_USAGE)
+        error_prefix(error, status, "%s: %s", config_origin(config, key), key);
+    return status;
+}
+
+trireme_status corpus_open(struct corpus *c, const struct config *config, trireme_error *error) {
+    *c = (struct corpus){0};
+    if (!*config->data.path)
+        FAIL(TRIREME_ERROR_USAGE, "data.path is not given: the prefix of token files that `trireme prepare` wrote");
+    trireme_status status = open_tokens(config, "data.path", config->data.path, &c->set, error);
+    if (status == TRIREME_OK && *config->data.validation_path)
+        status = open_tokens(config, "data.validation_path", config->data.validation_path, &c->validation_set, error);
+    if (status == TRIREME_OK && c->validation_set)
+        status = token_set_same_tokenizer(c->set, c->validation_set, error);
+    if (status == TRIREME_OK)
+        status = find_tokenizer(c->set, &c->tokenizer, error);
+    if (status == TRIREME_OK && c->validation_set)
+        status = find_tokenizer(c->validation_set, &c->validation_tokenizer, error);
+    if (status == TRIREME_OK && c->validation_set)
+        status = check_named(c->set, c->validation_set, c->validation_tokenizer, error);
+    if (status == TRIREME_OK && c->validation_set)
+        status = check_named(c->validation_set, c->set, c->tokenizer, error);
+    if (status != TRIREME_OK)
+        corpus_close(c);
+    return status;
+}
+
+void corpus_close(struct corpus *c) {
+    token_set_close(c->set);
+    token_set_close(c->validation_set);
+    tokenizer_free(c->tokenizer);
+    tokenizer_free(c->validation_tokenizer);
+    *c = (struct corpus){0};
+}
+
+int64_t corpus_vocab_size(const struct corpus *c) {
+    return c->tokenizer ? tokenizer_vocab_size(c->tokenizer) : 0;
+}
+
+// Whether a model has a tokenizer that Trireme knows. Token files that name their tokenizer never name that one.
+static bool has_known_tokenizer(const char *directory) {
+    struct tokenizer *known = NULL;
+    bool has = *directory && tokenizer_load(directory, &known, NULL) == TRIREME_OK;
+    tokenizer_free(known);
+    return has;
+}
+
+trireme_status corpus_check_model(const struct corpus *c, const struct config *config, const char *directory,
+                                  trireme_error *error) {
+    const struct {
+        const char *key;
+        const struct token_set *set;
+        const struct tokenizer *tokenizer;
+    } OF[] = {{"data.path", c->set, c->tokenizer},
+              {"data.validation_path", c->validation_set, c->validation_tokenizer}};
+    for (size_t i = 0; i < ARRAY_LENGTH(OF) && OF[i].set; i++) {
+        char why[200];
+        const char *name = token_set_tokenizer(OF[i].set);
+        if (name && has_known_tokenizer(directory))
+            return config_refuse(config, OF[i].key, error,
+                                 "whose tokens are those of %s, but the model in %s has another tokenizer: use token "
+                                 "files made with its own, or remove its tokenizer.json to train it on these tokens",
+                                 name, directory);
+        if (OF[i].tokenizer && *directory && tokenizer_differs(OF[i].tokenizer, directory, why))
+            return config_refuse(config, OF[i].key, error,
+                                 "whose tokens are those of the %s tokenizer, but the model in %s has another (%s): "
+                                 "use token files made with its own, or remove its tokenizer.json to train it on these "
+                                 "tokens",
+                                 tokenizer_kind(OF[i].tokenizer), directory, why);
+    }
+    return TRIREME_OK;
+}
+
+// How many batches to validate on: `asked`, 0 for all, or as many as there are.
+static int64_t validation_batches(const struct corpus *c, int64_t asked) {
+    int64_t all = sampler_validation_batches(&c->validation);
+    return asked ? MIN(asked, all) : all;
+}
+
+// Reads the tokens that a run will validate on, and so finds now what would end the run later. It takes little time
+// compared with a validation.
+static trireme_status check_validation(const struct corpus *c, const struct config *config, trireme_error *error) {
+    int64_t rows = config->training.global_batch_size, batches = validation_batches(c, config->validation.steps);
+    size_t bytes = (size_t)config->training.seq_len * sizeof(int32_t);
+    struct sampler_batch row = {mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes)};
+    trireme_status status = TRIREME_OK;
+    int64_t targets = 0;
+    for (int64_t i = 0; i < batches * rows && status == TRIREME_OK; i++) {
+        struct sampler_counts counts = {0};
+        status = sampler_fill(&c->validation, SAMPLER_VALIDATION, i / rows, i % rows, 1, &row, &counts, error);
+        targets += counts.targets;
+    }
+    free(row.tokens);
+    free(row.targets);
+    free(row.starts);
+    free(row.positions);
+    return status == TRIREME_OK && targets == 0 ? error_set(error, TRIREME_ERROR_USAGE, NO_TARGETS, "validation")
+                                                : status;
+}
+
+trireme_status corpus_sample(struct corpus *c, const struct config *config, int64_t vocab_size, bool evaluate_only,
+                             trireme_error *error) {
+    struct sampler_options options = {.seed = (uint64_t)config->training.seed,
+                                      .seq_len = config->training.seq_len,
+                                      .global_batch_size = config->training.global_batch_size,
+                                      .vocab_size = (int32_t)vocab_size,
+                                      .validation_fraction = config->data.split[1],
+                                      .evaluate_only = evaluate_only,
+                                      .tokenizer = c->tokenizer};
+    if (evaluate_only && options.validation_fraction == 0)
+        options.validation_fraction = 1;
+    if (!evaluate_only && options.validation_fraction == 1)
+        return config_refuse(config, "data.split", error, "but that leaves nothing to train on");
+    if (!evaluate_only || !c->validation_set)
+        TRY(sampler_init(&c->train, c->set, &options, error));
+    bool trains = true;
+    if (!evaluate_only)
+        TRY(sampler_has_targets(&c->train, SAMPLER_TRAIN, &trains, error));
+    if (!trains)
+        FAIL(TRIREME_ERROR_USAGE, NO_TARGETS, "training");
+    c->validation = c->train;
+    c->has_validation = options.validation_fraction > 0;
+    if (c->validation_set) {
+        options.validation_fraction = 1;
+        options.tokenizer = c->validation_tokenizer;
+        c->has_validation = true;
+        TRY(sampler_init(&c->validation, c->validation_set, &options, error));
+    }
+    return c->has_validation && !evaluate_only ? check_validation(c, config, error) : TRIREME_OK;
+}
+
+trireme_status corpus_identify(const struct token_set *set, struct text *out, trireme_error *error) {
+    enum { PIECE = 4096, PIECES = 4096, ALL = 4 * PIECES };
+    int64_t tokens = token_set_tokens(set), pieces = divide_up(tokens, PIECE), apart = PIECE;
+    bool all = pieces <= ALL;
+    if (!all) {
+        pieces = PIECES;
+        apart = tokens / PIECES;
+    }
+    uint64_t hash = HASH_NOTHING;
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t begin = apart * i, end = MIN(begin + PIECE, tokens);
+        int32_t piece[PIECE];
+        TRY(token_set_read(set, begin, end, INT32_MAX, piece, error));
+        for (int64_t k = 0; k < end - begin; k++)
+            hash = hash_add(hash, (uint32_t)piece[k]);
+    }
+    text_add(out, "%lld tokens with a hash of %s %016llx", (long long)tokens, all ? "all" : "some",
+             (unsigned long long)hash);
+    return TRIREME_OK;
+}
+
+trireme_status corpus_check_unchanged(const struct corpus *c, const char *identity, trireme_error *error) {
+    const char *path = token_set_rewritten(c->set);
+    if (!path)
+        return TRIREME_OK;
+    struct text now = {0};
+    TRY(corpus_identify(c->set, &now, error));
+    size_t length = strlen(identity);
+    bool same = length >= now.length && strcmp(identity + length - now.length, now.text) == 0;
+    text_release(&now);
+    if (!same)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s was written into while the run read it, and has other tokens now: put those back that the run began "
+             "with (next time write another file and rename it)",
+             path);
+    return TRIREME_OK;
+}
+
+static trireme_status fill(const struct sampler *sampler, enum sampler_split split, const struct engine *e,
+                           const struct compiled *c, const struct executor *executor, int64_t step,
+                           struct sampler_counts *sum, trireme_error *error) {
+    for (int m = 0; m < e->microbatches; m++) {
+        struct sampler_batch batch = {.tokens = executor_address(executor, c->tokens, m),
+                                      .targets = executor_address(executor, c->targets, m),
+                                      .starts = executor_address(executor, c->starts, m),
+                                      .positions = executor_address(executor, c->positions, m)};
+        struct sampler_counts counts;
+        TRY(sampler_fill(sampler, split, step, engine_first_sequence(e) + m * e->micro_batch_size, e->micro_batch_size,
+                         &batch, &counts, error));
+        sum->targets += counts.targets;
+        sum->text_bytes += counts.text_bytes;
+    }
+    return TRIREME_OK;
+}
+
+trireme_status corpus_fill_train(const struct corpus *c, struct engine *e, int64_t step, trireme_error *error) {
+    struct sampler_counts counts = {0};
+    return fill(&c->train, SAMPLER_TRAIN, e, &e->train, e->train_executor, step, &counts, error);
+}
+
+trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t batches, struct corpus_loss *out,
+                               corpus_goes_on *goes_on, void *user, trireme_error *error) {
+    batches = validation_batches(c, batches);
+    double sum = 0, targets = 0;
+    struct sampler_counts counts = {0};
+    for (int64_t b = 0; b < batches; b++) {
+        TRY(goes_on(user, b, batches, error));
+        TRY(fill(&c->validation, SAMPLER_VALIDATION, e, &e->evaluate, e->evaluate_executor, b, &counts, error));
+        struct engine_result r;
+        TRY(engine_evaluate(e, &r, error));
+        sum += r.loss * r.count;
+        targets += r.count;
+    }
+    if (targets == 0)
+        FAIL(TRIREME_ERROR_USAGE, NO_TARGETS, "validation");
+    *out = (struct corpus_loss){sum / targets, (int64_t)targets, counts.text_bytes};
+    return TRIREME_OK;
+}

@@ -1,0 +1,486 @@
+#include "run/run.h"
+
+#include "base/amount.h"
+#include "base/clock.h"
+#include "base/region.h"
+#include "base/rng.h"
+#include "ckpt/directory.h"
+#include "ckpt/model_files.h"
+#include "launch/processes.h"
+#include "launch/ranks.h"
+#include "run/checkpoint.h"
+
+#include <math.h>
+#include <unistd.h>
+
+// What the ranks of this process share: read only, except what follows from measurements.
+struct job {
+    struct config config;
+    struct train_callbacks callbacks;
+    struct corpus corpus;
+    struct text data; // the tokens that are trained on, in words
+    struct model_config model;
+    char *start;           // the directory of the weights to start from, or ""; NULL where the run has a checkpoint
+    atomic_int start_hold; // its directory_hold, until it is read; -1: none
+    struct parallel plan;
+    int ranks;
+    struct tuning tuning;
+    // What the run came to, and the error with which it ends: of this process's rank, or of rank 0 where it has all.
+    struct train_result result;
+    trireme_error verdict;
+};
+
+// ---- steps
+
+// Puts before the error that files could not be written what becomes of the step just done.
+static trireme_status say_what_is_lost(const struct run *r, const char *what, trireme_error *error) {
+    const long long step = (long long)r->progress.step, saved = (long long)r->saved_step;
+    if (saved < 0)
+        return error_prefix(error, error->status,
+                            "step %lld is not %s (nothing is saved, the same command begins again)", step, what);
+    return error_prefix(error, error->status,
+                        "step %lld is not %s (the same command goes on from step %lld, once that is mended)", step,
+                        what, saved);
+}
+
+static trireme_status save(struct run *r, trireme_error *error) {
+    if (r->saved_step == r->progress.step)
+        return TRIREME_OK;
+    rank_record_set(r->record, RANK_SAVING);
+    if (r->leads)
+        TRY(run_directory_check(&r->directory, error));
+    trireme_status status = r->leads ? corpus_check_unchanged(r->corpus, r->data, error) : TRIREME_OK;
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "step %lld is not saved", (long long)r->progress.step);
+    status = checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
+    // A save takes long. If the directory is gone afterwards, its error and its path are of no use, and nothing there
+    // is ours to prune.
+    if (r->leads && (status == TRIREME_OK || status == TRIREME_ERROR_IO))
+        TRY(run_directory_check(&r->directory, error));
+    if (status == TRIREME_ERROR_IO && r->leads)
+        return say_what_is_lost(r, "saved", error);
+    TRY(status);
+    r->saved_step = r->progress.step;
+    run_tell(r, "saved " CHECKPOINT_PATH, r->config->run.directory, (long long)r->progress.step);
+    if (r->leads)
+        run_prune(r);
+    return TRIREME_OK;
+}
+
+static bool asked_to_stop(const struct run *r) {
+    return r->without_values || (r->callbacks->stop && *r->callbacks->stop);
+}
+
+// Any rank may have been asked to stop.
+static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
+    const struct run *r = user;
+    int32_t stop = asked_to_stop(r);
+    TRY(ranks_max(r->control, &stop, error));
+    if (stop)
+        FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after %lld of %lld validation batches", (long long)done,
+             (long long)total);
+    return TRIREME_OK;
+}
+
+// A loss that is not finite becomes infinite: NaN means that it was not measured, for one because the run is to stop.
+static trireme_status validate(struct run *r, double *loss, trireme_error *error) {
+    struct corpus_loss result;
+    rank_record_set(r->record, RANK_VALIDATING);
+    trireme_status status =
+        corpus_validate(r->corpus, &r->engine, r->config->validation.steps, &result, goes_on, r, error);
+    if (status == TRIREME_ERROR_INTERRUPTED)
+        return TRIREME_OK;
+    TRY(status);
+    *loss = isfinite(result.loss) ? result.loss : INFINITY;
+    return TRIREME_OK;
+}
+
+static bool validation_is_due(const struct run *r) {
+    int64_t every = r->config->validation.freq, step = r->progress.step;
+    return r->corpus->has_validation && (step == r->config->training.steps || (every > 0 && step % every == 0));
+}
+
+// While steps are skipped in a row nothing changes that could be saved, and a run that ends because of them should go
+// on from before them. What was due meanwhile is saved after the first step that is not skipped.
+static bool save_is_due(const struct run *r) {
+    int64_t every = r->config->checkpoint.interval;
+    return every > 0 && !r->progress.skipped_in_a_row && r->progress.step / every > MAX(r->saved_step, 0) / every;
+}
+
+static trireme_status failed_record(const struct run *r, trireme_error *error) {
+    if (error->status != TRIREME_ERROR_IO || run_directory_check(&r->directory, NULL) != TRIREME_OK)
+        return error->status;
+    return say_what_is_lost(r, "recorded", error);
+}
+
+// Measures the validation loss of a run that was stopped while it validated: its record lacks it.
+static trireme_status catch_up(struct run *r, double *loss, trireme_error *error) {
+    int32_t lacks = r->leads && r->directory.unvalidated;
+    TRY(ranks_share(r->control, &lacks, sizeof lacks, error));
+    if (!lacks || !validation_is_due(r))
+        return TRIREME_OK;
+    TRY(validate(r, loss, error));
+    if (isnan(*loss) || !r->leads)
+        return TRIREME_OK;
+    run_tell(r, "val_loss of step %lld, not measured before: %.4f", (long long)r->progress.step, *loss);
+    trireme_status status = run_directory_add_validation(&r->directory, r->progress.step, *loss, error);
+    return status == TRIREME_OK ? status : failed_record(r, error);
+}
+
+static trireme_status write_trace(struct run *r, trireme_error *error) {
+    struct text text = {0};
+    trireme_status status = step_trace_gather(&r->trace, &r->engine, r->control, &text, error);
+    if (status == TRIREME_OK && r->leads)
+        status = run_directory_trace(&r->directory, r->progress.step, &text, error);
+    text_release(&text);
+    return status;
+}
+
+// A NaN's sign means nothing, but printf shows it.
+static double unsigned_nan(double x) {
+    return isnan(x) ? NAN : x;
+}
+
+// Which checkpoint is from before the skipped steps with which the run ends.
+static void tell_sound(const struct run *r, char out[static 128]) {
+    if (r->sound_step < 0)
+        snprintf(out, 128, "nothing was saved before them");
+    else
+        snprintf(out, 128, "the last checkpoint from before them is that of step %lld%s", (long long)r->sound_step,
+                 r->saved_step > r->sound_step ? ": remove newer ones to go on from it" : "");
+}
+
+static trireme_status check_finite(struct run *r, const struct engine_result *result, trireme_error *error) {
+    if (result->finite) {
+        r->progress.skipped_in_a_row = 0;
+        r->progress.updates++;
+        return TRIREME_OK;
+    }
+    r->progress.skipped++;
+    if (r->progress.skipped_in_a_row++ == 0)
+        r->sound_step = r->saved_step;
+    run_tell(r, "step %lld is skipped: %s is not finite (loss %g, gradient norm %g)", (long long)r->progress.step,
+             isfinite(result->loss) ? "the gradient" : "the loss", unsigned_nan(result->loss),
+             unsigned_nan(result->grad_norm));
+    if (r->progress.skipped_in_a_row < r->config->training.max_nonfinite_steps)
+        return TRIREME_OK;
+    char sound[128];
+    tell_sound(r, sound);
+    FAIL(TRIREME_ERROR_DIVERGED,
+         "loss or gradient was not finite for %s in a row, up to step %lld (loss %g, gradient norm %g): lower "
+         "optimizer.lr, or check the data; %s",
+         counted(r->progress.skipped_in_a_row, "step").text, (long long)r->progress.step, unsigned_nan(result->loss),
+         unsigned_nan(result->grad_norm), sound);
+}
+
+// For an error that all ranks have found: none breaks the world before all have recorded the step.
+static void end_together(const struct run *r) {
+    trireme_error broken; // ignored: it is already known what this rank ends with
+    ranks_meet(r->control, &broken);
+}
+
+// If the machine was busy while its peak was timed, the peak is too low. A step that runs at a higher `rate` has it
+// timed again, and its rate becomes the peak if it still is higher.
+static trireme_status time_peak_again(struct run *r, double rate, trireme_error *error) {
+    double now;
+    TRY(ranks_meet(r->control, error)); // nobody computes while rank 0 measures
+    TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &now, error));
+    TRY(ranks_meet(r->control, error));
+    r->peak = MAX(rate, MAX(r->peak, now));
+    return TRIREME_OK;
+}
+
+// Sets what a step, done at `rate` FLOP/s, says about memory and peak.
+static trireme_status take_stock(struct run *r, double rate, struct train_step *step, trireme_error *error) {
+    bool each = world_place(r->engine.member.world); // each rank is a process with memory of its own
+    double sums[2] = {each || r->leads ? (double)memory_peak() : 0, r->leads && r->peak > 0 && rate > r->peak};
+    TRY(ranks_sum(r->control, sums, 2, error));
+    step->peak_bytes = (size_t)sums[0];
+    if (sums[1] > 0)
+        TRY(time_peak_again(r, rate, error));
+    step->peak_flops = r->peak;
+    step->mfu = r->peak > 0 ? rate / r->peak : 0;
+    return TRIREME_OK;
+}
+
+static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
+    const struct config *config = r->config;
+    int64_t step = r->progress.step + 1, steps = config->training.steps;
+    if (r->callbacks->rank_step)
+        r->callbacks->rank_step(r->callbacks->user, r->engine.member.rank, step);
+    bool traced = step == config->profiling.trace_step;
+    double lr = learning_rate(config, step);
+    if (traced)
+        TRY(step_trace_begin(&r->trace, &r->engine, r->control, error));
+    struct engine_result result;
+    TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine) : NULL, &result, error));
+    double seconds = 1e-9 * (double)(clock_now() - r->step_began);
+    int64_t tokens = config->training.global_batch_size * config->training.seq_len;
+    r->record->step = r->progress.step = step;
+    r->progress.tokens += tokens;
+    r->targets += result.count;
+    r->seconds_per_step = r->seconds_per_step == 0 ? seconds : 0.9 * r->seconds_per_step + 0.1 * seconds;
+    struct train_step s = {.step = step,
+                           .steps = steps,
+                           .loss = result.count > 0 ? unsigned_nan(result.loss) : NAN,
+                           .targets = (int64_t)result.count,
+                           .val_loss = NAN,
+                           .grad_norm = unsigned_nan(result.grad_norm),
+                           .lr = lr,
+                           .tokens = r->progress.tokens,
+                           .tokens_per_second = (double)tokens / seconds,
+                           .skipped = !result.finite,
+                           .seconds_left = r->seconds_per_step * (double)(steps - step)};
+    trireme_status finite = check_finite(r, &result, error);
+    if (finite == TRIREME_OK && validation_is_due(r))
+        TRY(validate(r, &s.val_loss, error));
+    TRY(take_stock(r, model_flops(&r->engine.model, tokens, config->training.seq_len) / seconds, &s, error));
+    if (r->leads && run_directory_add(&r->directory, &s, error) != TRIREME_OK)
+        return failed_record(r, error);
+    if (r->leads && r->callbacks->stepped)
+        r->callbacks->stepped(r->callbacks->user, &s);
+    if (finite != TRIREME_OK) {
+        end_together(r);
+        return finite;
+    }
+    if (traced)
+        TRY(write_trace(r, error));
+    out->step = step;
+    out->loss = s.loss;
+    out->val_loss = s.val_loss;
+    return save_is_due(r) ? save(r, error) : TRIREME_OK;
+}
+
+// What all ranks do next: the largest that any rank wants. All know the number of steps; any may have been asked to
+// stop, or may have no batch for the next step, and then has the reason in `batch`.
+enum next { NEXT_STEP, NEXT_STOP, NEXT_FAIL };
+
+static trireme_status choose_next(struct run *r, enum next *next, trireme_error *batch, trireme_error *error) {
+    int32_t wanted = NEXT_STOP;
+    if (r->progress.step < r->config->training.steps && !asked_to_stop(r)) {
+        rank_record_set(r->record, RANK_STEPPING);
+        r->step_began = clock_now();
+        bool filled = corpus_fill_train(r->corpus, &r->engine, r->progress.step, batch) == TRIREME_OK;
+        wanted = filled ? NEXT_STEP : NEXT_FAIL;
+    }
+    TRY(ranks_max(r->control, &wanted, error));
+    *next = (enum next)wanted;
+    return TRIREME_OK;
+}
+
+// Fails with the reason that this rank found. A rank without one waits for one that has: that rank breaks the world.
+static trireme_status fail(const struct run *r, const trireme_error *batch, trireme_error *error) {
+    if (batch->status == TRIREME_OK)
+        return ranks_meet(r->control, error);
+    *error = *batch;
+    return error->status;
+}
+
+// The error with which a run ends in which no rank failed. A run whose last steps changed nothing, or whose model
+// predicts nothing, has not done what it was asked to do.
+static trireme_status judge(const struct run *r, const struct train_result *result, trireme_error *error) {
+    if (r->progress.step == 0)
+        FAIL(TRIREME_ERROR_INTERRUPTED,
+             "stopped before the first step: nothing is saved, the same command starts again");
+    if (r->progress.step < r->config->training.steps)
+        FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after step %lld of %lld; all is saved, the same command goes on",
+             (long long)r->progress.step, (long long)r->config->training.steps);
+    if (r->targets == 0 && !r->resumed_from)
+        FAIL(TRIREME_ERROR_DIVERGED,
+             "no step of %lld met a token to predict, so that nothing was learnt: documents of one token have none",
+             (long long)r->progress.step);
+    char sound[128];
+    tell_sound(r, sound);
+    if (r->progress.skipped_in_a_row)
+        FAIL(TRIREME_ERROR_DIVERGED,
+             "loss or gradient was not finite in the last %lld of %s: lower optimizer.lr, or check the data; "
+             "%s holds the weights from before them; %s",
+             (long long)r->progress.skipped_in_a_row, counted(result->step, "step").text, result->checkpoint, sound);
+    if (isinf(result->val_loss))
+        FAIL(TRIREME_ERROR_DIVERGED,
+             "the validation loss of the model in %s is not finite: lower optimizer.lr, or check the data",
+             result->checkpoint);
+    return TRIREME_OK;
+}
+
+static trireme_status train(struct run *r, struct train_result *result, trireme_error *error) {
+    enum next next;
+    trireme_error batch = {0};
+    TRY(catch_up(r, &result->val_loss, error));
+    TRY(choose_next(r, &next, &batch, error));
+    directory_let_go(atomic_exchange(r->start_hold, -1)); // all ranks have read it
+    while (next == NEXT_STEP) {
+        TRY(one_step(r, result, error));
+        TRY(choose_next(r, &next, &batch, error));
+        if (r->control && next == NEXT_STEP)
+            world_deadline(r->engine.member.world, (double)r->config->comm.train_timeout_seconds);
+    }
+    // A run that ends before its first step has nothing to save.
+    if (r->progress.step > 0)
+        TRY(save(r, error));
+    if (next == NEXT_FAIL)
+        return fail(r, &batch, error);
+    if (r->progress.step == 0)
+        return TRIREME_OK;
+    snprintf(result->checkpoint, sizeof result->checkpoint, CHECKPOINT_PATH, r->config->run.directory,
+             (long long)r->progress.step);
+    result->step = r->progress.step;
+    bool complete = r->progress.step == r->config->training.steps;
+    if (!complete || !r->corpus->has_validation || !isnan(result->val_loss))
+        return TRIREME_OK;
+    TRY(validate(r, &result->val_loss, error));
+    if (isnan(result->val_loss))
+        run_tell(r, "asked to stop before val_loss of step %lld was measured: the same command does that",
+                 (long long)r->progress.step);
+    return TRIREME_OK;
+}
+
+// ---- ranks
+
+// Fails only with errors that keep the other ranks from ending; others go to job->verdict. The first failure of a rank
+// breaks the world, and rank 0 may still be at work when the others are done.
+static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
+    struct job *job = user;
+    struct run r = {.config = &job->config,
+                    .callbacks = &job->callbacks,
+                    .corpus = &job->corpus,
+                    .data = job->data.text,
+                    .start = job->start,
+                    .start_hold = &job->start_hold,
+                    .leads = !member || member->rank == 0,
+                    .directory = {.lock = -1},
+                    .ranks_lock = -1};
+    r.record = &r.own;
+    struct train_result done = {.loss = NAN, .val_loss = NAN};
+    trireme_status status = ranks_control(&r.control, member, job->ranks, error);
+    if (status == TRIREME_OK)
+        status = run_start(&r, &job->model, &job->plan, &job->tuning, member, error);
+    if (status == TRIREME_OK)
+        status = train(&r, &done, error);
+    if (status == TRIREME_ERROR_LOST)
+        error_prefix(error, status, "rank %d, last step done %lld", member->rank, (long long)r.progress.step);
+    trireme_error verdict = {0};
+    if (status == TRIREME_OK)
+        judge(&r, &done, &verdict);
+    if (status != TRIREME_OK || verdict.status == TRIREME_ERROR_DIVERGED)
+        rank_record_fail(r.record, status == TRIREME_OK ? verdict.message : error->message);
+    else
+        rank_record_set(r.record, RANK_ENDED);
+    if (r.leads || world_place(member->world)) {
+        job->result = done;
+        job->verdict = verdict;
+    }
+    engine_release(&r.engine);
+    communicator_free(r.control);
+    if (r.ranks.map)
+        run_tell_mapped(&r, 0);
+    rank_file_close(&r.ranks);
+    if (r.ranks_lock >= 0)
+        close(r.ranks_lock);
+    run_directory_close(&r.directory);
+    state_progress_release(&r.progress);
+    free(r.resumed_from);
+    tokenizer_files_release(&r.tokenizer);
+    step_trace_release(&r.trace);
+    return status;
+}
+
+static trireme_status identify(void *user, struct text *out, trireme_error *error) {
+    const struct job *job = user;
+    text_add(out, "data.path: %s\n", job->data.text);
+    if (job->corpus.validation_set) {
+        text_add(out, "data.validation_path: ");
+        TRY(corpus_identify(job->corpus.validation_set, out, error));
+        text_add(out, "\n");
+    }
+    const char *given = job->config.model.init_from;
+    if (*given && !job->start) {
+        text_add(out, "model.init_from: %s, but the run has weights of its own\n", given);
+    } else if (*given) {
+        char hex[CHECKSUM_HEX];
+        model_files_identify(job->start, hex);
+        text_add(out, "model.init_from: %s, a hash of its weights %.16s\n", job->start, *hex ? hex : "none");
+    }
+    model_config_write(&job->model, "float32", out);
+    if (!job->plan.schedule)
+        return TRIREME_OK;
+    struct text schedule = {0};
+    schedule_print(job->plan.schedule, &schedule);
+    text_add(out, "\npipeline schedule: a hash of it %016llx\n", (unsigned long long)rng_stream(schedule.text));
+    text_release(&schedule);
+    return TRIREME_OK;
+}
+
+static void job_free(struct job *job) {
+    directory_let_go(job->start_hold);
+    tuning_release(&job->tuning);
+    text_release(&job->data);
+    free(job->start);
+    corpus_close(&job->corpus);
+    parallel_release(&job->plan);
+    config_release(&job->config);
+    free(job);
+}
+
+// Checks that paths of checkpoints fit into struct train_result.
+static trireme_status check_directory(const struct config *config, trireme_error *error) {
+    const char *directory = config->run.directory;
+    if (!*directory)
+        return config_refuse(config, "run.directory", error, "expected a path");
+    size_t room = sizeof((struct train_result *)NULL)->checkpoint - 1;
+    int bytes = snprintf(NULL, 0, CHECKPOINT_PATH, directory, (long long)config->training.steps);
+    if ((size_t)bytes > room)
+        return config_refuse(config, "run.directory", error,
+                             "which is too long by %zu: a checkpoint's path has at most %zu bytes (a relative one may "
+                             "be shorter)",
+                             (size_t)bytes - room, room);
+    return TRIREME_OK;
+}
+
+// Prepares what ranks share: so errors in data, model or mesh are found before any rank starts.
+static trireme_status prepare(void *user, trireme_error *error) {
+    struct job *job = user;
+    struct config *config = &job->config;
+    int hold;
+    TRY(step_trace_check(config, error));
+    TRY(check_directory(config, error));
+    TRY(corpus_open(&job->corpus, config, error));
+    TRY(checkpoint_run_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, &hold, error));
+    job->start_hold = hold;
+    if (job->start)
+        TRY(corpus_check_model(&job->corpus, config, job->start, error));
+    TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
+    const struct sampler_range *part = &job->corpus.train.range[SAMPLER_TRAIN];
+    text_add(&job->data, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);
+    TRY(corpus_identify(job->corpus.set, &job->data, error));
+    TRY(parallel_resolve(&job->plan, config, &job->model, error));
+    job->ranks = mesh_ranks(&job->plan.mesh);
+    return TRIREME_OK;
+}
+
+static trireme_status run_job(struct job *job, const struct launcher *launcher, bool *stuck, trireme_error *error) {
+    const struct processes_work work = {job, prepare, identify, run_rank};
+    return processes_or_threads_run(launcher, launcher->ranks > 1, &job->config, &work, &job->plan.mesh, stuck, error);
+}
+
+trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
+                         struct train_result *result, trireme_error *error) {
+    struct job *job = mem_alloc(sizeof *job);
+    config_copy(&job->config, config);
+    tuning_create(&job->tuning);
+    job->tuning.choices.stop = callbacks->stop;
+    job->callbacks = *callbacks;
+    job->start_hold = -1;
+    bool stuck = false;
+    struct launcher launcher = launcher_find();
+    trireme_status status = run_job(job, &launcher, &stuck, error);
+    if (status == TRIREME_OK) {
+        *result = job->result;
+        status = job->verdict.status;
+        if (status != TRIREME_OK)
+            error_set(error, status, "%s", launcher.rank == 0 ? job->verdict.message : "");
+    }
+    if (!stuck)
+        job_free(job);
+    return status;
+}

@@ -1,0 +1,56 @@
+// One rank's part in a run, and its start: finds, checks and loads what the run directory holds, chooses kernels, and
+// tells the user what is about to happen. Internal to train/.
+#ifndef RUN_RUN_H
+#define RUN_RUN_H
+
+#include "ckpt/state_files.h"
+#include "engine/tuning.h"
+#include "launch/rank_file.h"
+#include "run/corpus.h"
+#include "run/run_directory.h"
+#include "run/step_trace.h"
+#include "run/train.h"
+
+#include <stdatomic.h>
+
+struct run {
+    const struct config *config;
+    const struct train_callbacks *callbacks;
+    const struct corpus *corpus;
+    const char *data;             // the tokens that the run trains on, in words to compare
+    const char *start;            // the directory that weights come from, or ""; NULL where the run has a checkpoint
+    atomic_int *start_hold;       // directory_hold of start, until all of this process's ranks have read it
+    struct communicator *control; // all ranks by number, for what they agree on; NULL with one rank
+    bool leads;                   // whether this is rank 0, which alone writes files and tells the user
+    struct run_directory directory;
+    struct rank_file ranks;
+    int ranks_lock;             // the lock on that file, where this rank leads; else -1
+    struct rank_record *record; // in that file, or &own where there is none
+    struct rank_record own;
+    struct engine engine;
+    struct state_progress progress;
+    bool without_values;              // the run was asked to stop while weights were made: no step may be done
+    char *resumed_from;               // the checkpoint; NULL: a fresh start
+    struct tokenizer_files tokenizer; // for the checkpoints
+    int64_t saved_step;               // of the newest checkpoint, -1 when there is none
+    int64_t sound_step;               // saved_step before the current row of skipped steps
+    double peak;                      // FLOP/s, 0 where unknown
+    struct step_trace trace;          // of profiling.trace_step
+    double targets;                   // in all steps since the start
+    int64_t step_began;               // clock_now
+    double seconds_per_step;          // smoothed
+};
+
+// Tells the user something, if this is rank 0.
+void run_tell(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// For rank 0: removes the checkpoints that checkpoint.keep_latest_k does not keep; tells the user if that fails.
+void run_prune(const struct run *run);
+// Passes on that ranks.bin is mapped, by how many bytes, or, with 0, that it is about to be unmapped.
+void run_tell_mapped(const struct run *run, size_t bytes);
+// Makes the engine and brings it to where the run stands. All ranks take part. If a rank refuses, nothing in the run
+// directory has been touched except ranks.bin, which from the moment when the newest checkpoint is known to fit says
+// so, and what saves that died left half-written, which is removed. `tuning` is shared by the ranks of this process.
+trireme_status run_start(struct run *run, const struct model_config *model, const struct parallel *plan,
+                         struct tuning *tuning, const struct member *member, trireme_error *error);
+
+#endif

@@ -1,0 +1,408 @@
+#include "run/run_directory.h"
+
+#include "base/json.h"
+#include "ckpt/directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_TRIES = 100 }; // to make a directory that other processes make and remove, too
+
+static char *join(const struct run_directory *run, const char *name) {
+    return mem_printf("%s/%s", run->path, name);
+}
+
+static bool holds(const char *path, const char *name) {
+    char *full = mem_printf("%s/%s", path, name);
+    struct stat st;
+    bool there = lstat(full, &st) == 0;
+    free(full);
+    return there;
+}
+
+// Checks that a run may use the directory. A run's has config.yaml, and a lock or, in copies that lack it,
+// metrics.jsonl; after a start that was cut short, a lock, perhaps with ranks.bin. Other files do no harm unless they
+// have a name that the run will use. A user who names a checkpoint, or the directory of checkpoints, meant its run.
+static trireme_status check_ours(const char *path, trireme_error *error) {
+    static const char *const OWN[] = {"checkpoint", "config.yaml", "kernels.json", "metrics.jsonl",
+                                      "ranks.bin",  "tb",          "trace"};
+    if (holds(path, "config.yaml") && (holds(path, "lock") || holds(path, "metrics.jsonl")))
+        return TRIREME_OK;
+    if (holds(path, "config.json") && holds(path, MANIFEST_NAME))
+        FAIL(TRIREME_ERROR_USAGE,
+             "run.directory %s holds a model: to go on with a run name its directory, to start from the model another, "
+             "with model.init_from=%s",
+             path, path);
+    if (directory_before(path, INT64_MAX) >= 0)
+        FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds the checkpoints of a run: name the directory above it", path);
+    for (size_t i = 0; i < ARRAY_LENGTH(OWN); i++)
+        if (holds(path, OWN[i]) && !(strcmp(OWN[i], "ranks.bin") == 0 && holds(path, "lock")))
+            FAIL(TRIREME_ERROR_USAGE,
+                 "run.directory %s holds %s, but is no run's (that would have config.yaml, and lock or metrics.jsonl): "
+                 "name another, or mend it",
+                 path, OWN[i]);
+    return TRIREME_OK;
+}
+
+// Locks the directory itself. Held while the run's lock is put into the directory, or removed together with it, so that
+// no lock gets into a directory that is about to go. Returns a descriptor, or -1 with errno: EWOULDBLOCK where another
+// process holds it, ENOENT where the directory has just gone.
+static int hold_directory(const char *path, bool wait) {
+    struct stat held, found;
+    int hold = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (hold < 0)
+        return -1;
+    bool other = flock(hold, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!other && fstat(hold, &held) == 0 && stat(path, &found) == 0 && held.st_ino == found.st_ino)
+        return hold;
+    close(hold);
+    errno = other ? EWOULDBLOCK : ENOENT;
+    return -1;
+}
+
+static trireme_status lock_held(struct run_directory *run, trireme_error *error) {
+    char *path = join(run, "lock");
+    run->lock = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    run->fresh = run->lock >= 0;
+    if (run->lock < 0 && errno == EEXIST)
+        run->lock = open(path, O_RDWR | O_CLOEXEC);
+    free(path);
+    if (run->lock < 0)
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be written: %s", run->path, strerror(errno));
+    struct stat st;
+    bool locked = file_lock(run->lock);
+    if (!locked)
+        run->fresh = false; // the process that holds it will tidy up
+    // A lock that has lost its name was just removed by its run.
+    if (locked ? fstat(run->lock, &st) == 0 && st.st_nlink == 0 : errno == EAGAIN)
+        FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
+    if (!locked)
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be locked: %s", run->path, strerror(errno));
+    return TRIREME_OK;
+}
+
+static trireme_status take_lock(struct run_directory *run, trireme_error *error) {
+    int hold = hold_directory(run->path, false);
+    if (hold < 0 && (errno == EWOULDBLOCK || errno == ENOENT))
+        FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
+    if (hold < 0 && errno != EACCES) // a directory that may not be listed may still be written to
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be opened: %s", run->path, strerror(errno));
+    trireme_status status = lock_held(run, error);
+    if (hold >= 0)
+        close(hold);
+    return status;
+}
+
+// The path, next to the run's, of a directory that is not the run's yet, or not any more.
+static char *path_beside(const struct run_directory *run) {
+    size_t length = strlen(run->path);
+    while (length > 1 && run->path[length - 1] == '/')
+        length--;
+    return mem_printf("%.*s.tmp-%ld", (int)length, run->path, (long)gettid());
+}
+
+// Removes a directory with its lock; false where something else is in it.
+static bool remove_with_lock(const char *path) {
+    char *lock = mem_printf("%s/lock", path);
+    unlink(lock);
+    free(lock);
+    return rmdir(path) == 0;
+}
+
+// Makes the directory with the lock already in it and held: of several processes that want it at once, one makes it and
+// the others find it in use. False where it could not, for one because another was faster.
+static bool make_locked(struct run_directory *run) {
+    char *beside = path_beside(run);
+    struct run_directory made = {.path = beside, .lock = -1};
+    trireme_error ignored;
+    bool done = directory_create(beside, &ignored) == TRIREME_OK && take_lock(&made, &ignored) == TRIREME_OK &&
+                rename(beside, run->path) == 0;
+    if (done) {
+        run->lock = made.lock;
+        run->made = run->fresh = true;
+    } else {
+        remove_with_lock(beside);
+        if (made.lock >= 0)
+            close(made.lock);
+    }
+    free(beside);
+    return done;
+}
+
+static trireme_status take(struct run_directory *run, trireme_error *error) {
+    struct stat st;
+    int tries = 0; // the process that was faster may be gone already
+    for (; tries < MOST_TRIES && stat(run->path, &st) != 0; tries++)
+        if (make_locked(run))
+            return TRIREME_OK;
+    if (tries == MOST_TRIES || !S_ISDIR(st.st_mode)) {
+        TRY(directory_create(run->path, error));
+        run->made = true;
+    }
+    TRY(check_ours(run->path, error));
+    return take_lock(run, error);
+}
+
+trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error) {
+    *run = (struct run_directory){.path = mem_strdup(path), .lock = -1};
+    trireme_status status = take(run, error);
+    if (status != TRIREME_OK)
+        run_directory_close(run);
+    return status;
+}
+
+trireme_status run_directory_check(const struct run_directory *run, trireme_error *error) {
+    char *path = join(run, "lock");
+    struct stat found, held;
+    int missing = stat(path, &found) == 0 ? 0 : errno;
+    free(path);
+    if (missing && missing != ENOENT && missing != ENOTDIR && missing != ESTALE)
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be examined: %s", run->path, strerror(missing));
+    if (missing || fstat(run->lock, &held) != 0 || found.st_dev != held.st_dev || found.st_ino != held.st_ino)
+        FAIL(TRIREME_ERROR_IO,
+             "run.directory %s is no longer this run's: it, or the lock in it, was removed, renamed or replaced while "
+             "the run was at work; nothing more is written there",
+             run->path);
+    return TRIREME_OK;
+}
+
+bool run_directory_is_busy(const char *path) {
+    char *lock = mem_printf("%s/lock", path);
+    bool busy = file_is_locked(lock);
+    free(lock);
+    return busy;
+}
+
+void run_directory_close(struct run_directory *run) {
+    if (run->metrics)
+        fclose(run->metrics);
+    event_file_close(&run->events);
+    if (run->fresh && run->lock >= 0 && run_directory_check(run, NULL) == TRIREME_OK) {
+        char *lock = join(run, "lock"), *ranks = join(run, "ranks.bin"), *beside = path_beside(run);
+        int hold = hold_directory(run->path, true);
+        if (!holds(run->path, "config.yaml"))
+            unlink(ranks);
+        // Renamed first, so that nobody finds it without its lock.
+        if (!run->made || rename(run->path, beside) != 0)
+            unlink(lock);
+        else if (!remove_with_lock(beside))
+            rename(beside, run->path);
+        if (hold >= 0)
+            close(hold);
+        free(lock);
+        free(ranks);
+        free(beside);
+    }
+    if (run->lock >= 0)
+        close(run->lock);
+    free(run->remark);
+    free(run->path);
+    *run = (struct run_directory){.lock = -1};
+}
+
+// ---- metrics.jsonl
+
+struct sifted {
+    off_t bytes, end;       // of the lines that stay, and where the last of them ends: equal if all others come after
+    int64_t strange, first; // how many of them are not a step's, and the number of the first of those
+    bool cut;               // the last line is not a step's and has no end: a crash cut it short
+    bool reached;           // the last step has a line; it may not if the machine stopped before all was on the disk
+    bool unvalidated;       // the last step's line has no val_loss
+};
+
+// The step that a line is about, -1 where it is about none. Caller releases *object.
+static int64_t step_of(const char *line, size_t length, json_t **object) {
+    int64_t step = -1;
+    trireme_error ignored;
+    *object = NULL;
+    if (json_parse(line, length, "metrics.jsonl", object, &ignored) == TRIREME_OK)
+        json_read_integer(*object, "metrics.jsonl", "step", JSON_REQUIRED, 0, INT64_MAX, &step, &ignored);
+    return step;
+}
+
+static bool is_unvalidated(const json_t *line) {
+    return json_object_get(line, "loss") && !json_object_get(line, "val_loss");
+}
+
+// Appends the line with val_loss, where run_directory_add puts it.
+static void add_validated(struct text *out, json_t *line, double val_loss) {
+    const char *key;
+    json_t *value;
+    json_begin_object(out, NULL);
+    json_object_foreach(line, key, value) {
+        json_add_value(out, key, value);
+        if (strcmp(key, "loss") == 0)
+            json_add_number(out, "val_loss", val_loss);
+    }
+    json_end_object(out);
+}
+
+// Examines all lines. Those of steps after `step` are to go; those that somebody else wrote stay. Lines that stay are
+// appended to `out` unless that is NULL, where lines of `step` without val_loss get it unless it is NaN.
+static trireme_status sift_metrics(const struct run_directory *run, int64_t step, double val_loss, struct sifted *found,
+                                   struct text *out, trireme_error *error) {
+    char *line = NULL;
+    size_t capacity = 0;
+    off_t at = 0;
+    int64_t number = 1;
+    *found = (struct sifted){0};
+    rewind(run->metrics);
+    json_t *object = NULL;
+    for (ssize_t n; (n = getline(&line, &capacity, run->metrics)) > 0; number++, json_decref(object)) {
+        int64_t of = step_of(line, (size_t)n, &object);
+        bool ends = line[n - 1] == '\n', unvalidated = of == step && is_unvalidated(object);
+        at += n;
+        found->cut = of < 0 && !ends;
+        if (of > step || found->cut)
+            continue;
+        if (of < 0 && found->strange++ == 0)
+            found->first = number;
+        found->bytes += n + !ends;
+        found->end = at;
+        found->reached |= of == step;
+        found->unvalidated |= unvalidated;
+        if (!out)
+            continue;
+        if (unvalidated && !isnan(val_loss))
+            add_validated(out, object, val_loss);
+        else
+            text_add_bytes(out, line, (size_t)(ends ? n - 1 : n));
+        text_add(out, "\n");
+    }
+    free(line);
+    if (!feof(run->metrics))
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot read: %s", run->path, strerror(errno));
+    return TRIREME_OK;
+}
+
+static trireme_status open_metrics(struct run_directory *run, trireme_error *error) {
+    char *path = join(run, "metrics.jsonl");
+    if (run->metrics)
+        fclose(run->metrics);
+    run->metrics = fopen(path, "a+e");
+    free(path);
+    if (!run->metrics)
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot open: %s", run->path, strerror(errno));
+    struct stat st;
+    if (fstat(fileno(run->metrics), &st) == 0 && !S_ISREG(st.st_mode)) // reading it might never end
+        FAIL(TRIREME_ERROR_USAGE, "%s/metrics.jsonl: is not a regular file", run->path);
+    return TRIREME_OK;
+}
+
+static trireme_status replace_metrics(struct run_directory *run, int64_t step, double val_loss, trireme_error *error) {
+    struct sifted found;
+    struct text stays = {0};
+    char *path = join(run, "metrics.jsonl");
+    trireme_status status = sift_metrics(run, step, val_loss, &found, &stays, error);
+    if (status == TRIREME_OK)
+        status = file_write_atomic(path, stays.text, stays.length, error);
+    free(path);
+    text_release(&stays);
+    TRY(status);
+    return open_metrics(run, error);
+}
+
+static void remark_on(struct run_directory *run, const struct sifted *found, int64_t step) {
+    struct text remark = {0};
+    if (found->strange)
+        text_add(&remark, ": %lld line%s no step's and stay%s, the first is line %lld", (long long)found->strange,
+                 found->strange == 1 ? " is" : "s are", found->strange == 1 ? "s" : "", (long long)found->first);
+    if (found->cut)
+        text_add(&remark, "%s the last line was cut short and is dropped", remark.length ? ";" : ":");
+    if (step && !found->reached)
+        text_add(&remark, "%s there is no line of step %lld, from which the run goes on", remark.length ? ";" : ":",
+                 (long long)step);
+    if (remark.length)
+        run->remark = mem_printf("%s/metrics.jsonl%s", run->path, remark.text);
+    text_release(&remark);
+}
+
+static trireme_status rewind_metrics(struct run_directory *run, int64_t step, trireme_error *error) {
+    struct sifted found;
+    TRY(sift_metrics(run, step, NAN, &found, NULL, error));
+    remark_on(run, &found, step);
+    run->unvalidated = found.unvalidated;
+    if (found.bytes != found.end) // lines that go are between lines that stay
+        return replace_metrics(run, step, NAN, error);
+    if (ftruncate(fileno(run->metrics), found.end) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot cut: %s", run->path, strerror(errno));
+    fseek(run->metrics, 0, SEEK_END);
+    return TRIREME_OK;
+}
+
+trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
+                                   trireme_error *error) {
+    TRY(run_directory_check(run, error));
+    struct text yaml = {0};
+    config_print(&yaml, config);
+    char *path = join(run, "config.yaml");
+    trireme_status status = file_write_atomic(path, yaml.text, yaml.length, error);
+    text_release(&yaml);
+    free(path);
+    run->fresh &= !holds(run->path, "config.yaml"); // it is there even if only syncing the directory failed
+    TRY(status);
+    TRY(open_metrics(run, error));
+    TRY(rewind_metrics(run, step, error));
+    if (!config->metrics.enable_tensorboard)
+        return TRIREME_OK;
+    char *events = join(run, "tb");
+    status = event_file_open(&run->events, events, step, error);
+    free(events);
+    return status;
+}
+
+trireme_status run_directory_add(struct run_directory *run, const struct train_step *s, trireme_error *error) {
+    TRY(run_directory_check(run, error));
+    struct text line = {0};
+    json_begin_object(&line, NULL);
+    json_add_integer(&line, "step", s->step);
+    json_add_number(&line, "loss", s->loss);
+    if (!isnan(s->val_loss))
+        json_add_number(&line, "val_loss", s->val_loss);
+    json_add_number(&line, "grad_norm", s->grad_norm);
+    json_add_number(&line, "lr", s->lr);
+    json_add_integer(&line, "tokens", s->tokens);
+    json_add_number(&line, "tokens_per_second", s->tokens_per_second);
+    json_add_number(&line, "mfu", s->mfu);
+    json_add_integer(&line, "peak_bytes", (int64_t)s->peak_bytes);
+    if (s->skipped)
+        json_add_boolean(&line, "skipped", true);
+    json_end_object(&line);
+    text_add(&line, "\n");
+    bool written = fwrite(line.text, 1, line.length, run->metrics) == line.length && fflush(run->metrics) == 0;
+    text_release(&line);
+    if (!written)
+        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot write: %s", run->path, strerror(errno));
+    return run->events.file ? event_file_add(&run->events, s, error) : TRIREME_OK;
+}
+
+trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
+                                            trireme_error *error) {
+    TRY(run_directory_check(run, error));
+    TRY(replace_metrics(run, step, val_loss, error));
+    return run->events.file ? event_file_add_validation(&run->events, step, val_loss, error) : TRIREME_OK;
+}
+
+#define TRACE_PATH "trace/step-%lld.json"
+
+bool run_directory_has_trace(const struct run_directory *run, int64_t step) {
+    char name[64];
+    snprintf(name, sizeof name, TRACE_PATH, (long long)step);
+    return holds(run->path, name);
+}
+
+trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,
+                                   trireme_error *error) {
+    TRY(run_directory_check(run, error));
+    char *directory = join(run, "trace"), *path = mem_printf("%s/" TRACE_PATH, run->path, (long long)step);
+    trireme_status status = directory_create(directory, error);
+    if (status == TRIREME_OK)
+        status = file_write_atomic(path, trace->text, trace->length, error);
+    free(directory);
+    free(path);
+    return status;
+}

@@ -1,0 +1,45 @@
+// A run's directory: config.yaml with every key, metrics.jsonl with one object per step, tb/ with the same for
+// TensorBoard, checkpoint/, trace/, and a lock.
+#ifndef RUN_RUN_DIRECTORY_H
+#define RUN_RUN_DIRECTORY_H
+
+#include "exec/exec.h"
+#include "run/event_file.h"
+
+struct run_directory {
+    char *path;
+    int lock;      // descriptor, held while the run lives
+    FILE *metrics; // open for appending
+    struct event_file events;
+    bool made;        // this run made the directory
+    char *remark;     // on what metrics.jsonl held besides steps, or lacks; NULL where there is nothing to say
+    bool fresh;       // the directory holds nothing but our lock and ranks.bin yet
+    bool unvalidated; // the step from which the run goes on has a line, but no val_loss in it
+};
+
+// Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process
+// runs there.
+trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error);
+// IO once the path no longer leads to the lock that this run holds: the directory there is then somebody else's, or
+// files written to it would be found by nobody. To be called before writing there; the functions below do it
+// themselves. Cheap enough for every step.
+trireme_status run_directory_check(const struct run_directory *run, trireme_error *error);
+// Whether a run is going on in the directory now.
+bool run_directory_is_busy(const char *path);
+// Releases all. Removes a directory that was made for a run that did not begin.
+void run_directory_close(struct run_directory *run);
+// Writes config.yaml, begins an event file in tb/ where the configuration wants one, and opens metrics.jsonl, from
+// which it removes the lines of steps after `step`: what a run did after its checkpoint, it will do again.
+trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
+                                   trireme_error *error);
+// Adds the line of a step, and its figures to tb/.
+trireme_status run_directory_add(struct run_directory *run, const struct train_step *step, trireme_error *error);
+// Where the run is `unvalidated`, adds val_loss to the line of `step`, and to tb/.
+trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
+                                            trireme_error *error);
+bool run_directory_has_trace(const struct run_directory *run, int64_t step);
+// Writes trace/step-N.json.
+trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,
+                                   trireme_error *error);
+
+#endif

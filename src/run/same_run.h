@@ -1,0 +1,16 @@
+// Whether a run that goes on from a checkpoint is still the run that wrote it.
+#ifndef RUN_SAME_RUN_H
+#define RUN_SAME_RUN_H
+
+#include "ckpt/state_files.h"
+#include "config/config.h"
+
+// Refuses (TRIREME_ERROR_USAGE) changes of what makes a run the run that it is: seed, batches, dtype, kernels,
+// optimizer, data. `data`: the tokens to train on now, in words; `directory`: the checkpoint whose progress is given,
+// for messages.
+trireme_status same_run_check(const struct config *now, const struct state_progress *progress, const char *data,
+                              const char *directory, trireme_error *error);
+// Appends the settings that have changed and may (config_differences). For a run that has passed same_run_check.
+void same_run_differences(const struct config *now, const struct state_progress *progress, struct text *out);
+
+#endif

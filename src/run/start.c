@@ -1,0 +1,360 @@
+// How a rank's part in a run begins (run.h).
+#include "run/run.h"
+
+#include "base/crew.h"
+#include "ckpt/model_files.h"
+#include "launch/ranks.h"
+#include "run/checkpoint.h"
+#include "run/same_run.h"
+
+#include <sys/stat.h>
+
+void run_tell_mapped(const struct run *r, size_t bytes) {
+    if (r->callbacks->mapped)
+        r->callbacks->mapped(r->callbacks->user, r->ranks.map, bytes);
+}
+
+void run_tell(const struct run *r, const char *format, ...) {
+    if (!r->leads || !r->callbacks->message)
+        return;
+    va_list args;
+    va_start(args, format);
+    char *text = mem_vprintf(format, args);
+    va_end(args);
+    r->callbacks->message(r->callbacks->user, text);
+    free(text);
+}
+
+static void tell_differences(const struct run *r) {
+    struct text other = {0};
+    same_run_differences(r->config, &r->progress, &other);
+    if (other.length)
+        run_tell(r, "with other settings from here on: %s", other.text);
+    text_release(&other);
+}
+
+static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
+    const struct checksum_watch watch = {ranks_tell_more, r->control};
+    char *parent = mem_printf(CHECKPOINTS_PATH, r->config->run.directory);
+    struct directory_search search;
+    trireme_status status = directory_newest(parent, MANIFEST_CONTENT, &watch, &search, error);
+    free(parent);
+    TRY(status);
+    for (size_t i = search.path ? 0 : 1; i < search.skipped.count; i++) // a refusal tells of the first
+        run_tell(r, "checkpoint %s is passed over: %s", search.skipped.item[i].path, search.skipped.item[i].reason);
+    r->saved_step = -1;
+    if (search.path) {
+        r->resumed_from = mem_strdup(search.path);
+        r->saved_step = search.number;
+    } else if (search.skipped.count == 0) {
+        if (!r->directory.fresh)
+            run_tell(r, "%s holds no checkpoint: from the first step on, again", r->config->run.directory);
+    } else {
+        status = error_set(error, TRIREME_ERROR_CORRUPT,
+                           "no checkpoint in %s is complete (%s): repair or remove them to start afresh",
+                           r->config->run.directory, search.skipped.item[0].reason);
+    }
+    directory_search_release(&search);
+    return status;
+}
+
+// For a run that goes on in the middle of a row of skipped steps: finds the last checkpoint from before them.
+static trireme_status find_sound(struct run *r, trireme_error *error) {
+    if (!r->progress.skipped_in_a_row)
+        return TRIREME_OK;
+    if (r->leads) {
+        char *parent = mem_printf(CHECKPOINTS_PATH, r->config->run.directory);
+        r->sound_step = directory_before(parent, r->progress.step - r->progress.skipped_in_a_row + 1);
+        free(parent);
+    }
+    return ranks_share(r->control, &r->sound_step, sizeof r->sound_step, error);
+}
+
+// The first rank on which something holds; -1: on none. All processes come to the same answer; ranks that are threads
+// of one know the same anyway.
+static trireme_status first_rank(const struct run *r, bool holds, int *rank, trireme_error *error) {
+    int32_t most = holds ? -r->engine.member.rank : INT32_MIN;
+    if (world_place(r->engine.member.world))
+        TRY(ranks_max(r->control, &most, error));
+    *rank = most == INT32_MIN ? -1 : -most;
+    return TRIREME_OK;
+}
+
+// For when rank 0 found no checkpoint: checks that no rank has taken its model from one.
+static trireme_status check_no_checkpoint(struct run *r, trireme_error *error) {
+    int rank;
+    TRY(first_rank(r, !r->start, &rank, error));
+    if (rank < 0)
+        return TRIREME_OK;
+    return config_refuse(r->config, "run.directory", error,
+                         "where rank %d found a checkpoint and rank 0 then none: it must be one directory for all "
+                         "ranks, and no other's",
+                         rank);
+}
+
+static trireme_status load_progress(struct run *r, trireme_error *error) {
+    if (!r->resumed_from)
+        return check_no_checkpoint(r, error);
+    TRY(state_files_progress(r->resumed_from, &r->progress, error));
+    // What a run saves next, and which checkpoints it removes, depends on the numbers in their names.
+    if (r->progress.step != r->saved_step)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s holds the state of step %lld: name it step-%lld again, or remove it",
+             r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
+    TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
+    TRY(model_files_check(r->resumed_from, &r->engine.model, true, error));
+    if (r->progress.step > r->config->training.steps)
+        return config_refuse(r->config, "training.steps", error,
+                             "but the run in %s has done %lld: give more, or name another run.directory",
+                             r->config->run.directory, (long long)r->progress.step);
+    return find_sound(r, error);
+}
+
+// Takes the tokenizer beside model.config, unless the run has another vocabulary than the model there.
+static trireme_status find_tokenizer_of_config(struct run *r, trireme_error *error) {
+    const char *path = r->config->model.config, *slash = strrchr(path, '/');
+    struct model_config theirs;
+    struct stat st;
+    TRY(model_config_read(&theirs, path, error));
+    if (theirs.vocab_size != r->engine.model.vocab_size)
+        return TRIREME_OK;
+    bool is_directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    char *beside = is_directory ? mem_strdup(path)
+                   : slash      ? mem_printf("%.*s", (int)(slash - path) + 1, path)
+                                : mem_strdup(".");
+    trireme_status status = tokenizer_files_read(&r->tokenizer, beside, error);
+    free(beside);
+    return status;
+}
+
+// Finds the tokenizer for checkpoints: that of the tokens or, where they name none, the one beside the weights or the
+// model.
+static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
+    const char *from = r->resumed_from ? r->resumed_from : r->start;
+    if (r->corpus->tokenizer)
+        r->tokenizer = tokenizer_files(r->corpus->tokenizer);
+    else if (*from)
+        return tokenizer_files_read(&r->tokenizer, from, error);
+    else if (*r->config->model.config)
+        return find_tokenizer_of_config(r, error);
+    return TRIREME_OK;
+}
+
+static trireme_status load_values(struct run *r, trireme_error *error) {
+    if (r->resumed_from)
+        return checkpoint_load(&r->engine, r->control, r->resumed_from, &r->progress, error);
+    r->without_values = !engine_initialise(&r->engine, (uint64_t)r->config->training.seed, r->callbacks->stop);
+    if (!*r->start)
+        return TRIREME_OK;
+    TRY(model_files_check(r->start, &r->engine.model, false, error));
+    if (strcmp(r->start, r->config->model.init_from) != 0)
+        run_tell(r, "starting from the weights in %s", r->start);
+    struct model_config theirs;
+    struct text other = {0};
+    TRY(model_config_read(&theirs, r->start, error));
+    model_config_meanings(&theirs, &r->engine.model, &other);
+    if (other.length)
+        run_tell(r, "the model is not quite what the weights are of: %s", other.text);
+    text_release(&other);
+    TRY(checkpoint_verify_once(r->start, r->control, r->leads, error));
+    return checkpoint_load_model(&r->engine, r->control, r->start, false, error);
+}
+
+// Checks that all processes find the same checkpoint: with other working directories, or on other machines' disks, they
+// may find another run's by the same name. All come to the same answer.
+static trireme_status check_same_checkpoint(struct run *r, trireme_error *error) {
+    enum { WORDS = (CHECKSUM_HEX + 3) / 4 };
+    const struct world_place *place = world_place(r->engine.member.world);
+    int32_t own[WORDS] = {0};
+    if (!place)
+        return TRIREME_OK;
+    int32_t(*all)[WORDS] = mem_alloc((size_t)place->ranks * sizeof *all);
+    checkpoint_identify(r->resumed_from, (char *)own);
+    trireme_status status = comm_all_gather(r->control, own, all, WORDS, DTYPE_I32, error);
+    for (int rank = 1; rank < place->ranks && status == TRIREME_OK; rank++)
+        if (memcmp(all[rank], all[0], sizeof own) != 0)
+            status = config_refuse(r->config, "run.directory", error,
+                                   "but rank %d finds %s there: it must be one directory for all ranks", rank,
+                                   all[rank][0] ? "another checkpoint than rank 0" : "none of rank 0's checkpoints");
+    free(all);
+    return status;
+}
+
+// Tells all ranks what rank 0 found.
+static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
+    if (!r->control)
+        return TRIREME_OK;
+    int64_t found[2] = {r->saved_step, r->resumed_from ? (int64_t)strlen(r->resumed_from) + 1 : 0};
+    TRY(comm_broadcast(r->control, found, sizeof found, 0, error));
+    r->saved_step = found[0];
+    if (!found[1])
+        return TRIREME_OK;
+    if (!r->leads)
+        r->resumed_from = mem_alloc((size_t)found[1]);
+    TRY(comm_broadcast(r->control, r->resumed_from, found[1], 0, error));
+    return check_same_checkpoint(r, error);
+}
+
+static trireme_status open_directory(struct run *r, trireme_error *error) {
+    // Once all ranks are here, everything that can be refused without touching the run directory has been.
+    TRY(ranks_meet(r->control, error));
+    if (!r->leads) {
+        TRY(ranks_await_end(r->control, error));
+        return share_checkpoint(r, error);
+    }
+    TRY(run_directory_open(&r->directory, r->config->run.directory, error));
+    TRY(find_checkpoint(r, error)); // which may read for minutes
+    TRY(run_directory_check(&r->directory, error));
+    TRY(ranks_tell_end(r->control, error));
+    checkpoint_sweep(r->config->run.directory); // before anything is written: it may be what fills the disk
+    return share_checkpoint(r, error);
+}
+
+// Checks that all ranks find the file that rank 0 has made.
+static trireme_status check_one_directory(struct run *r, bool found, trireme_error *error) {
+    int rank;
+    TRY(first_rank(r, !found && world_place(r->engine.member.world) && !r->leads, &rank, error));
+    if (rank < 0)
+        return TRIREME_OK;
+    return config_refuse(r->config, "run.directory", error,
+                         "but rank %d does not find what rank 0 writes there: it must be one directory for all ranks",
+                         rank);
+}
+
+// Makes ranks.bin, which from here on tells of this run, its start included. If counters cannot be kept there, the run
+// goes on without: *why says why.
+static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_error *error) {
+    const char *directory = r->config->run.directory;
+    struct rank_record *record;
+    uint64_t identity = 0; // none
+    trireme_status kept = TRIREME_OK;
+    if (r->leads) {
+        kept = rank_file_create(&r->ranks_lock, &identity, directory, &r->engine.parallel.mesh, r->engine.ops, why);
+        identity = kept == TRIREME_OK ? identity : 0;
+    }
+    TRY(ranks_share(r->control, &identity, sizeof identity, error));
+    if (identity) {
+        kept = rank_file_open(&r->ranks, directory, identity, r->engine.member.rank, &record, why);
+        TRY(check_one_directory(r, kept != TRIREME_ERROR_CORRUPT, error));
+    }
+    if (identity && kept == TRIREME_OK) {
+        r->record = record;
+        run_tell_mapped(r, r->ranks.bytes);
+    }
+    r->record->step = r->progress.step;
+    streams_count_in(r->engine.streams, r->record->counter);
+    rank_record_set(r->record, RANK_STARTING);
+    return TRIREME_OK;
+}
+
+// Measures and chooses kernels before the arenas are touched, so that its memory does not add to the run's peak.
+static void choose_kernels(struct run *r, struct tuning *tuning) {
+    const struct config *config = r->config;
+    int64_t steps = config->training.steps - MAX(r->saved_step, 0);
+    if (config->training.kernel_choice == CONFIG_KERNEL_CHOICE_MEASURED)
+        tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL);
+}
+
+void run_prune(const struct run *r) {
+    trireme_error why;
+    size_t keep = (size_t)r->config->checkpoint.keep_latest_k;
+    // Checkpoints from within a row of skipped steps do not count among those that are kept.
+    int64_t last = r->progress.step - r->progress.skipped_in_a_row;
+    if (checkpoint_prune(r->config->run.directory, last, keep, &why) != TRIREME_OK)
+        run_tell(r, "older checkpoints are not all removed: %s", why.message);
+}
+
+static void tell_no_trace(const struct run *r) {
+    int64_t step = r->config->profiling.trace_step;
+    if (step && step <= r->progress.step && !run_directory_has_trace(&r->directory, step))
+        run_tell(r, "no trace is written: step %lld, which profiling.trace_step names, is done", (long long)step);
+}
+
+static trireme_status begin_directory(struct run *r, struct tuning *tuning, const trireme_error *no_counters,
+                                      trireme_error *error) {
+    if (r->leads) {
+        TRY(run_directory_check(&r->directory, error));
+        if (r->saved_step >= 0)
+            run_prune(r); // here, since a run that has nothing left to do saves nothing more
+        TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
+    }
+    TRY(ranks_meet(r->control, error));
+    if (!r->leads)
+        return TRIREME_OK;
+    if (r->directory.remark)
+        run_tell(r, "%s", r->directory.remark);
+    tell_no_trace(r);
+    if (no_counters->status != TRIREME_OK)
+        run_tell(r, "`trireme show ranks` will not work here: %s", no_counters->message);
+    if (tuning->passed_over)
+        run_tell(r, "passed over: %s", tuning->passed_over);
+    if (tuning->untimed)
+        run_tell(r, "kernels run by their rules where no measured choice is stored: %s", tuning->untimed);
+    return tuning_store(tuning, r->config->run.directory, error);
+}
+
+static trireme_status tell_start(struct run *r, trireme_error *error) {
+    double predicted = (double)engine_bytes(&r->engine);
+    TRY(ranks_sum(r->control, &predicted, 1, error));
+    if (r->engine.kernels == KERNELS_FAST)
+        TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &r->peak, error));
+    TRY(ranks_meet(r->control, error)); // nobody computes while rank 0 measures
+    if (!r->leads)
+        return TRIREME_OK;
+    const struct world_place *place = world_place(r->engine.member.world);
+    int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = place ? place->all_cores : usable_cores();
+    double tokens = (double)(r->config->training.steps * r->config->training.global_batch_size) *
+                    (double)r->config->training.seq_len;
+    int64_t corpus = r->corpus->train.range[SAMPLER_TRAIN].end - r->corpus->train.range[SAMPLER_TRAIN].begin;
+    char *mesh = mesh_print(&r->engine.parallel.mesh);
+    struct train_start begin = {.parameters = r->engine.table.total,
+                                .first_step = r->progress.step + 1,
+                                .steps = r->config->training.steps,
+                                .resumed_from = r->resumed_from,
+                                .epochs = tokens / (double)corpus,
+                                .ranks = ranks,
+                                .threads = r->engine.threads,
+                                .cores = cores,
+                                .nodes = place ? place->nodes : 1,
+                                .mesh = mesh,
+                                .microbatches = r->engine.microbatches,
+                                .micro_batch_size = r->engine.micro_batch_size,
+                                .predicted_bytes = (size_t)predicted,
+                                .peak_flops = r->peak};
+    if (r->callbacks->started)
+        r->callbacks->started(r->callbacks->user, &begin);
+    free(mesh);
+    if (r->resumed_from)
+        tell_differences(r);
+    return TRIREME_OK;
+}
+
+// Sets the text fields of the progress to this run's, on the rank that saves it.
+static void say_in_progress(struct run *r) {
+    struct text yaml = {0};
+    free(r->progress.config);
+    free(r->progress.data);
+    if (r->leads)
+        config_print(&yaml, r->config);
+    r->progress.config = yaml.text;
+    r->progress.data = r->leads ? mem_strdup(r->data) : NULL;
+}
+
+trireme_status run_start(struct run *r, const struct model_config *model, const struct parallel *plan,
+                         struct tuning *tuning, const struct member *member, trireme_error *error) {
+    enum engine_use use = r->corpus->has_validation ? ENGINE_TRAIN : ENGINE_STEP;
+    TRY(engine_create(&r->engine, r->config, model, plan, use, member, error));
+    if (r->config->profiling.trace_step)
+        TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
+    TRY(open_directory(r, error));
+    TRY(load_progress(r, error));
+    if (r->leads)
+        TRY(find_tokenizer(r, error));
+    trireme_error no_counters = {0};
+    TRY(keep_counters(r, &no_counters, error));
+    TRY(tell_start(r, error)); // before what may take minutes with a large model
+    choose_kernels(r, tuning);
+    TRY(load_values(r, error));
+    TRY(begin_directory(r, tuning, &no_counters, error));
+    say_in_progress(r);
+    return TRIREME_OK;
+}

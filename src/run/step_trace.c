@@ -1,0 +1,104 @@
+#include "run/step_trace.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "exec/step_times.h"
+#include "launch/ranks.h"
+#include "program/timeline.h"
+
+trireme_status step_trace_check(const struct config *config, trireme_error *error) {
+    if (config->profiling.trace_step > config->training.steps)
+        return config_refuse(config, "profiling.trace_step", error, "but the run ends with step %lld",
+                             (long long)config->training.steps);
+    bool *named = ranks_parse(config->profiling.trace_ranks, PARALLEL_MAX_RANKS);
+    if (!named)
+        return config_refuse(config, "profiling.trace_ranks", error, "expected ranks, as 0,1, or all");
+    free(named);
+    return TRIREME_OK;
+}
+
+static trireme_status check_events(const struct step_trace *t, const struct config *config, const struct engine *engine,
+                                   struct communicator *all, trireme_error *error) {
+    double events = t->wanted[engine->member.rank] ? (double)program_length(&engine->train.program) : 0;
+    TRY(ranks_sum(all, &events, 1, error));
+    if (events > TIMELINE_EVENTS_MAX)
+        return config_refuse(config, "profiling.trace_ranks", error,
+                             "but a trace of these ranks has %.0f events, more than %d: name fewer, as 0,1", events,
+                             TIMELINE_EVENTS_MAX);
+    return TRIREME_OK;
+}
+
+trireme_status step_trace_create(struct step_trace *t, const struct config *config, const struct engine *engine,
+                                 struct communicator *all, trireme_error *error) {
+    int ranks = mesh_ranks(&engine->parallel.mesh);
+    *t = (struct step_trace){.wanted = ranks_parse(config->profiling.trace_ranks, ranks)};
+    if (!t->wanted)
+        return config_refuse(config, "profiling.trace_ranks", error, "expected ranks from 0 to %d, as 0,1, or all",
+                             ranks - 1);
+    trireme_status status = check_events(t, config, engine, all, error);
+    if (status != TRIREME_OK)
+        step_trace_release(t);
+    else if (t->wanted[engine->member.rank])
+        executor_trace_reserve(engine->train_executor, &t->trace);
+    return status;
+}
+
+void step_trace_release(struct step_trace *t) {
+    VEC_RELEASE(&t->trace.events);
+    free(t->wanted);
+    *t = (struct step_trace){0};
+}
+
+trireme_status step_trace_begin(struct step_trace *t, const struct engine *engine, struct communicator *all,
+                                trireme_error *error) {
+    t->trace.events.count = 0;
+    t->start = clock_now();
+    if (!all)
+        return TRIREME_OK;
+    TRY(comm_broadcast(all, &t->start, sizeof t->start, 0, error));
+    const struct world_place *place = world_place(engine->member.world);
+    if (place && place->node != 0)
+        t->start = clock_now();
+    return TRIREME_OK;
+}
+
+struct trace *step_trace_events(struct step_trace *t, const struct engine *engine) {
+    return t->wanted[engine->member.rank] ? &t->trace : NULL;
+}
+
+static trireme_status receive(struct communicator *all, int rank, struct text *out, trireme_error *error) {
+    int64_t bytes;
+    TRY(comm_receive(all, &bytes, sizeof bytes, rank, error));
+    char *theirs = mem_alloc((size_t)bytes + 1);
+    trireme_status status = comm_receive(all, theirs, bytes, rank, error);
+    json_add_written(out, theirs, (size_t)bytes);
+    free(theirs);
+    return status;
+}
+
+static trireme_status send(struct communicator *all, const struct text *text, trireme_error *error) {
+    int64_t bytes = (int64_t)text->length;
+    TRY(comm_send(all, &bytes, sizeof bytes, 0, error));
+    return comm_send(all, text->text, bytes, 0, error);
+}
+
+trireme_status step_trace_gather(const struct step_trace *t, const struct engine *engine, struct communicator *all,
+                                 struct text *out, trireme_error *error) {
+    int own = engine->member.rank, ranks = mesh_ranks(&engine->parallel.mesh);
+    struct text mine = {0};
+    if (t->wanted[own])
+        trace_print(&engine->train.program, engine->ops, &t->trace, own, t->start, &mine);
+    trireme_status status = TRIREME_OK;
+    if (own == 0) {
+        timeline_begin(out);
+        json_add_written(out, mine.text, mine.length);
+        for (int rank = 1; rank < ranks && status == TRIREME_OK; rank++)
+            if (t->wanted[rank])
+                status = receive(all, rank, out, error);
+        timeline_end(out);
+    } else if (t->wanted[own]) {
+        status = send(all, &mine, error);
+    }
+    text_release(&mine);
+    return status;
+}

@@ -1,0 +1,70 @@
+// A run: a directory, data, an engine, and the loop over steps. Prints nothing: the caller is told through callbacks.
+#ifndef RUN_TRAIN_H
+#define RUN_TRAIN_H
+
+#include "config/config.h"
+
+#include <stdatomic.h>
+
+struct train_start {
+    int64_t parameters; // as users count them
+    int64_t first_step; // the first step that will run, from 1
+    int64_t steps;
+    const char *resumed_from;  // checkpoint directory, or NULL
+    double epochs;             // how often all steps go through the training data
+    int ranks, threads, cores; // threads of each rank; cores that all ranks may use
+    int nodes;
+    const char *mesh; // "dp 2 x tp 4"
+    int microbatches; // of a step, of each data-parallel rank
+    int64_t micro_batch_size;
+    size_t predicted_bytes; // both arenas of all ranks
+    double peak_flops;      // measured, 0 where unknown
+};
+
+// One step done; also one line of metrics.jsonl.
+struct train_step {
+    int64_t step, steps;
+    double loss;     // nats per target; NaN where there was none
+    int64_t targets; // over all ranks
+    double val_loss; // NaN where it was not measured
+    double grad_norm, lr;
+    int64_t tokens; // seen since the start of the run
+    double tokens_per_second, mfu;
+    double peak_flops; // the peak that mfu is a part of: grows when a step reaches more; 0 where unknown
+    size_t peak_bytes; // the most that this process held resident so far; the sum over the run's processes
+    bool skipped;      // the update was left out: loss or gradient not finite
+    double seconds_left;
+};
+
+struct train_callbacks {
+    void *user;
+    // Called before kernels are measured and weights made or loaded, which may still fail.
+    void (*started)(void *user, const struct train_start *start);
+    void (*stepped)(void *user, const struct train_step *step);
+    // "saved run/checkpoint/step-100", "checkpoint ... is passed over: ..."
+    void (*message)(void *user, const char *text);
+    // The memory at `at` maps a monitoring file or, with 0 bytes, no longer does: if another program shortens that
+    // file, touching the memory raises SIGBUS. Called on the thread of every rank.
+    void (*mapped)(void *user, void *at, size_t bytes);
+    const atomic_bool *stop; // once true, the run saves and ends
+    // For tests of ranks that hang or die: called before each step on the thread of every rank. All of the above except
+    // `mapped` and `stop` are for rank 0 alone.
+    void (*rank_step)(void *user, int rank, int64_t step);
+};
+
+struct train_result {
+    int64_t step;         // last step done
+    double loss;          // of that step; NaN when none was run, or it had no targets
+    double val_loss;      // of that step, over all of validation.steps; NaN where it was not measured
+    char checkpoint[512]; // newest checkpoint
+};
+
+// Trains until config->training.steps, on as many ranks as config->parallelism says. Each rank is a thread; or mpirun
+// or srun has started one process for each: then *result and the callbacks are for rank 0 alone, and an error that
+// another rank reports has an empty message here. TRIREME_ERROR_INTERRUPTED when stopped on request: all is saved then.
+// TRIREME_ERROR_LOST when a rank hangs or has died; a thread that hangs for good is left behind and may still use
+// `callbacks`: the process should end.
+trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,
+                         struct train_result *result, trireme_error *error);
+
+#endif

@@ -1,0 +1,77 @@
+// What ranks hold of every part of every buffer, followed from instruction to instruction. Internal to program/.
+//
+// Along one axis of the mesh all ranks hold the same, or each holds a part of a whole along one dim, or what they hold
+// adds up. A split dim is recorded by where it lies in memory, so that any view of the part can tell which of its own
+// dims that is.
+#ifndef VERIFY_PLACEMENT_H
+#define VERIFY_PLACEMENT_H
+
+#include "program/footprint.h"
+
+enum holds {
+    HOLDS_SAME,
+    HOLDS_ZERO,  // zeros, which may count as the same, or as a partial sum
+    HOLDS_SUM,   // the value is the sum of what the ranks hold
+    HOLDS_MAX,   // or the maximum
+    HOLDS_BLOCK, // rank i has the i-th block of the outermost dim; joint AXES_NONE: each stage something of its own
+    HOLDS_BAND,  // a part along another dim
+};
+
+struct held {
+    enum holds holds;
+    axis_set joint;         // blocks and bands: the axes that split this dim; a rank's index along them says which part
+    int64_t stride, extent; // band: elements from one index of the dim to the next; how many indices one rank has
+};
+
+struct part {
+    struct footprint where;
+    axis_set own; // not AXES_NONE: each rank has only its own part of `where`, by its index along these axes; the rest
+                  // must not be read
+    struct held along[AXIS_COUNT];
+};
+
+// What an operand is along one axis.
+enum seen_as { SEEN_SAME, SEEN_ZERO, SEEN_SUM, SEEN_MAX, SEEN_SPLIT };
+struct seen {
+    enum seen_as as;
+    int dim; // split: the operand's
+    axis_set joint;
+};
+
+struct placement {
+    const struct program *program;
+    axis_set axes; // that have more than one rank
+    struct parts {
+        VEC(struct part);
+    } * of;           // [buffers]: of root buffers
+    int *first_slice; // [buffers]: of a flat buffer of tensors, its first tensor; NONE
+    int *next_slice;  // [buffers]: of a tensor, the next one; NONE
+    uint64_t hash;    // of all parts
+};
+
+// Whether the ranks along `group` have neighbouring blocks of what is split along `joint`, so that together they have
+// one block of what is split along the rest of `joint`.
+bool placement_nests(axis_set group, axis_set joint);
+
+// Begins with what is declared of the buffers that the host or the last step wrote.
+void placement_create(struct placement *placement, const struct program *program);
+void placement_release(struct placement *placement);
+// Forgets what a root buffer holds.
+void placement_clear(struct placement *placement, int root);
+// Whether the root buffer holds what it is declared to; if not, *axis is an axis along which it does not, or AXIS_COUNT
+// where ranks have only their own parts of it.
+bool placement_as_declared(const struct placement *placement, int root, int *axis);
+
+// What `operand` is along each axis; `letters` are those of its dims in ops.def. A refusal says what is wrong with the
+// buffer; the caller adds the instruction.
+trireme_status placement_read(const struct placement *placement, const struct operand *operand, const char *letters,
+                              struct seen seen[AXIS_COUNT], trireme_error *error);
+trireme_status placement_write(struct placement *placement, const struct operand *operand,
+                               const struct seen seen[AXIS_COUNT], trireme_error *error);
+// `out` takes over what `in` holds, part by part, both [elements]; along the axes of `group` it holds `to` instead.
+trireme_status placement_copy(struct placement *placement, const struct operand *in, const struct operand *out,
+                              axis_set group, enum holds to, trireme_error *error);
+// Records that all of a buffer is written: as it is declared (`seen` NULL), or as `seen` says of its dims.
+void placement_write_buffer(struct placement *placement, int buffer, const struct seen *seen);
+
+#endif

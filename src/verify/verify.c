@@ -1,0 +1,14 @@
+// All proofs of one program, in order.
+#include "verify/verify.h"
+
+#include "verify/proofs.h"
+
+trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error) {
+    TRY(program_check(program, table, error));
+    TRY(verify_memory(program, table, error));
+    if (mesh_ranks(&program->mesh) > 1)
+        TRY(verify_placement(program, table, error));
+    TRY(verify_gradients(program, table, error));
+    TRY(verify_update(program, table, error));
+    return TRIREME_OK;
+}

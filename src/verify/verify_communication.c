@@ -1,0 +1,235 @@
+// Proves what communication does to what the ranks hold (verify_placement.c): a collective takes what is split, or a
+// partial sum, along its own group, as whole blocks in the order of the group's ranks; messages arrive placed as they
+// were sent.
+#include "verify/verify_placement.h"
+
+static trireme_status check_group(const struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    char text[AXES_TEXT];
+    int size = mesh_group_size(&c->program->mesh, i->group);
+    bool one_axis = (i->group & (i->group - 1)) == 0;
+    if (i->group == AXES_NONE || (i->group & ~c->placement.axes))
+        REFUSE("%s: its group, %s, has axes without ranks", placement_site(c).text, axes_print(i->group, text));
+    if ((op_is_message(i->op) || i->peer) && (!one_axis || i->peer % size == 0))
+        REFUSE("%s: has no peer %d along %s", placement_site(c).text, i->peer, axes_print(i->group, text));
+    bool tied = i->op == OP_ALL_REDUCE && i->group == AXES(AXIS_PP) &&
+                c->program->buffers.item[i->in[0].buffer].kind == KIND_GRAD;
+    if (instruction_is_pair(i) && size > 2 && !tied)
+        REFUSE("%s: leaves out ranks along %s that have something else", placement_site(c).text,
+               axes_print(i->group, text));
+    bool root = i->peer % size == 0;
+    if (op_is_rooted(i->op) &&
+        (i->group != AXES(AXIS_PP) || root != ((i->op == OP_REDUCE ? i->out : i->in)[0].buffer != NONE)))
+        REFUSE("%s: %s", placement_site(c).text,
+               i->group != AXES(AXIS_PP) ? "is not between stages"
+               : root                    ? "has nothing at its root"
+                                         : "has an operand on a rank that is not its root");
+    return TRIREME_OK;
+}
+
+// What a collective's input must be along its group, and what ranks hold of its output there.
+struct collective {
+    enum seen_as takes;
+    enum holds gives;
+};
+
+static struct collective collective_of(const struct instruction *i) {
+    switch (i->op) {
+    case OP_ALL_GATHER:
+        return (struct collective){SEEN_SPLIT, HOLDS_SAME};
+    case OP_REDUCE_SCATTER:
+        return (struct collective){SEEN_SUM, HOLDS_BLOCK};
+    case OP_ALL_REDUCE:
+        return (struct collective){i->attribute[0].i ? SEEN_MAX : SEEN_SUM, HOLDS_SAME};
+    case OP_REDUCE:
+        return (struct collective){SEEN_SUM, HOLDS_SAME};
+    default:
+        return (struct collective){SEEN_SAME, HOLDS_SAME};
+    }
+}
+
+static trireme_status check_input(const struct placement_check *c, const struct instruction *i, enum seen_as takes) {
+    trireme_error *error = c->error;
+    struct seen seen[AXIS_COUNT];
+    PREFIXED(placement_read(&c->placement, &i->in[0], "n", seen, error));
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        const char *name = placement_name(c, &i->in[0]), *along = axis_name((enum axis)a);
+        if (!(i->group & c->placement.axes & AXES(a)) || seen[a].as == takes)
+            continue;
+        if (seen[a].as == SEEN_ZERO && takes != SEEN_SPLIT && takes != SEEN_MAX)
+            continue;
+        if (takes == SEEN_SPLIT)
+            REFUSE("%s: %s is not split along %s: there is nothing to gather", placement_site(c).text, name, along);
+        if (takes == SEEN_SAME)
+            REFUSE("%s: %s is not the same on all ranks along %s", placement_site(c).text, name, along);
+        if (seen[a].as == SEEN_SAME)
+            REFUSE("%s: %s is the same on all ranks along %s already: reduced twice", placement_site(c).text, name,
+                   along);
+        REFUSE("%s: %s is %s along %s and cannot be reduced", placement_site(c).text, name,
+               seen[a].as == SEEN_SPLIT ? "split"
+               : seen[a].as == SEEN_MAX ? "a partial maximum"
+                                        : "a partial sum",
+               along);
+    }
+    return TRIREME_OK;
+}
+
+// The input must be blocks along the group, in the order of its ranks.
+static trireme_status check_blocks(const struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    const struct parts *parts = &c->placement.of[program_root(c->program, i->in[0].buffer)];
+    struct footprint where;
+    footprint_of(c->program, &i->in[0], &where);
+    for (size_t k = 0; k < parts->count && !i->in[0].along; k++)
+        for (int a = 0; a < AXIS_COUNT; a++) {
+            const struct held *held = &parts->item[k].along[a];
+            if ((i->group & AXES(a)) && footprint_overlap(&parts->item[k].where, &where) &&
+                (held->holds != HOLDS_BLOCK ||
+                 (held->joint != i->group && ((i->group & ~held->joint) || !placement_nests(i->group, held->joint)))))
+                REFUSE("%s: the parts of %s along %s are not blocks in the order of the group's ranks",
+                       placement_site(c).text, placement_name(c, &i->in[0]), axis_name((enum axis)a));
+        }
+    if (i->in[0].along && i->in[0].along != i->group)
+        REFUSE("%s: the parts of %s are of another group of ranks", placement_site(c).text,
+               placement_name(c, &i->in[0]));
+    return TRIREME_OK;
+}
+
+// The operand must be all of a buffer, or ranks' own parts of it along `along`.
+static trireme_status check_whole(const struct placement_check *c, const struct operand *operand, axis_set along) {
+    trireme_error *error = c->error;
+    const struct operand whole = operand_whole(c->program, operand->buffer);
+    if (operand_count(operand) * mesh_group_size(&c->program->mesh, along) != operand_count(&whole) ||
+        operand->along != along)
+        REFUSE("%s: does not take all of %s", placement_site(c).text, placement_name(c, operand));
+    return TRIREME_OK;
+}
+
+static void note_message(struct placement_check *c, const struct instruction *i, int buffer,
+                         const struct seen seen[AXIS_COUNT]) {
+    struct message message = {c->now.template, c->instruction, buffer, {{SEEN_SAME, NONE, AXES_NONE}}};
+    for (int a = 0; a < AXIS_COUNT; a++)
+        message.seen[a] =
+            (c->placement.axes & AXES(a) & ~i->group) ? seen[a] : (struct seen){SEEN_SAME, NONE, AXES_NONE};
+    if (!messages_find(c->sent, message.template, message.instruction))
+        VEC_PUSH(c->sent, message);
+}
+
+static trireme_status run_collective(struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    struct collective what = collective_of(i);
+    const struct operand *in = &i->in[0], *out = &i->out[0];
+    int64_t size = mesh_group_size(&c->program->mesh, i->group), from = operand_count(in), to = operand_count(out);
+    bool accumulates = instruction_accumulates(i, &c->now);
+    TRY(check_input(c, i, what.takes));
+    if (what.takes == SEEN_SPLIT)
+        TRY(check_blocks(c, i));
+    if (what.takes == SEEN_SPLIT || what.gives == HOLDS_BLOCK) { // part of a block is no block
+        TRY(check_whole(c, in, in->along));
+        TRY(check_whole(c, out, out->along));
+    }
+    if (i->group & AXES(AXIS_PP) && c->now.microbatch == NONE) { // of all stages, which have programs of their own
+        struct seen seen[AXIS_COUNT];
+        PREFIXED(placement_read(&c->placement, in, "n", seen, error));
+        note_message(c, i, in->buffer, seen);
+    }
+    if (from != (what.takes == SEEN_SPLIT    ? to / size
+                 : what.gives == HOLDS_BLOCK ? to * size
+                                             : to) ||
+        (what.takes == SEEN_SPLIT && to % size))
+        REFUSE("%s: %lld elements of %s cannot become %lld of %s on %lld ranks", placement_site(c).text,
+               (long long)from, placement_name(c, in), (long long)to, placement_name(c, out), (long long)size);
+    if (out->along && (what.gives != HOLDS_BLOCK || out->along != i->group) && out->along != in->along)
+        REFUSE("%s: the parts of %s are of another group of ranks", placement_site(c).text, placement_name(c, out));
+    struct seen there[AXIS_COUNT], now[AXIS_COUNT];
+    if (accumulates)
+        PREFIXED(placement_read(&c->placement, out, "n", there, error));
+    PREFIXED(placement_copy(&c->placement, in, out, i->op == OP_FAN_OUT ? AXES_NONE : i->group, what.gives, error));
+    if (!accumulates)
+        return TRIREME_OK;
+    PREFIXED(placement_read(&c->placement, out, "n", now, error));
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if ((c->placement.axes & AXES(a)) && there[a].as != SEEN_ZERO &&
+            (there[a].as != now[a].as || there[a].joint != now[a].joint))
+            REFUSE("%s: adds to %s what is placed differently along %s", placement_site(c).text, placement_name(c, out),
+                   axis_name((enum axis)a));
+    return TRIREME_OK;
+}
+
+// ---- messages
+
+// How the buffer is sent or received; NULL: it is not.
+static const struct seen *sent_as(const struct placement_check *c, int buffer) {
+    for (size_t k = 0; k < c->sent->count; k++)
+        if (c->sent->item[k].buffer == buffer)
+            return c->sent->item[k].seen;
+    return NULL;
+}
+
+// What is received is placed as declared; a gradient, as the activation that was sent. Where several ranks all have
+// what is sent, each may send its own part of it: the receiver then has only that part.
+static trireme_status run_message(struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    const struct operand *operand = i->op == OP_SEND ? &i->in[0] : &i->out[0];
+    const struct operand whole = operand_whole(c->program, operand->buffer);
+    TRY(check_whole(c, operand, operand->along & ~i->group));
+    struct seen seen[AXIS_COUNT];
+    if (i->op == OP_RECEIVE)
+        placement_write_buffer(&c->placement, operand->buffer,
+                               sent_as(c, c->program->buffers.item[operand->buffer].gradient_of));
+    PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, error));
+    note_message(c, i, operand->buffer, seen);
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if ((operand->along & AXES(a)) && seen[a].as != SEEN_SAME)
+            REFUSE("%s: %s is no part of one along %s", placement_site(c).text, placement_name(c, operand),
+                   axis_name((enum axis)a));
+    const struct operand flat = operand_part(c->program, whole, AXES_NONE);
+    if (i->op == OP_RECEIVE && operand->along)
+        PREFIXED(placement_copy(&c->placement, &flat, operand, operand->along, HOLDS_BLOCK, error));
+    return TRIREME_OK;
+}
+
+// ---- to and from a root
+
+// Only the root has the sum of what the stages have; elsewhere nobody may look at it.
+static trireme_status run_reduce(struct placement_check *c, const struct instruction *i) {
+    struct seen seen[AXIS_COUNT];
+    TRY(check_whole(c, &i->in[0], AXES_NONE));
+    TRY(check_input(c, i, SEEN_SUM));
+    struct operand whole = operand_whole(c->program, i->in[0].buffer);
+    PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, c->error));
+    note_message(c, i, i->in[0].buffer, seen);
+    if (i->out[0].buffer != NONE)
+        return run_collective(c, i);
+    placement_clear(&c->placement, program_root(c->program, i->in[0].buffer));
+    return TRIREME_OK;
+}
+
+// What comes from another rank is placed as declared; a gradient, as the activation that was reduced.
+static trireme_status run_broadcast(struct placement_check *c, const struct instruction *i) {
+    struct seen seen[AXIS_COUNT];
+    struct operand whole = operand_whole(c->program, i->out[0].buffer);
+    TRY(check_whole(c, &i->out[0], AXES_NONE));
+    if (i->in[0].buffer != NONE) {
+        TRY(check_whole(c, &i->in[0], AXES_NONE));
+        TRY(run_collective(c, i));
+    } else {
+        placement_write_buffer(&c->placement, i->out[0].buffer,
+                               sent_as(c, c->program->buffers.item[i->out[0].buffer].gradient_of));
+    }
+    PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, c->error));
+    note_message(c, i, i->out[0].buffer, seen);
+    return TRIREME_OK;
+}
+
+trireme_status verify_communication(struct placement_check *c, const struct instruction *i) {
+    if (i->op != OP_FAN_OUT)
+        TRY(check_group(c, i));
+    if (op_is_message(i->op))
+        return run_message(c, i);
+    if (i->op == OP_REDUCE)
+        return run_reduce(c, i);
+    if (i->op == OP_BROADCAST)
+        return run_broadcast(c, i);
+    return run_collective(c, i);
+}

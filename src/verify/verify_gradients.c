@@ -1,0 +1,516 @@
+// Proves that the backward pass is the transpose of the forward pass, by the adjoint column of ops.def.
+//
+// A *use* is an input of a forward instruction that needs a gradient. Every use of every tensor must be answered by
+// exactly one backward instruction, which must read what the adjoint says: the same forward operands (or their
+// recomputed values) and the complete gradients of the forward outputs. Contributions to one gradient add up; none
+// overwrites another. Communication of activations is part of it: what one pass sends the other receives. That of
+// parameters and of their gradients is left to verify_placement.c.
+#include "verify/gradient_graph.h"
+#include "verify/proofs.h"
+
+struct gradient_check {
+    const struct program *program;
+    const struct op_table *table;
+    const struct mentions *mentions;
+    struct gradient_graph graph;
+    VEC(int) candidates;                    // nodes
+    bool has_adjoint[OP_COUNT][OP_MAX_OUT]; // whether the output's gradient goes on to some input of the op
+    trireme_error *error;
+};
+
+static struct site site_of(const struct gradient_check *c, int node) {
+    const struct node *n = &c->graph.nodes.item[node];
+    return program_site(c->program, c->table, n->template, n->index, NONE);
+}
+
+static const char *name_of(const struct gradient_check *c, int buffer) {
+    return program_buffer_name(c->program, buffer);
+}
+
+static bool same_value(const struct gradient_check *c, const struct operand *a, const struct operand *b) {
+    struct operand x = *a, y = *b;
+    x.buffer = graph_original(&c->graph, x.buffer);
+    y.buffer = graph_original(&c->graph, y.buffer);
+    return operand_equal(&x, &y);
+}
+
+static bool same_view(const struct operand *a, const struct operand *b) {
+    struct operand x = *a;
+    x.buffer = b->buffer;
+    return operand_equal(&x, b);
+}
+
+// The same, or all elements of both, in whatever shape.
+static bool same_elements(const struct gradient_check *c, const struct operand *a, const struct operand *b) {
+    return same_view(a, b) || (graph_is_whole(&c->graph, a) && graph_is_whole(&c->graph, b));
+}
+
+// Only one buffer may hold the gradient of a tensor, else contributions to it could lie where nobody looks for them.
+static trireme_status check_one_each(const struct program *p, trireme_error *error) {
+    bool *has = mem_alloc(p->buffers.count * sizeof *has);
+    const struct buffer *twice = NULL;
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        int of = p->buffers.item[i].gradient_of;
+        if (of == NONE)
+            continue;
+        twice = has[of] ? &p->buffers.item[i] : twice;
+        has[of] = true;
+    }
+    free(has);
+    if (twice)
+        REFUSE("%s is a second gradient of %s", twice->name, p->buffers.item[twice->gradient_of].name);
+    return TRIREME_OK;
+}
+
+// The gradient of a part of a tensor must be that part of the tensor's gradient, and likewise for what is computed
+// again, so that whoever reads the whole finds each part in its place.
+static trireme_status check_parts(const struct program *p, trireme_error *error) {
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        bool again = b->recomputes != NONE;
+        int of = again ? b->recomputes : b->gradient_of;
+        if (of == NONE)
+            continue;
+        const struct buffer *tensor = &p->buffers.item[of];
+        const char *what = again ? "recomputes" : "is the gradient of";
+        if (b->ndim != tensor->ndim || memcmp(b->dim, tensor->dim, (size_t)b->ndim * sizeof b->dim[0]) != 0)
+            REFUSE("%s %s %s, which has another shape", b->name, what, tensor->name);
+        if (tensor->parent == NONE)
+            continue;
+        const struct buffer *root = &p->buffers.item[program_root(p, (int)i)];
+        int whole = again ? root->recomputes : root->gradient_of;
+        bool parameter = tensor->kind == KIND_PARAM && !again; // their gradients are declared part by part
+        if (b->parent == NONE || program_root_offset(p, (int)i) != program_root_offset(p, of) ||
+            (!parameter && whole != program_root(p, of)))
+            REFUSE("%s %s %s, but not at the same offset in the buffer that does so for %s", b->name, what,
+                   tensor->name, p->buffers.item[program_root(p, of)].name);
+    }
+    return TRIREME_OK;
+}
+
+// ---- gradients
+
+static bool complete(const struct gradient_check *c, int buffer, int *missing) {
+    int sum = graph_passed_to(&c->graph, buffer);
+    if (sum != NONE && c->graph.tensor[buffer].contributions == 0)
+        return complete(c, sum, missing);
+    FOR_SELF_AND_PARENTS(&c->graph, b, buffer)
+        if (c->graph.tensor[b].contributions < c->graph.tensor[b].uses) {
+            *missing = b;
+            return false;
+        }
+    FOR_SLICES(&c->graph.slices, s, buffer)
+        if (c->graph.tensor[s].contributions < c->graph.tensor[s].uses) {
+            *missing = s;
+            return false;
+        }
+    return true;
+}
+
+// Whether `gradient` holds the gradient of `of`: by declaration, or because all of it comes unchanged from one sum.
+static bool holds_gradient(const struct gradient_check *c, int gradient, int of) {
+    int sum = graph_passed_to(&c->graph, of);
+    if (sum != NONE && c->graph.tensor[of].contributions == 0)
+        return holds_gradient(c, gradient, sum);
+    return c->program->buffers.item[gradient].gradient_of == of;
+}
+
+static trireme_status answer(struct gradient_check *c, int by, int use, int input, const struct operand *out,
+                             bool sum) {
+    trireme_error *error = c->error;
+    struct node *f = &c->graph.nodes.item[use];
+    int of = f->instruction->in[input].buffer;
+    if (f->answered[input])
+        REFUSE("%s: contributes to the gradient of %s twice for %s", site_of(c, by).text, name_of(c, of),
+               site_of(c, use).text);
+    f->answered[input] = true;
+    struct tensor_state *t = &c->graph.tensor[of];
+    t->contributions++;
+    if (!out)
+        return TRIREME_OK;
+    struct footprint where;
+    footprint_of(c->program, out, &where);
+    bool overlaps = written_unread(&t->parts, &where);
+    enum accumulate accumulate = c->graph.nodes.item[by].instruction->accumulate;
+    bool starts = accumulate == ACCUMULATE_NO || accumulate == ACCUMULATE_AFTER_FIRST;
+    if (overlaps && starts && !sum)
+        REFUSE("%s: overwrites earlier contributions to the gradient of %s", site_of(c, by).text, name_of(c, of));
+    written_add(&t->parts, where);
+    return TRIREME_OK;
+}
+
+// A gradient that is added in to make `out` must be the tensor's own (*own), or one that passes to it unchanged through
+// a sum.
+static trireme_status check_pass(struct gradient_check *c, int by, const struct operand *in, const struct operand *out,
+                                 int of, bool *own) {
+    trireme_error *error = c->error;
+    if (!same_view(in, out))
+        REFUSE("%s: adds other elements of %s than it makes of %s", site_of(c, by).text, name_of(c, in->buffer),
+               name_of(c, out->buffer));
+    *own = c->program->buffers.item[in->buffer].gradient_of == of;
+    if (*own)
+        return TRIREME_OK;
+    FOR_SUMS(&c->graph, s, of) {
+        const struct node *sum = &c->graph.nodes.item[s / OP_MAX_IN];
+        int missing, input = s % OP_MAX_IN, whole = sum->instruction->out[0].buffer;
+        if (sum->answered[input] || !holds_gradient(c, in->buffer, whole) ||
+            !same_elements(c, in, &sum->instruction->in[input]) || !same_elements(c, in, &sum->instruction->out[0]))
+            continue;
+        if (!complete(c, whole, &missing))
+            REFUSE("%s: adds %s before all contributions to %s are in", site_of(c, by).text, name_of(c, in->buffer),
+                   name_of(c, missing));
+        return answer(c, by, s / OP_MAX_IN, input, NULL, false);
+    }
+    REFUSE("%s: adds %s to the gradient of %s, but no sum connects the two", site_of(c, by).text,
+           name_of(c, in->buffer), name_of(c, of));
+}
+
+static bool same_attributes(const struct gradient_check *c, const struct instruction *f, const struct instruction *b) {
+    const struct op_info *forward = &c->table->op[f->op], *backward = &c->table->op[b->op];
+    for (int i = 0; i < backward->attributes; i++) {
+        int k = op_attribute_find(forward, backward->attribute[i].name);
+        if (k >= 0 && b->attribute[i].i != f->attribute[k].i)
+            return false;
+    }
+    return true;
+}
+
+// Whether backward instruction `b` can answer forward instruction `f`; else *why names the operand that does not fit.
+static bool matches(struct gradient_check *c, const struct instruction *b, const struct instruction *f,
+                    const char **why) {
+    const struct op_info *info = &c->table->op[b->op];
+    *why = "group";
+    if (b->group != f->group || b->peer != f->peer)
+        return false;
+    for (int i = 0; i < info->inputs; i++) {
+        struct op_reference r = info->reads[i];
+        const struct operand *of = r.output ? &f->out[r.index] : &f->in[r.index], *in = &b->in[i];
+        *why = info->in[i].name;
+        if (r.pass)
+            continue;
+        if (of->buffer == NONE || in->buffer == NONE) {
+            if (of->buffer != in->buffer)
+                return false;
+        } else if (r.gradient ? !same_view(in, of) || !holds_gradient(c, in->buffer, of->buffer)
+                              : !same_value(c, in, of)) {
+            return false;
+        }
+    }
+    for (int i = 0; i < info->outputs; i++) {
+        const struct operand *of = &f->in[info->contributes[i].index], *out = &b->out[i];
+        *why = info->out[i].name;
+        if (out->buffer != NONE && (of->buffer == NONE || !same_view(out, of) ||
+                                    c->program->buffers.item[out->buffer].gradient_of != of->buffer))
+            return false;
+    }
+    *why = "attributes";
+    return same_attributes(c, f, b);
+}
+
+// Forward nodes of `op` whose output of that number is the tensor, or another tensor that shares its gradient.
+static void add_candidates(struct gradient_check *c, int tensor, int output, enum op op) {
+    FOR_MAKERS(&c->graph, m, tensor) {
+        const struct node *f = &c->graph.nodes.item[m / OP_MAX_OUT];
+        if (f->useful && f->instruction->op == op && m % OP_MAX_OUT == output)
+            VEC_PUSH(&c->candidates, m / OP_MAX_OUT);
+    }
+    for (int t = c->graph.tensor[tensor].first_passed; t != NONE; t = c->graph.tensor[t].next_passed)
+        add_candidates(c, t, output, op);
+}
+
+// Lists the candidates for input i of a backward instruction, in the order in which they run.
+static void find_candidates(struct gradient_check *c, const struct op_info *info, const struct instruction *b, int i) {
+    int tensor = c->program->buffers.item[b->in[i].buffer].gradient_of;
+    c->candidates.count = 0;
+    if (tensor != NONE)
+        add_candidates(c, tensor, info->reads[i].index, info->forward);
+    sort_ints(c->candidates.item, c->candidates.count);
+}
+
+// The forward node that a backward instruction answers: one that made the tensor whose gradient it reads.
+static int find_forward(struct gradient_check *c, const struct instruction *b, const char **why) {
+    const struct op_info *info = &c->table->op[b->op];
+    int found = NONE;
+    *why = "operands";
+    bool reads = false; // whether it has an input on this rank
+    for (int i = 0; i < info->inputs; i++)
+        reads |= b->in[i].buffer != NONE;
+    for (size_t u = 0; u < c->graph.nodes.count && !reads; u++)
+        if (c->graph.nodes.item[u].useful && c->graph.nodes.item[u].instruction->op == info->forward &&
+            matches(c, b, c->graph.nodes.item[u].instruction, why))
+            return (int)u;
+    for (int i = 0; i < info->inputs && found == NONE; i++) {
+        if (!info->reads[i].gradient || info->reads[i].pass || b->in[i].buffer == NONE)
+            continue;
+        find_candidates(c, info, b, i);
+        for (size_t k = 0; k < c->candidates.count; k++) {
+            const struct node *f = &c->graph.nodes.item[c->candidates.item[k]];
+            if (!matches(c, b, f->instruction, why))
+                continue;
+            found = c->candidates.item[k];
+            bool free_use = true;
+            for (int o = 0; o < info->outputs; o++)
+                free_use &= b->out[o].buffer == NONE || !f->answered[info->contributes[o].index];
+            if (free_use)
+                return found;
+        }
+    }
+    return found;
+}
+
+// The output of a backward instruction that is the gradient of that input of the forward op.
+static const struct operand *made_by(const struct op_info *info, const struct instruction *b, int input) {
+    int o = 0;
+    while (info->contributes[o].index != input)
+        o++;
+    return &b->out[o];
+}
+
+static trireme_status check_backward(struct gradient_check *c, int by) {
+    trireme_error *error = c->error;
+    const struct instruction *b = c->graph.nodes.item[by].instruction;
+    const struct op_info *info = &c->table->op[b->op];
+    const char *why;
+    int use = find_forward(c, b, &why);
+    if (use == NONE)
+        REFUSE("%s: is not the backward of any %s of this program (mismatch: %s)", site_of(c, by).text,
+               c->table->op[info->forward].name, why);
+    const struct instruction *f = c->graph.nodes.item[use].instruction;
+    bool sum[OP_MAX_IN] = {false};
+    for (int i = 0; i < info->inputs; i++) {
+        if (!info->reads[i].gradient || b->in[i].buffer == NONE)
+            continue;
+        int missing,
+            of = info->reads[i].output ? f->out[info->reads[i].index].buffer : f->in[info->reads[i].index].buffer;
+        if (info->reads[i].pass) {
+            TRY(check_pass(c, by, &b->in[i], made_by(info, b, info->reads[i].index), of, &sum[info->reads[i].index]));
+        } else if (!complete(c, of, &missing)) {
+            REFUSE("%s: reads %s, the gradient of %s, before all contributions are in (%d of %d)", site_of(c, by).text,
+                   name_of(c, b->in[i].buffer), name_of(c, missing), c->graph.tensor[missing].contributions,
+                   c->graph.tensor[missing].uses);
+        }
+    }
+    bool contributes = false;
+    for (int i = 0; i < info->outputs; i++)
+        if (b->out[i].buffer != NONE) {
+            TRY(answer(c, by, use, info->contributes[i].index, &b->out[i], sum[info->contributes[i].index]));
+            contributes = true;
+        }
+    if (contributes || !instruction_arrives(f))
+        return TRIREME_OK;
+    struct node *received = &c->graph.nodes.item[use];
+    if (received->answered[0])
+        REFUSE("%s: sends the gradient of %s twice", site_of(c, by).text, name_of(c, f->out[0].buffer));
+    received->answered[0] = true;
+    return TRIREME_OK;
+}
+
+// The gradient of the head's input, where it is not made from the gradient of the logits.
+static trireme_status check_head(struct gradient_check *c, int by) {
+    trireme_error *error = c->error;
+    const struct instruction *dx = c->graph.nodes.item[by].instruction;
+    struct head head;
+    const char *why = verify_head_gradient(c->program, c->mentions, dx, &head);
+    if (why)
+        REFUSE("%s: %s", site_of(c, by).text, why);
+    FOR_MAKERS(&c->graph, m, head.product->out[0].buffer) {
+        const struct node *node = &c->graph.nodes.item[m / OP_MAX_OUT];
+        const struct instruction *f = node->instruction;
+        if (!node->useful || f->op != OP_MATMUL)
+            continue;
+        if (!same_view(&dx->out[0], &f->in[0]) ||
+            c->program->buffers.item[dx->out[0].buffer].gradient_of != f->in[0].buffer)
+            REFUSE("%s: %s is not the gradient of %s", site_of(c, by).text, name_of(c, dx->out[0].buffer),
+                   name_of(c, f->in[0].buffer));
+        return answer(c, by, m / OP_MAX_OUT, 0, &dx->out[0], false);
+    }
+    REFUSE("%s: is not the gradient of any product that the loss depends on", site_of(c, by).text);
+}
+
+static bool repeated_before(const struct gradient_check *c, int by, int buffer, int node) {
+    FOR_MAKERS(&c->graph, m, buffer)
+        if (m / OP_MAX_OUT < by && c->graph.nodes.item[m / OP_MAX_OUT].repeats == node)
+            return true;
+    return false;
+}
+
+// Whether the original is a sum of several terms, and the copy has fewer or more.
+static bool has_other_terms(const struct gradient_check *c, int copy) {
+    int terms = 0, repeated = 0;
+    bool adds = false;
+    FOR_MAKERS(&c->graph, m, graph_original(&c->graph, copy)) {
+        terms += c->graph.nodes.item[m / OP_MAX_OUT].forward;
+        adds |= c->graph.nodes.item[m / OP_MAX_OUT].instruction->accumulate != ACCUMULATE_NO;
+    }
+    FOR_MAKERS(&c->graph, m, copy)
+        repeated += c->graph.nodes.item[m / OP_MAX_OUT].again;
+    return adds && repeated != terms;
+}
+
+// A recomputed value must be made as it was the first time.
+static trireme_status check_recomputation(struct gradient_check *c, int by) {
+    trireme_error *error = c->error;
+    const struct instruction *again = c->graph.nodes.item[by].instruction;
+    int made = 0; // an output that there is
+    while (again->out[made].buffer == NONE)
+        made++;
+    const int copy = again->out[made].buffer;
+    if (has_other_terms(c, copy))
+        REFUSE("%s: %s is not made of the terms of %s", site_of(c, by).text, name_of(c, copy),
+               name_of(c, graph_original(&c->graph, copy)));
+    FOR_MAKERS(&c->graph, m, graph_original(&c->graph, copy)) {
+        const struct node *f = &c->graph.nodes.item[m / OP_MAX_OUT];
+        if (!f->forward || f->instruction->op != again->op)
+            continue;
+        bool same = memcmp(f->instruction->attribute, again->attribute, sizeof again->attribute) == 0 &&
+                    f->instruction->accumulate == again->accumulate && f->instruction->group == again->group &&
+                    f->instruction->peer == again->peer;
+        for (int i = 0; i < again->inputs && same; i++)
+            same = same_value(c, &again->in[i], &f->instruction->in[i]);
+        for (int i = 0; i < again->outputs && same; i++)
+            same = same_value(c, &again->out[i], &f->instruction->out[i]) &&
+                   (again->out[i].buffer == NONE || again->out[i].buffer != f->instruction->out[i].buffer);
+        if (!same)
+            continue;
+        if (repeated_before(c, by, copy, m / OP_MAX_OUT))
+            REFUSE("%s: recomputes %s a second time", site_of(c, by).text, name_of(c, copy));
+        c->graph.nodes.item[by].repeats = m / OP_MAX_OUT;
+        return TRIREME_OK;
+    }
+    REFUSE("%s: does not recompute %s as the forward pass computed it", site_of(c, by).text,
+           name_of(c, graph_original(&c->graph, again->out[0].buffer)));
+}
+
+// Whether something made the tensor as an output whose gradient no op passes on.
+static bool ends_gradients(const struct gradient_check *c, int buffer) {
+    FOR_SELF_AND_PARENTS(&c->graph, b, buffer)
+        FOR_MAKERS(&c->graph, m, b) {
+            const struct node *maker = &c->graph.nodes.item[m / OP_MAX_OUT];
+            if (maker->forward && !c->has_adjoint[maker->instruction->op][m % OP_MAX_OUT])
+                return true;
+        }
+    return false;
+}
+
+// What the forward pass reads, and the loss depends on, has a gradient if it is made of what has one, whatever made it.
+static trireme_status check_uses(struct gradient_check *c, int by) {
+    trireme_error *error = c->error;
+    const struct node *node = &c->graph.nodes.item[by];
+    const struct instruction *f = node->instruction;
+    if (!node->forward || !node->useful || (c->table->op[f->op].role != ROLE_FORWARD && f->op != OP_SEND))
+        return TRIREME_OK;
+    for (int k = 0; k < f->inputs; k++) {
+        const int buffer = f->in[k].buffer;
+        if (buffer != NONE && graph_depends(&c->graph, buffer) &&
+            (!graph_is_wanted(&c->graph, buffer) || ends_gradients(c, buffer)))
+            REFUSE("%s: reads %s, and no gradient goes back to what that is made of", site_of(c, by).text,
+                   name_of(c, buffer));
+    }
+    return TRIREME_OK;
+}
+
+// Instructions of several templates that a microbatch goes through share no buffer that lasts for one of them.
+static trireme_status check_locals(struct gradient_check *c) {
+    trireme_error *error = c->error;
+    const struct program *p = c->program;
+    int *template = mem_alloc(p->buffers.count * sizeof *template), by = NONE, buffer = NONE;
+    for (size_t i = 0; i < p->buffers.count; i++)
+        template[i] = NONE;
+    for (size_t i = 0; i < c->graph.nodes.count && by == NONE; i++) {
+        const struct node *node = &c->graph.nodes.item[i];
+        for (int k = 0; k < node->instruction->outputs; k++) {
+            int root = node->instruction->out[k].buffer;
+            if (root == NONE || p->buffers.item[root = program_root(p, root)].scope != SCOPE_LOCAL)
+                continue;
+            if (template[root] != NONE && template[root] != node->template)
+                by = (int)i, buffer = root;
+            template[root] = node->template;
+        }
+    }
+    free(template);
+    if (by != NONE)
+        REFUSE("%s: makes %s, which another template has made before", site_of(c, by).text, name_of(c, buffer));
+    return TRIREME_OK;
+}
+
+static void find_adjoints(struct gradient_check *c) {
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct op_info *info = &c->table->op[op];
+        for (int i = 0; i < info->inputs; i++) {
+            c->has_adjoint[op][0] |= info->identity[i];
+            if (info->transposes && info->reads[i].gradient && info->reads[i].output)
+                c->has_adjoint[info->forward][info->reads[i].index] = true;
+        }
+    }
+}
+
+static trireme_status check_all(struct gradient_check *c) {
+    trireme_error *error = c->error;
+    TRY(check_locals(c));
+    find_adjoints(c);
+    for (size_t i = 0; i < c->graph.nodes.count; i++) {
+        const struct node *node = &c->graph.nodes.item[i];
+        const struct op_info *info = &c->table->op[node->instruction->op];
+        bool passes = node->forward || node->again || node->backward, last = node->instruction->when == WHEN_LAST;
+        if (passes && node->instruction->when != WHEN_ALWAYS && !node->paired)
+            REFUSE("%s: is left out of %s, in which nothing does the same", site_of(c, (int)i).text,
+                   last ? "all invocations but the last" : "the last invocation");
+        TRY(check_uses(c, (int)i));
+        if (node->backward && node->instruction->predicate != NONE)
+            REFUSE("%s: may be skipped, though it contributes to gradients", site_of(c, (int)i).text);
+        if (node->again)
+            TRY(check_recomputation(c, (int)i));
+        else if (info->role == ROLE_HEAD)
+            TRY(check_head(c, (int)i));
+        else if (node->backward)
+            TRY(check_backward(c, (int)i));
+        else if (info->role == ROLE_LOSS) {
+            const struct operand *d = &node->instruction->out[info->outputs - 1];
+            const struct operand *logits = &node->instruction->in[0];
+            if (c->program->buffers.item[d->buffer].gradient_of != logits->buffer || !same_view(d, logits))
+                REFUSE("%s: %s is not the gradient of %s, row by row", site_of(c, (int)i).text, name_of(c, d->buffer),
+                       name_of(c, logits->buffer));
+            TRY(answer(c, (int)i, (int)i, 0, d, false));
+        }
+    }
+    for (size_t i = 0; i < c->graph.nodes.count; i++) {
+        const struct node *f = &c->graph.nodes.item[i];
+        if (f->useful && instruction_arrives(f->instruction) && !f->answered[0] &&
+            graph_is_wanted(&c->graph, f->instruction->out[0].buffer))
+            REFUSE("the gradient of %s, which %s received, is never sent back",
+                   name_of(c, f->instruction->out[0].buffer), site_of(c, (int)i).text);
+        for (int k = 0; f->useful && k < f->instruction->inputs; k++)
+            if (f->instruction->in[k].buffer != NONE && !f->answered[k] &&
+                graph_is_wanted(&c->graph, f->instruction->in[k].buffer) &&
+                graph_passed_to(&c->graph, f->instruction->in[k].buffer) == NONE)
+                REFUSE("the gradient of %s for %s is never computed", name_of(c, f->instruction->in[k].buffer),
+                       site_of(c, (int)i).text);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status check_route(const struct program *program, const struct op_table *table,
+                                  const struct mentions *mentions, const struct route *route, trireme_error *error) {
+    struct gradient_check c = {.program = program, .table = table, .mentions = mentions, .error = error};
+    gradient_graph_create(&c.graph, program, table, route);
+    trireme_status status = check_all(&c);
+    gradient_graph_release(&c.graph);
+    VEC_RELEASE(&c.candidates);
+    return status;
+}
+
+trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error) {
+    struct routes routes;
+    struct mentions mentions;
+    mentions_create(&mentions, program);
+    trireme_status status = routes_create(&routes, program, error);
+    if (status == TRIREME_OK)
+        status = check_one_each(program, error);
+    if (status == TRIREME_OK)
+        status = check_parts(program, error);
+    for (size_t i = 0; i < routes.count && status == TRIREME_OK; i++)
+        status = check_route(program, table, &mentions, &routes.item[i], error);
+    routes_release(&routes);
+    mentions_release(&mentions);
+    return status;
+}

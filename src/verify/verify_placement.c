@@ -1,0 +1,366 @@
+// Proves that what the ranks hold fits together: runs the program on what each part of each buffer is along each axis
+// of the mesh (placement.h), by the letters of the rows of ops.def.
+//
+// A split letter that the output has splits the output; one that it does not have leaves a partial sum. Partial sums go
+// into reductions, into sums of partial sums, and through what is linear: a backward row is, in the gradients that it
+// reads. Nothing else takes them, so a reduction that is missing, done twice or done over other axes leaves a gradient
+// that is not placed as its parameter, a norm of parts, or a denominator of one rank's targets, each of which is
+// refused where it is read.
+//
+// Stages of a pipeline have different parameters: along that axis parameters, their gradients and states are each
+// stage's own, with which it works as if there were no other. What both ends have is declared to be the same; then a
+// gradient is a partial sum, for each end makes its own. A vocabulary that is spread over the stages is split as any
+// dim is, over stages and tensor ranks together.
+#include "verify/verify_placement.h"
+
+#include <ctype.h>
+
+struct site placement_site(const struct placement_check *c) {
+    return program_site(c->program, c->table, c->now.template, c->instruction, c->now.microbatch);
+}
+
+const char *placement_name(const struct placement_check *c, const struct operand *operand) {
+    return program_buffer_name(c->program, operand->buffer);
+}
+
+static const struct op_info *info_of(const struct placement_check *c, const struct instruction *i) {
+    return &c->table->op[i->op];
+}
+
+// ---- rows
+
+// What one row makes of its operands along one axis.
+struct row_axis {
+    const struct instruction *instruction;
+    const struct op_info *info;
+    int axis;
+    const struct seen (*in)[AXIS_COUNT];
+    bool split[DIM_LETTERS]; // letters
+    axis_set joint[DIM_LETTERS];
+    bool any;
+};
+
+static bool present(const struct row_axis *s, int input) {
+    return s->instruction->in[input].buffer != NONE;
+}
+
+static trireme_status refuse_partial(const struct placement_check *c, const struct row_axis *s, int input) {
+    trireme_error *error = c->error;
+    REFUSE("%s: %s is a partial %s along %s; an all_reduce is missing", placement_site(c).text,
+           placement_name(c, &s->instruction->in[input]), s->in[input][s->axis].as == SEEN_MAX ? "maximum" : "sum",
+           axis_name((enum axis)s->axis));
+}
+
+static bool is_partial(const struct row_axis *s, int input) {
+    return s->in[input][s->axis].as == SEEN_SUM || s->in[input][s->axis].as == SEEN_MAX;
+}
+
+static trireme_status split_letter(const struct placement_check *c, struct row_axis *s, char letter, axis_set joint,
+                                   const struct operand *operand) {
+    trireme_error *error = c->error;
+    const char *along = axis_name((enum axis)s->axis);
+    if (!islower((unsigned char)letter))
+        REFUSE("%s: %s is split along %s, but its %c must be whole", placement_site(c).text, placement_name(c, operand),
+               along, letter);
+    for (int l = 'a'; l <= 'z'; l++)
+        if (s->split[l] && c->base[s->info->op][l] != c->base[s->info->op][(int)letter])
+            REFUSE("%s: %s is split along %s by its %c, another operand by its %c", placement_site(c).text,
+                   placement_name(c, operand), along, letter, l);
+    if (s->split[(int)letter] && s->joint[(int)letter] != joint)
+        REFUSE("%s: %s and another operand are split along %s in different orders of ranks", placement_site(c).text,
+               placement_name(c, operand), along);
+    s->split[(int)letter] = s->any = true;
+    s->joint[(int)letter] = joint;
+    return TRIREME_OK;
+}
+
+// In rows that look something up in a table, `first` is where the rank's part of it begins. Without it the table is
+// whole.
+static trireme_status split_first(const struct placement_check *c, struct row_axis *s) {
+    trireme_error *error = c->error;
+    const axis_set tensor = mesh_present(&c->program->mesh, AXES_TENSOR);
+    for (int i = 0; i < s->info->inputs; i++) {
+        if (strcmp(s->info->in[i].name, "first") != 0)
+            continue;
+        if (s->split['v'] && !present(s, i))
+            REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins",
+                   placement_site(c).text, axis_name((enum axis)s->axis));
+        // Each stage has its own `first` where the stages share the table, each shard where shards are parts of it.
+        const struct buffer *first = present(s, i) ? &c->program->buffers.item[s->instruction->in[i].buffer] : NULL;
+        axis_set joint = !first                                          ? AXES_NONE
+                         : first->placement[AXIS_PP] == PLACE_STAGE      ? tensor | AXES(AXIS_PP)
+                         : first->placement[AXIS_FSDP] >= PLACE_SHARD(0) ? AXES(AXIS_FSDP)
+                                                                         : tensor;
+        if (present(s, i) && (joint & AXES(s->axis)))
+            return split_letter(c, s, 'v', joint, &s->instruction->in[i]);
+        if (s->split['v'])
+            REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins",
+                   placement_site(c).text, axis_name((enum axis)s->axis));
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status find_split(const struct placement_check *c, struct row_axis *s) {
+    trireme_error *error = c->error;
+    for (int i = 0; i < s->info->inputs; i++) {
+        const struct seen *seen = &s->in[i][s->axis];
+        if (present(s, i) && seen->as == SEEN_SPLIT && strcmp(s->info->in[i].name, "first") != 0)
+            TRY(split_letter(c, s, s->info->in[i].dim[seen->dim], seen->joint, &s->instruction->in[i]));
+    }
+    TRY(split_first(c, s));
+    // An operand that has a split letter, or a letter that follows one, must be split so itself.
+    for (int i = 0; i < s->info->inputs && s->any; i++) {
+        const struct seen *seen = &s->in[i][s->axis];
+        for (int d = 0; d < s->info->in[i].ndim && present(s, i); d++) {
+            int letter = s->info->in[i].dim[d], follows = s->info->in[i].follows[d];
+            if (!s->split[letter] && !(follows && s->split[follows]))
+                continue;
+            if (is_partial(s, i))
+                return refuse_partial(c, s, i);
+            if (seen->as == SEEN_SAME || (seen->as == SEEN_SPLIT && s->info->in[i].dim[seen->dim] != letter))
+                REFUSE("%s: %s is not split along %s by its %c, as other operands are", placement_site(c).text,
+                       placement_name(c, &s->instruction->in[i]), axis_name((enum axis)s->axis), letter);
+        }
+    }
+    return TRIREME_OK;
+}
+
+// Whether the input is a term of the sum that the first output is.
+static bool is_term(const struct op_info *info, int input) {
+    bool head = info->role == ROLE_HEAD && input < 2; // linear in both
+    return head || info->identity[input] || (info->in[input].optional && strchr("PAS", info->in[input].dtype));
+}
+
+// Whether the row is linear in all of its inputs together.
+static bool is_linear(const struct op_info *info) {
+    bool linear = info->role == ROLE_FORWARD;
+    for (int i = 0; i < info->inputs; i++)
+        linear &= info->identity[i];
+    return linear || info->role == ROLE_NORM_SUM;
+}
+
+static struct seen output_of(const struct row_axis *s, int output) {
+    const struct op_operand *row = &s->info->out[output];
+    for (int d = 0; d < row->ndim && s->any; d++)
+        if (s->split[(int)row->dim[d]])
+            return (struct seen){SEEN_SPLIT, d, s->joint[(int)row->dim[d]]};
+    for (int d = 0; d < row->ndim && s->any; d++)
+        if (row->follows[d] && s->split[(int)row->follows[d]])
+            return (struct seen){SEEN_SPLIT, d, s->joint[(int)row->follows[d]]};
+    return (struct seen){!s->any ? SEEN_SAME : s->info->maximum ? SEEN_MAX : SEEN_SUM, NONE, AXES_NONE};
+}
+
+// Whether the row takes partial sums and hands them on: then all inputs that it is linear in must be partial sums.
+static trireme_status passes_sum(const struct placement_check *c, const struct row_axis *s, bool *passes) {
+    trireme_error *error = c->error;
+    int partial = NONE, whole = NONE;
+    bool linear = is_linear(s->info), backward = s->info->role == ROLE_BACKWARD;
+    bool contracts = s->any && s->info->outputs && output_of(s, 0).as == SEEN_SUM;
+    *passes = false;
+    for (int i = 0; i < s->info->inputs; i++) {
+        if (!present(s, i))
+            continue;
+        const struct seen *seen = &s->in[i][s->axis];
+        bool gradient = linear || (backward && s->info->reads[i].gradient);
+        bool term = contracts && is_term(s->info, i);
+        if (is_partial(s, i) && (seen->as == SEEN_MAX || (!term && (!gradient || s->any))))
+            return refuse_partial(c, s, i);
+        if (term && (seen->as == SEEN_SAME || seen->as == SEEN_SPLIT))
+            REFUSE("%s: %s is added on every rank along %s to what is a partial sum there", placement_site(c).text,
+                   placement_name(c, &s->instruction->in[i]), axis_name((enum axis)s->axis));
+        if (gradient && is_partial(s, i) && !s->any)
+            partial = i;
+        else if (gradient && seen->as != SEEN_ZERO)
+            whole = i;
+    }
+    if (partial != NONE && whole != NONE)
+        return refuse_partial(c, s, partial);
+    *passes = partial != NONE;
+    return TRIREME_OK;
+}
+
+// What an output is along the stages of a pipeline.
+static struct seen output_of_stage(const struct placement_check *c, const struct row_axis *s, int output,
+                                   struct seen inferred) {
+    enum op_role role = s->info->role;
+    const struct buffer *b = &c->program->buffers.item[s->instruction->out[output].buffer];
+    if (role == ROLE_TOTAL || role == ROLE_NORM)
+        return (struct seen){SEEN_SUM, NONE, AXES_NONE};
+    if (b->kind != KIND_GRAD || role == ROLE_UPDATE)
+        return inferred;
+    if (b->placement[AXIS_PP] >= PLACE_SHARD(0))
+        return inferred;
+    return b->placement[AXIS_PP] == PLACE_STAGE ? (struct seen){SEEN_SPLIT, 0, AXES_NONE}
+                                                : (struct seen){SEEN_SUM, NONE, AXES_NONE};
+}
+
+static trireme_status run_axis(const struct placement_check *c, struct row_axis *s,
+                               struct seen out[OP_MAX_OUT][AXIS_COUNT]) {
+    bool passes;
+    TRY(find_split(c, s));
+    TRY(passes_sum(c, s, &passes));
+    for (int o = 0; o < s->info->outputs; o++) {
+        struct seen *seen = &out[o][s->axis];
+        *seen = passes ? (struct seen){SEEN_SUM, NONE, AXES_NONE} : output_of(s, o);
+        if (s->info->role == ROLE_ZERO)
+            seen->as = SEEN_ZERO;
+        else if (s->axis == AXIS_PP && s->instruction->out[o].buffer != NONE)
+            *seen = output_of_stage(c, s, o, *seen);
+    }
+    return TRIREME_OK;
+}
+
+// What is added to what is there must be placed as that is.
+static trireme_status check_sum(const struct placement_check *c, const struct operand *out, const char *letters,
+                                struct seen seen[AXIS_COUNT]) {
+    trireme_error *error = c->error;
+    struct seen there[AXIS_COUNT];
+    PREFIXED(placement_read(&c->placement, out, letters, there, error));
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (!(c->placement.axes & AXES(a)) || there[a].as == SEEN_ZERO)
+            continue;
+        if (seen[a].as == SEEN_ZERO)
+            seen[a] = there[a];
+        if (seen[a].as == SEEN_MAX || there[a].as != seen[a].as || there[a].dim != seen[a].dim ||
+            there[a].joint != seen[a].joint)
+            REFUSE("%s: adds to %s what is placed differently along %s: one of them is a partial sum or split",
+                   placement_site(c).text, placement_name(c, out), axis_name((enum axis)a));
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status run_row(struct placement_check *c, const struct instruction *i) {
+    const struct op_info *info = info_of(c, i);
+    struct seen in[OP_MAX_IN][AXIS_COUNT], out[OP_MAX_OUT][AXIS_COUNT];
+    // Each stage works with what it has.
+    bool stages_apart = info->role != ROLE_NORM && info->role != ROLE_UPDATE;
+    for (int k = 0; k < info->inputs; k++) {
+        if (i->in[k].buffer == NONE)
+            continue;
+        PREFIXED(placement_read(&c->placement, &i->in[k], info->in[k].dim, in[k], c->error));
+        if (stages_apart && in[k][AXIS_PP].as == SEEN_SPLIT && in[k][AXIS_PP].joint == AXES_NONE)
+            in[k][AXIS_PP] = (struct seen){SEEN_SAME, NONE, AXES_NONE};
+    }
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        struct row_axis along = {.instruction = i, .info = info, .axis = a, .in = in};
+        if (c->placement.axes & AXES(a))
+            TRY(run_axis(c, &along, out));
+    }
+    for (int o = 0; o < info->outputs; o++) {
+        if (i->out[o].buffer == NONE)
+            continue;
+        if (instruction_accumulates(i, &c->now) && info->out[o].adds)
+            TRY(check_sum(c, &i->out[o], info->out[o].dim, out[o]));
+        PREFIXED(placement_write(&c->placement, &i->out[o], out[o], c->error));
+    }
+    return TRIREME_OK;
+}
+
+// ---- the schedule
+
+static trireme_status check_predicate(const struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    if (i->predicate == NONE)
+        return TRIREME_OK;
+    struct operand predicate = operand_whole(c->program, i->predicate);
+    struct seen seen[AXIS_COUNT];
+    PREFIXED(placement_read(&c->placement, &predicate, "1", seen, error));
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if ((c->placement.axes & AXES(a)) && seen[a].as != SEEN_SAME)
+            REFUSE("%s: its predicate %s is not the same on all ranks along %s", placement_site(c).text,
+                   placement_name(c, &predicate), axis_name((enum axis)a));
+    return TRIREME_OK;
+}
+
+static trireme_status run(struct placement_check *c, const struct instruction *i) {
+    if (when_skips(i->when, &c->now))
+        return TRIREME_OK;
+    for (int o = 0; o < i->outputs; o++)
+        if (i->out[o].buffer != NONE && c->program->buffers.item[i->out[o].buffer].scope == SCOPE_LOCAL)
+            VEC_PUSH(&c->local, program_root(c->program, i->out[o].buffer));
+    TRY(check_predicate(c, i));
+    return info_of(c, i)->role == ROLE_COMMUNICATION || i->op == OP_FAN_OUT ? verify_communication(c, i)
+                                                                            : run_row(c, i);
+}
+
+static trireme_status run_invocation(struct placement_check *c) {
+    const struct template *t = &c->program->templates.item[c->now.template];
+    for (c->instruction = 0; c->instruction < (int)t->instructions.count; c->instruction++)
+        TRY(run(c, &t->instructions.item[c->instruction]));
+    for (size_t k = 0; k < c->local.count; k++)
+        placement_clear(&c->placement, c->local.item[k]);
+    c->local.count = 0;
+    return TRIREME_OK;
+}
+
+// An invocation that changed nothing would change nothing again: invocations that are alike are run until that holds.
+static trireme_status run_schedule(struct placement_check *c) {
+    struct steady {
+        bool known;
+        uint64_t hash;
+    } *steady = mem_alloc(4 * c->program->templates.count * sizeof *steady);
+    trireme_status status = TRIREME_OK;
+    for (size_t k = 0; k < c->program->schedule.count && status == TRIREME_OK; k++) {
+        c->now = c->program->schedule.item[k];
+        struct steady *s = &steady[4 * c->now.template + 2 * c->now.first + c->now.last];
+        uint64_t before = c->placement.hash;
+        if (s->known && s->hash == before)
+            continue;
+        status = run_invocation(c);
+        s->known = c->placement.hash == before;
+        s->hash = before;
+    }
+    free(steady);
+    return status;
+}
+
+static trireme_status check_end(const struct placement_check *c) {
+    trireme_error *error = c->error;
+    int axis;
+    for (size_t i = 0; i < c->program->buffers.count; i++) {
+        const struct buffer *b = &c->program->buffers.item[i];
+        bool kept = b->scope == SCOPE_STATE && (b->kind == KIND_PARAM || b->kind == KIND_OPTIM);
+        if (b->parent != NONE || (!kept && b->kind != KIND_OUTPUT) ||
+            placement_as_declared(&c->placement, (int)i, &axis))
+            continue;
+        if (axis == AXIS_COUNT)
+            REFUSE("at the end of the step each rank has its own part of %s only: an all_gather is missing", b->name);
+        REFUSE("at the end of the step %s is not placed along %s as it is declared%s", b->name,
+               axis_name((enum axis)axis), b->kind == KIND_OUTPUT ? ": a reduction is missing" : "");
+    }
+    return TRIREME_OK;
+}
+
+static void find_bases(struct placement_check *c) {
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct op_info *info = &c->table->op[op];
+        for (int l = 0; l < 128; l++)
+            c->base[op][l] = (char)l;
+        for (int k = 0; k < info->inputs + info->outputs; k++) {
+            const struct op_operand *row = op_operand_at(info, k);
+            for (int d = 0; d < row->ndim; d++)
+                if (row->follows[d])
+                    c->base[op][(int)row->dim[d]] = row->follows[d];
+        }
+    }
+}
+
+trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
+                               trireme_error *error) {
+    struct placement_check c = {.program = program, .table = table, .sent = messages, .error = error};
+    find_bases(&c);
+    placement_create(&c.placement, program);
+    trireme_status status = run_schedule(&c);
+    if (status == TRIREME_OK)
+        status = check_end(&c);
+    placement_release(&c.placement);
+    VEC_RELEASE(&c.local);
+    return status;
+}
+
+trireme_status verify_placement(const struct program *program, const struct op_table *table, trireme_error *error) {
+    struct messages messages = {0};
+    trireme_status status = verify_messages(program, table, &messages, error);
+    VEC_RELEASE(&messages);
+    return status;
+}

@@ -1,0 +1,45 @@
+// What the proofs of the loss and of the update share. Internal to program/.
+#ifndef VERIFY_VERIFY_UPDATE_H
+#define VERIFY_VERIFY_UPDATE_H
+
+#include "program/slices.h"
+#include "verify/proofs.h"
+
+struct found {
+    const struct instruction *instruction;
+    int template, index, invocation;
+};
+
+// What makes a buffer; instruction NULL: nothing does.
+struct maker {
+    const struct instruction *instruction;
+    int out; // number of the output
+};
+
+struct update_check {
+    const struct program *program;
+    const struct op_table *table;
+    VEC(struct found) role[ROLE_UPDATE + 1]; // instructions of the roles of interest, in the order they run
+    VEC(struct found) targets;               // what makes losses of targets, in microbatch 0
+    int gradients;                           // how many instructions there begin the backward pass
+    struct maker *maker;                     // of each buffer, what makes it first in microbatch 0
+    int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
+    VEC(int) declared;                       // inputs that are declared to be some operand
+    struct slices slices;
+    struct mentions mentions;
+    int *reduced_from, *gathered_to; // find_wholes
+    trireme_error *error;
+};
+
+struct site update_site(const struct update_check *check, const struct found *found);
+const char *update_name(const struct update_check *check, int buffer);
+// The number of the operand called `name`; NONE when the op has none.
+int update_operand(const struct op_operand *row, int count, const char *name);
+// The buffer that stands in the input, or output, called `name`; NONE when the op has none.
+int update_input(const struct update_check *check, const struct instruction *instruction, const char *name);
+int update_output(const struct update_check *check, const struct instruction *instruction, const char *name);
+
+// The loss is the mean over all targets of the global batch (verify_loss.c).
+trireme_status verify_loss(struct update_check *check);
+
+#endif
