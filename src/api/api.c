@@ -7,13 +7,13 @@ const char *trireme_version(void) {
 }
 
 // Clears the error: functions that are called next may read it, and a caller's may hold anything.
-static trireme_error *begin(trireme_error *error, trireme_error *own) {
+static trireme_error *api_begin(trireme_error *error, trireme_error *own) {
     error = error ? error : own;
     *error = (trireme_error){0};
     return error;
 }
 
-static trireme_status load(struct config *config, const trireme_settings *s, trireme_error *error) {
+static trireme_status api_load(struct config *config, const trireme_settings *s, trireme_error *error) {
     if (s && s->count && !s->setting)
         FAIL(TRIREME_ERROR_USAGE, "settings: count is %zu, but setting is NULL", s->count);
     for (size_t i = 0; s && i < s->count; i++)
@@ -39,9 +39,9 @@ trireme_status trireme_train(const trireme_settings *settings,
                              bool (*stepped)(void *user, const trireme_progress *progress), void *user,
                              trireme_trained *trained, trireme_error *error) {
     trireme_error own;
-    error = begin(error, &own);
+    error = api_begin(error, &own);
     struct config config;
-    TRY(load(&config, settings, error));
+    TRY(api_load(&config, settings, error));
     struct watcher watcher = {.stepped = stepped, .user = user};
     struct train_callbacks callbacks = {.user = &watcher, .stepped = pass_on, .stop = &watcher.stop};
     struct train_result result;
@@ -81,7 +81,7 @@ trireme_status trireme_generate(const char *directory, const trireme_settings *s
                                 size_t length, bool (*text)(void *user, const char *bytes, size_t count), void *user,
                                 trireme_error *error) {
     trireme_error own;
-    error = begin(error, &own);
+    error = api_begin(error, &own);
     if (!directory)
         FAIL(TRIREME_ERROR_USAGE, "directory is NULL, expected the path of a model's directory or a run's");
     if (!prompt && length)
@@ -89,7 +89,7 @@ trireme_status trireme_generate(const char *directory, const trireme_settings *s
     if (!text)
         FAIL(TRIREME_ERROR_USAGE, "text is NULL, expected the function that takes what is generated");
     struct config config;
-    TRY(load(&config, settings, error));
+    TRY(api_load(&config, settings, error));
     struct continuation c = {0};
     struct reader reader = {.continuation = &c, .text = text, .user = user};
     const struct continuation_sink sink = {&reader, pass_on_text, &reader.stop};

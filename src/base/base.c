@@ -18,7 +18,7 @@ static bool is_inside(char byte) {
 enum { WHOLE_MESSAGE = 1 << 14 };
 
 // Of a message that is too long, the middle is left out: it begins with what is wrong, often a path, and ends with why.
-static void fill(trireme_error *error, const char *whole) {
+static void base_fill(trireme_error *error, const char *whole) {
     enum { MOST = sizeof error->message - 1 };
     static const char LEFT_OUT[] = " ... ";
     size_t length = strlen(whole);
@@ -44,7 +44,7 @@ trireme_status error_set(trireme_error *error, trireme_status status, const char
     vsnprintf(whole, sizeof whole, format, args);
     va_end(args);
     error->status = status;
-    fill(error, whole);
+    base_fill(error, whole);
     return status;
 }
 
@@ -59,7 +59,7 @@ trireme_status error_prefix(trireme_error *error, trireme_status status, const c
     va_end(args);
     const size_t length = strlen(whole);
     snprintf(whole + length, sizeof whole - length, ": %s", error->message);
-    fill(error, whole);
+    base_fill(error, whole);
     return status;
 }
 

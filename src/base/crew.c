@@ -21,7 +21,7 @@ struct crew {
     void *argument;
 };
 
-static void *take(void *argument) {
+static void *crew_take(void *argument) {
     struct crew *c = argument;
     for (int i = c->next++; i < c->count; i = c->next++)
         c->work(c->argument, i);
@@ -45,9 +45,9 @@ void crew_run(int threads, int count, void (*work)(void *argument, int i), void 
     struct crew crew = {.count = count, .work = work, .argument = argument};
     pthread_t thread[THREADS_MAX];
     int started = 0, most = MIN(MIN(threads, count), THREADS_MAX) - 1;
-    while (started < most && pthread_create(&thread[started], NULL, take, &crew) == 0)
+    while (started < most && pthread_create(&thread[started], NULL, crew_take, &crew) == 0)
         started++;
-    take(&crew);
+    crew_take(&crew);
     for (int i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
 }

@@ -131,13 +131,13 @@ static trireme_status refuse_text(const char *place, const char *reason, trireme
     return TRIREME_ERROR_CORRUPT;
 }
 
-static void *allocate(size_t bytes) {
+static void *json_allocate(size_t bytes) {
     return mem_resize(NULL, bytes);
 }
 
 // jansson goes on after memory was refused, and reads beyond the end of what it has.
 __attribute__((constructor)) static void end_where_memory_does(void) {
-    json_set_alloc_funcs(allocate, free);
+    json_set_alloc_funcs(json_allocate, free);
 }
 
 trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error) {
@@ -196,8 +196,8 @@ static trireme_status find_member(const json_t *object, const char *where, const
          value ? "is null" : "is missing", wanted);
 }
 
-static trireme_status refuse(const char *where, const char *key, const char *wanted, const json_t *member,
-                             trireme_error *error) {
+static trireme_status json_refuse(const char *where, const char *key, const char *wanted, const json_t *member,
+                                  trireme_error *error) {
     char name[JSON_EXCERPT_BYTES], found[JSON_EXCERPT_BYTES];
     FAIL(TRIREME_ERROR_CORRUPT, "%s: %s must be %s, found %s", where, json_excerpt(key, name), wanted,
          json_excerpt_value(member, found));
@@ -221,7 +221,7 @@ trireme_status json_read_integer(const json_t *object, const char *where, const 
         return TRIREME_OK;
     int64_t value = json_integer_value(member);
     if (!json_is_integer(member) || value < least || value > most)
-        return refuse(where, key, wanted, member, error);
+        return json_refuse(where, key, wanted, member, error);
     *out = value;
     return TRIREME_OK;
 }
@@ -245,7 +245,7 @@ trireme_status json_read_number(const json_t *object, const char *where, const c
         return TRIREME_OK;
     double value = json_number_value(member);
     if (!json_is_number(member) || !(value >= least && value <= most))
-        return refuse(where, key, wanted, member, error);
+        return json_refuse(where, key, wanted, member, error);
     *out = value;
     return TRIREME_OK;
 }
@@ -255,7 +255,7 @@ trireme_status json_read_boolean(const json_t *object, const char *where, const 
     const json_t *member;
     TRY(find_member(object, where, key, need, "true or false", &member, error));
     if (member && !json_is_boolean(member))
-        return refuse(where, key, "true or false", member, error);
+        return json_refuse(where, key, "true or false", member, error);
     if (member)
         *out = json_is_true(member);
     return TRIREME_OK;
@@ -266,7 +266,7 @@ trireme_status json_read_string(const json_t *object, const char *where, const c
     const json_t *member;
     TRY(find_member(object, where, key, need, "a string", &member, error));
     if (member && !json_is_string(member))
-        return refuse(where, key, "a string", member, error);
+        return json_refuse(where, key, "a string", member, error);
     if (member)
         *out = json_string_value(member);
     return TRIREME_OK;
@@ -277,7 +277,7 @@ trireme_status json_read_object(const json_t *object, const char *where, const c
     const json_t *member;
     TRY(find_member(object, where, key, need, "an object", &member, error));
     if (member && !json_is_object(member))
-        return refuse(where, key, "an object", member, error);
+        return json_refuse(where, key, "an object", member, error);
     if (member)
         *out = member;
     return TRIREME_OK;
@@ -288,13 +288,13 @@ trireme_status json_read_array(const json_t *object, const char *where, const ch
     const json_t *member;
     TRY(find_member(object, where, key, need, "an array", &member, error));
     if (member && !json_is_array(member))
-        return refuse(where, key, "an array", member, error);
+        return json_refuse(where, key, "an array", member, error);
     if (member)
         *out = member;
     return TRIREME_OK;
 }
 
-static void add_bytes(struct text *t, const char *value, size_t length) {
+static void json_add_bytes(struct text *t, const char *value, size_t length) {
     const char *end = value + length;
     char piece[8];
     text_add_bytes(t, "\"", 1);
@@ -312,7 +312,7 @@ static void add_bytes(struct text *t, const char *value, size_t length) {
 }
 
 static void add_string(struct text *t, const char *value) {
-    add_bytes(t, value, strlen(value));
+    json_add_bytes(t, value, strlen(value));
 }
 
 static void add_number(struct text *t, double value) {
@@ -338,7 +338,7 @@ static void add_number(struct text *t, double value) {
 
 // Begins a value: adds a comma unless it is the first here, and its key. The text's last byte tells whether it is the
 // first: a string that ends like a bracket is followed by its quote.
-static void add_key(struct text *t, const char *key) {
+static void json_add_key(struct text *t, const char *key) {
     if (t->length && !strchr("{[:\n", t->text[t->length - 1]))
         text_add_bytes(t, ",", 1);
     if (key) {
@@ -350,12 +350,12 @@ static void add_key(struct text *t, const char *key) {
 void json_add_written(struct text *t, const char *values, size_t length) {
     if (!length)
         return;
-    add_key(t, NULL);
+    json_add_key(t, NULL);
     text_add_bytes(t, values, length);
 }
 
 void json_begin_object(struct text *t, const char *key) {
-    add_key(t, key);
+    json_add_key(t, key);
     text_add_bytes(t, "{", 1);
 }
 
@@ -364,7 +364,7 @@ void json_end_object(struct text *t) {
 }
 
 void json_begin_array(struct text *t, const char *key) {
-    add_key(t, key);
+    json_add_key(t, key);
     text_add_bytes(t, "[", 1);
 }
 
@@ -373,28 +373,28 @@ void json_end_array(struct text *t) {
 }
 
 void json_add_integer(struct text *t, const char *key, int64_t value) {
-    add_key(t, key);
+    json_add_key(t, key);
     text_add(t, "%" PRId64, value);
 }
 
 void json_add_number(struct text *t, const char *key, double value) {
-    add_key(t, key);
+    json_add_key(t, key);
     add_number(t, value);
 }
 
 void json_add_boolean(struct text *t, const char *key, bool value) {
-    add_key(t, key);
+    json_add_key(t, key);
     text_add(t, "%s", value ? "true" : "false");
 }
 
 void json_add_string(struct text *t, const char *key, const char *value) {
-    add_key(t, key);
+    json_add_key(t, key);
     add_string(t, value);
 }
 
 void json_add_text(struct text *t, const char *key, const struct text *value) {
-    add_key(t, key);
-    add_bytes(t, value->text ? value->text : "", value->length);
+    json_add_key(t, key);
+    json_add_bytes(t, value->text ? value->text : "", value->length);
 }
 
 static void add_tree(struct text *t, const json_t *value, bool indented, int level);
@@ -463,7 +463,7 @@ static void add_tree(struct text *t, const json_t *value, bool indented, int lev
 }
 
 void json_add_value(struct text *t, const char *key, const json_t *value) {
-    add_key(t, key);
+    json_add_key(t, key);
     add_tree(t, value, false, 0);
 }
 

@@ -82,7 +82,7 @@ double math_exp(double x) {
 }
 
 // x = 2^*exponent (1 + *f) with 1 + f in [sqrt(1/2), sqrt(2)); x positive and finite.
-static void decompose(double x, int *exponent, double *f) {
+static void math_decompose(double x, int *exponent, double *f) {
     uint64_t bits;
     int e = 0;
     if (x < 0x1p-1022) {
@@ -117,7 +117,7 @@ double math_log(double x) {
         return special;
     int n;
     double f;
-    decompose(x, &n, &f);
+    math_decompose(x, &n, &f);
     // 2 s = f - s f, and s f = (f^2 - s f^2) / 2: the rounding error of s touches only a small part of the sum.
     double s = f / (2 + f), z = s * s, square = 0.5 * f * f;
     double rest = z * (2.0 / 3 + z * polynomial(z, log_series, 10));
@@ -130,7 +130,7 @@ static struct two log_two(double x) {
     static const struct two two_thirds = {0x1.5555555555555p-1, 0x1.5555555555555p-55};
     int n;
     double f;
-    decompose(x, &n, &f);
+    math_decompose(x, &n, &f);
     struct two divisor = two_sum(2, f);
     double s = f / divisor.hi;
     struct two product = two_product(s, divisor.hi);
@@ -227,7 +227,7 @@ double math_erf(double x) {
 // ---- sine and cosine
 
 // x = n pi/2 + r, |r| <= pi/4, pi/2 in pieces of 24 bits so that n times each is exact. Returns n; NaN has none.
-static int64_t reduce(double x, struct two *r) {
+static int64_t math_reduce(double x, struct two *r) {
     static const double half_pi[] = {0x1.921fb4p+0, 0x1.4442dp-24, 0x1.846988p-48, 0x1.8cc516p-72,
                                      0x1.01b839a25204ap-96};
     *r = (struct two){NAN, NAN};
@@ -261,19 +261,19 @@ static double sine(struct two r, int64_t quarter) {
 
 void math_sin_cos(double x, double *sin, double *cos) {
     struct two r;
-    const int64_t n = reduce(x, &r);
+    const int64_t n = math_reduce(x, &r);
     *sin = sine(r, n);
     *cos = sine(r, n + 1);
 }
 
 double math_sin(double x) {
     struct two r;
-    const int64_t n = reduce(x, &r);
+    const int64_t n = math_reduce(x, &r);
     return sine(r, n);
 }
 
 double math_cos(double x) {
     struct two r;
-    const int64_t n = reduce(x, &r);
+    const int64_t n = math_reduce(x, &r);
     return sine(r, n + 1);
 }

@@ -39,7 +39,7 @@ void rng_uniform_pair(uint64_t key, uint64_t stream, uint64_t index, double out[
 }
 
 // MurmurHash3's 64-bit finaliser: a bijection in which every input bit reaches every output bit.
-static uint64_t mix(uint64_t x) {
+static uint64_t rng_mix(uint64_t x) {
     x = (x ^ x >> 33) * 0xFF51AFD7ED558CCD;
     x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53;
     return x ^ x >> 33;
@@ -49,7 +49,7 @@ uint64_t rng_stream(const char *name) {
     uint64_t hash = HASH_NOTHING;
     for (; *name; name++)
         hash = hash_add(hash, (unsigned char)*name);
-    return mix(hash);
+    return rng_mix(hash);
 }
 
 // A Feistel network over [0, 2^bits), whose halves differ by one bit when `bits` is odd. Each round xors one half with
@@ -59,7 +59,7 @@ static uint64_t feistel(const uint64_t round_key[FEISTEL_ROUNDS], int bits, uint
     int right_bits = bits / 2, left_bits = bits - right_bits;
     uint64_t left = x >> right_bits, right = x & (((uint64_t)1 << right_bits) - 1);
     for (int round = 0; round < FEISTEL_ROUNDS; round++) {
-        uint64_t mixed = (left ^ mix(right ^ round_key[round])) & (((uint64_t)1 << left_bits) - 1);
+        uint64_t mixed = (left ^ rng_mix(right ^ round_key[round])) & (((uint64_t)1 << left_bits) - 1);
         left = right;
         right = mixed;
         int swapped = left_bits;
@@ -76,7 +76,7 @@ uint64_t rng_permute(uint64_t key, uint64_t n, uint64_t i) {
     int bits = 64 - __builtin_clzll(n - 1);
     uint64_t round_key[FEISTEL_ROUNDS];
     for (int round = 0; round < FEISTEL_ROUNDS; round++)
-        round_key[round] = mix(mix(key) + (uint64_t)(round + 1) * 0x9E3779B97F4A7C15);
+        round_key[round] = rng_mix(rng_mix(key) + (uint64_t)(round + 1) * 0x9E3779B97F4A7C15);
     // 2^bits < 2n, so fewer than two steps are expected; the walk is on a cycle that holds i < n, so it ends.
     do
         i = feistel(round_key, bits, i);

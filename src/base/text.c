@@ -90,7 +90,7 @@ void text_release(struct text *t) {
 enum { PARTNER_MILLISECONDS = 1000, MILLISECOND = 1000000 };
 
 // Whether somebody has an empty pipe open for writing: only then is there something to wait for.
-static bool is_written(int pipe) {
+static bool text_is_written(int pipe) {
     int copy[2];
     if (pipe2(copy, O_CLOEXEC) != 0)
         return true;
@@ -111,7 +111,7 @@ trireme_status file_open(const char *path, int *file, trireme_error *error) {
     struct stat info;
     struct pollfd content = {.fd = opened, .events = POLLIN};
     if (fstat(opened, &info) == 0 && S_ISFIFO(info.st_mode) && poll(&content, 1, PARTNER_MILLISECONDS) == 0 &&
-        !is_written(opened)) {
+        !text_is_written(opened)) {
         close(opened);
         FAIL(TRIREME_ERROR_IO, "%s: cannot read: it is a pipe that nobody writes to", path);
     }

@@ -19,7 +19,7 @@ struct reading {
     uint64_t untold; // bytes read since the watch was last told
 };
 
-static void tell(struct reading *r) {
+static void checksum_tell(struct reading *r) {
     r->untold = 0;
     if (r->watch)
         r->watch->read(r->watch->user);
@@ -62,7 +62,7 @@ static trireme_status hash_next(struct reading *r, uint64_t bytes, uint64_t *got
         *got += (uint64_t)n;
         r->untold += (uint64_t)n;
         if (r->untold >= TOLD)
-            tell(r);
+            checksum_tell(r);
     }
     checksum_end(&c, hex);
     return TRIREME_OK;
@@ -141,7 +141,7 @@ trireme_status checksum_file_verify(const struct checksum_file *f, const char *p
         struct reading reading = {.fd = fd, .path = path, .buffer = mem_alloc(PIECE), .watch = watch};
         status = verify_content(f, depth, &reading, error);
         if (status == TRIREME_OK)
-            tell(&reading);
+            checksum_tell(&reading);
         free(reading.buffer);
     }
     close(fd);

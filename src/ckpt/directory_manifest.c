@@ -114,8 +114,8 @@ static trireme_status read_checksum(const json_t *entry, const char *where, cons
     return TRIREME_OK;
 }
 
-static trireme_status read_parts(const json_t *parts, const char *where, struct checksum_file *f,
-                                 trireme_error *error) {
+static trireme_status manifest_read_parts(const json_t *parts, const char *where, struct checksum_file *f,
+                                          trireme_error *error) {
     uint64_t end = 0;
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *entry = json_array_get(parts, i);
@@ -151,7 +151,7 @@ static trireme_status read_file(const json_t *entry, const char *path, struct ch
     f->bytes = (uint64_t)bytes;
     TRY(json_read_array(entry, path, "tensors", JSON_OPTIONAL, &parts, error));
     TRY(read_checksum(entry, path, "model", JSON_OPTIONAL, f->model, error));
-    return parts ? read_parts(parts, path, f, error)
+    return parts ? manifest_read_parts(parts, path, f, error)
                  : read_checksum(entry, path, "blake2b", JSON_REQUIRED, f->hex, error);
 }
 
@@ -223,7 +223,7 @@ trireme_status manifest_read(const char *directory, struct manifest *out, trirem
     return status;
 }
 
-static bool is(const char *name, const char *file) {
+static bool manifest_is(const char *name, const char *file) {
     return file && strcmp(name, file) == 0;
 }
 
@@ -248,8 +248,8 @@ trireme_status manifest_verify(const struct manifest *m, const char *directory, 
     for (size_t i = 0; i < m->file.count; i++) {
         const char *name = m->file.item[i].name;
         char *path = mem_printf("%s/%s", directory, name);
-        bool content = check.content || is(name, check.content_of);
-        bool spared = is(name, check.spare), gone = spared && access(path, F_OK) != 0 && errno == ENOENT;
+        bool content = check.content || manifest_is(name, check.content_of);
+        bool spared = manifest_is(name, check.spare), gone = spared && access(path, F_OK) != 0 && errno == ENOENT;
         enum checksum_depth depth = !content ? CHECKSUM_NONE : spared ? CHECKSUM_FIRST : CHECKSUM_ALL;
         trireme_status status = gone ? TRIREME_OK : checksum_file_verify(&m->file.item[i], path, depth, watch, error);
         if (status == TRIREME_ERROR_CORRUPT && *m->file.item[i].model && access(path, R_OK) == 0)

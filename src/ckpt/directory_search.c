@@ -70,7 +70,7 @@ static trireme_status list_candidates(const char *parent, struct candidates *out
     return TRIREME_OK;
 }
 
-static bool is_named(int fd, const char *path) {
+static bool search_is_named(int fd, const char *path) {
     struct stat held, named;
     return fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_dev == named.st_dev &&
            held.st_ino == named.st_ino;
@@ -81,7 +81,7 @@ int directory_hold(const char *path) {
     // Waits while another process saves or removes the directory.
     while (fd >= 0 && flock(fd, LOCK_SH) != 0 && errno == EINTR)
         continue;
-    if (fd < 0 || is_named(fd, path))
+    if (fd < 0 || search_is_named(fd, path))
         return fd;
     close(fd);
     errno = ENOENT;
@@ -107,9 +107,9 @@ void directory_search_release(struct directory_search *s) {
 
 // Examines one directory. *pruned: it was removed meanwhile, so there are newer ones. One that cannot be read may be
 // whole: that is an error.
-static trireme_status examine(char *path, int64_t number, struct manifest_check check,
-                              const struct checksum_watch *watch, struct directory_search *out, bool *pruned,
-                              trireme_error *error) {
+static trireme_status search_examine(char *path, int64_t number, struct manifest_check check,
+                                     const struct checksum_watch *watch, struct directory_search *out, bool *pruned,
+                                     trireme_error *error) {
     struct stat st;
     trireme_error reason = {0};
     int hold = directory_hold(path);
@@ -144,8 +144,8 @@ trireme_status directory_newest(const char *parent, struct manifest_check check,
         TRY(list_candidates(parent, &c, error));
         pruned = false;
         for (size_t i = 0; i < c.entry.count && !out->path && !pruned && status == TRIREME_OK; i++)
-            status = examine(mem_printf("%s/%s", parent, c.entry.item[i].name), c.entry.item[i].number, check, watch,
-                             out, &pruned, error);
+            status = search_examine(mem_printf("%s/%s", parent, c.entry.item[i].name), c.entry.item[i].number, check,
+                                    watch, out, &pruned, error);
         candidates_release(&c);
     }
     if (status != TRIREME_OK)

@@ -236,7 +236,7 @@ static trireme_status check_zeros(const struct match *m, const struct safetensor
     return status;
 }
 
-static trireme_status check_shapes(const struct match *m, trireme_error *error) {
+static trireme_status model_check_shapes(const struct match *m, trireme_error *error) {
     for (size_t i = 0; i < m->sources->item.count; i++) {
         const struct source *source = &m->sources->item.item[i];
         const struct safetensors_tensor *t = m->tensor[i];
@@ -310,7 +310,8 @@ static size_t bytes_of(const struct parameter_values *values, int64_t count) {
     return (size_t)(count * dtype_size(values->dtype));
 }
 
-static void put(const struct parameter_values *values, size_t number, int64_t first, int64_t count, const void *from) {
+static void model_put(const struct parameter_values *values, size_t number, int64_t first, int64_t count,
+                      const void *from) {
     values->put(values, number, bytes_of(values, first), bytes_of(values, count), from);
 }
 
@@ -339,7 +340,8 @@ struct reading {
 };
 
 // Refuses weights that are not finite: with them no training has a finite loss.
-static trireme_status check_finite(const struct reading *r, const void *values, int64_t count, trireme_error *error) {
+static trireme_status model_check_finite(const struct reading *r, const void *values, int64_t count,
+                                         trireme_error *error) {
     const enum dtype dtype = r->to->values->dtype;
     if (convert_finite(dtype, values, count))
         return TRIREME_OK;
@@ -352,17 +354,17 @@ static trireme_status put_numbers(const struct reading *r, struct encoded *by, i
     const struct target *to = r->to;
     const size_t number = r->source->number;
     convert_encode(to->values->dtype, numbers, count, by->value, by->remainder, 0);
-    TRY(check_finite(r, by->value, count, error));
-    put(to->values, number, first, count, by->value);
+    TRY(model_check_finite(r, by->value, count, error));
+    model_put(to->values, number, first, count, by->value);
     if (to->remainders)
-        put(to->remainders, number, first, count, by->remainder);
+        model_put(to->remainders, number, first, count, by->remainder);
     return TRIREME_OK;
 }
 
 static trireme_status put_same(const struct reading *r, int64_t first, int64_t count, const void *values,
                                trireme_error *error) {
-    TRY(check_finite(r, values, count, error));
-    put(r->to->values, r->source->number, first, count, values); // remainders stay zero
+    TRY(model_check_finite(r, values, count, error));
+    model_put(r->to->values, r->source->number, first, count, values); // remainders stay zero
     return TRIREME_OK;
 }
 
@@ -436,7 +438,7 @@ static trireme_status load_parameter(const struct match *m, size_t first, const 
 
 static trireme_status load_matched(struct match *m, const struct target *to, trireme_error *error) {
     TRY(match_sources(m, error));
-    TRY(check_shapes(m, error));
+    TRY(model_check_shapes(m, error));
     TRY(check_unexpected(m, error));
     for (size_t i = 0; i < m->sources->item.count; i += (size_t)m->sources->item.item[i].parameter->pieces) {
         if (m->sources->item.item[i].zero)

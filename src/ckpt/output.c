@@ -73,7 +73,7 @@ static trireme_status write_back(struct output *o, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status write_all(struct output *o, const void *data, size_t bytes, trireme_error *error) {
+static trireme_status output_write_all(struct output *o, const void *data, size_t bytes, trireme_error *error) {
     for (size_t done = 0; done < bytes;) {
         size_t piece = MIN(bytes - done, (size_t)PIECE), written = file_write(o->fd, (const char *)data + done, piece);
         o->written += written;
@@ -86,8 +86,8 @@ static trireme_status write_all(struct output *o, const void *data, size_t bytes
     return TRIREME_OK;
 }
 
-static trireme_status flush(struct output *o, trireme_error *error) {
-    TRY(write_all(o, o->buffer, o->used, error));
+static trireme_status output_flush(struct output *o, trireme_error *error) {
+    TRY(output_write_all(o, o->buffer, o->used, error));
     o->used = 0;
     return TRIREME_OK;
 }
@@ -96,9 +96,9 @@ trireme_status output_add(struct output *o, const void *data, size_t bytes, trir
     checksum_add(&o->checksum, data, bytes);
     o->file.bytes += bytes;
     if (bytes > BUFFER - o->used)
-        TRY(flush(o, error));
+        TRY(output_flush(o, error));
     if (bytes >= BUFFER)
-        return write_all(o, data, bytes, error);
+        return output_write_all(o, data, bytes, error);
     if (bytes)
         memcpy(o->buffer + o->used, data, bytes);
     o->used += bytes;
@@ -115,7 +115,7 @@ void output_end_part(struct output *o, const char *name) {
 
 trireme_status output_finish(struct output *o, struct checksum_file *file, trireme_error *error) {
     CHECK(!o->file.part.count || o->part_begin == o->file.bytes);
-    trireme_status status = flush(o, error);
+    trireme_status status = output_flush(o, error);
     if (status == TRIREME_OK && fsync(o->fd) != 0)
         status = write_failed(o, errno, error);
     int fd = o->fd;

@@ -78,8 +78,8 @@ const char *safetensors_type_text(enum safetensors_dtype dtype, int ndim, const 
     return buffer;
 }
 
-static trireme_status read_dtype(const json_t *entry, const char *where, enum safetensors_dtype *dtype,
-                                 trireme_error *error) {
+static trireme_status safetensors_read_dtype(const json_t *entry, const char *where, enum safetensors_dtype *dtype,
+                                             trireme_error *error) {
     const char *name = NULL;
     char shown[JSON_EXCERPT_BYTES];
     TRY(json_read_string(entry, where, "dtype", JSON_REQUIRED, &name, error));
@@ -117,7 +117,7 @@ static trireme_status read_tensor(const json_t *entry, const char *where, struct
     size_t ndim, offsets;
     int64_t offset[2];
     char type[SAFETENSORS_TYPE_TEXT];
-    TRY(read_dtype(entry, where, &t->dtype, error));
+    TRY(safetensors_read_dtype(entry, where, &t->dtype, error));
     TRY(read_integers(entry, where, "shape", SAFETENSORS_DIMS, t->shape, &ndim, error));
     TRY(read_integers(entry, where, "data_offsets", 2, offset, &offsets, error));
     if (offsets != 2 || offset[0] > offset[1])
@@ -212,8 +212,8 @@ static trireme_status read_entries(struct safetensors *s, size_t file, const jso
 
 static const char LFS_POINTER[] = "version https://git-lfs.github.com/"; // the content in a clone without Git LFS
 
-static trireme_status copy(const struct safetensors *s, const struct safetensors_file *f, const void *from,
-                           uint64_t bytes, void *to, trireme_error *error) {
+static trireme_status safetensors_copy(const struct safetensors *s, const struct safetensors_file *f, const void *from,
+                                       uint64_t bytes, void *to, trireme_error *error) {
     if (!s->mapped)
         memcpy(to, from, bytes);
     else if (!mapped_copy(from, bytes, to))
@@ -222,8 +222,8 @@ static trireme_status copy(const struct safetensors *s, const struct safetensors
     return TRIREME_OK;
 }
 
-static trireme_status parse_header(struct safetensors *s, size_t file, const char *text, uint64_t length,
-                                   trireme_error *error) {
+static trireme_status safetensors_parse_header(struct safetensors *s, size_t file, const char *text, uint64_t length,
+                                               trireme_error *error) {
     const struct safetensors_file *f = &s->file.item[file];
     if (!length || *text != '{')
         FAIL(TRIREME_ERROR_CORRUPT, "%s: the header must begin with {: not a safetensors file", f->path);
@@ -239,13 +239,13 @@ static trireme_status parse_header(struct safetensors *s, size_t file, const cha
     return check_layout(s, file, first, 8 + length, error);
 }
 
-static trireme_status read_header(struct safetensors *s, size_t file, trireme_error *error) {
+static trireme_status safetensors_read_header(struct safetensors *s, size_t file, trireme_error *error) {
     const struct safetensors_file *f = &s->file.item[file];
     char start[sizeof LFS_POINTER];
     uint64_t length = 0;
     if (f->bytes < 8)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRIu64 " bytes: too short for a safetensors file", f->path, f->bytes);
-    TRY(copy(s, f, f->map, MIN(f->bytes, sizeof start), start, error));
+    TRY(safetensors_copy(s, f, f->map, MIN(f->bytes, sizeof start), start, error));
     if (f->bytes > sizeof LFS_POINTER && memcmp(start, LFS_POINTER, sizeof LFS_POINTER - 1) == 0)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: only says where Git LFS has the file: get it with git lfs pull", f->path);
     memcpy(&length, start, 8);
@@ -257,9 +257,9 @@ static trireme_status read_header(struct safetensors *s, size_t file, trireme_er
              "%s: truncated: header takes %" PRIu64 " bytes, the file has %" PRIu64 " after its length", f->path,
              length, f->bytes - 8);
     char *text = mem_alloc(length + 1);
-    trireme_status status = copy(s, f, (const char *)f->map + 8, length, text, error);
+    trireme_status status = safetensors_copy(s, f, (const char *)f->map + 8, length, text, error);
     if (status == TRIREME_OK)
-        status = parse_header(s, file, text, length, error);
+        status = safetensors_parse_header(s, file, text, length, error);
     free(text);
     return status;
 }
@@ -281,7 +281,7 @@ static trireme_status map_file(struct safetensors *s, const char *path, trireme_
     close(fd);
     TRY(status);
     VEC_PUSH(&s->file, (struct safetensors_file){mem_strdup(path), map, (uint64_t)st.st_size});
-    return read_header(s, s->file.count - 1, error);
+    return safetensors_read_header(s, s->file.count - 1, error);
 }
 
 static int compare_tensors(const void *a, const void *b) {
@@ -289,7 +289,7 @@ static int compare_tensors(const void *a, const void *b) {
     return strcmp(x->name, y->name) ?: COMPARE(x->file, y->file);
 }
 
-static int compare_pairs(const void *a, const void *b) {
+static int safetensors_compare_pairs(const void *a, const void *b) {
     const struct safetensors_pair *x = a, *y = b;
     return strcmp(x->key, y->key) ?: COMPARE(x->file, y->file);
 }
@@ -304,7 +304,7 @@ static trireme_status finish_tables(struct safetensors *s, trireme_error *error)
             FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor %s: is in %s too", safetensors_path(s, t),
                  json_excerpt(t->name, shown), safetensors_path(s, t - 1));
     }
-    VEC_SORT(&s->metadata, compare_pairs);
+    VEC_SORT(&s->metadata, safetensors_compare_pairs);
     size_t kept = 0;
     for (size_t i = 0; i < s->metadata.count; i++) {
         struct safetensors_pair pair = s->metadata.item[i];
@@ -424,7 +424,7 @@ trireme_status safetensors_read(const struct safetensors *s, const struct safete
     CHECK(from <= t->bytes && bytes <= t->bytes - from);
     const struct safetensors_file *f = &s->file.item[t->file];
     const char *begin = (const char *)t->data + from;
-    TRY(copy(s, f, begin, bytes, to, error));
+    TRY(safetensors_copy(s, f, begin, bytes, to, error));
     if (s->mapped)
         mapped_forget(f->map, f->bytes, (size_t)(begin - (const char *)f->map), bytes);
     return TRIREME_OK;
@@ -434,7 +434,7 @@ trireme_status safetensors_open_memory(const void *bytes, size_t length, const c
                                        trireme_error *error) {
     struct safetensors *s = mem_alloc(sizeof *s);
     VEC_PUSH(&s->file, (struct safetensors_file){mem_strdup(name), bytes, length});
-    trireme_status status = read_header(s, 0, error);
+    trireme_status status = safetensors_read_header(s, 0, error);
     if (status == TRIREME_OK)
         status = finish_tables(s, error);
     if (status == TRIREME_OK)

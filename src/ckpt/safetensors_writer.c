@@ -82,16 +82,16 @@ trireme_status safetensors_writer_declare(struct safetensors_writer *w, const ch
     return TRIREME_OK;
 }
 
-static unsigned width(const struct declared *t) {
+static unsigned writer_width(const struct declared *t) {
     return MAX(safetensors_dtype_bits(t->dtype) / 8, 1u);
 }
 
 static int compare_for_layout(const void *a, const void *b) {
     const struct declared *x = a, *y = b;
-    return COMPARE(width(y), width(x)) ?: COMPARE(x->number, y->number);
+    return COMPARE(writer_width(y), writer_width(x)) ?: COMPARE(x->number, y->number);
 }
 
-static int compare_names(const void *a, const void *b) {
+static int writer_compare_names(const void *a, const void *b) {
     const struct declared *const *x = a, *const *y = b;
     return strcmp((*x)->name, (*y)->name);
 }
@@ -102,11 +102,11 @@ static const struct declared **sorted_by_name(const struct safetensors_writer *w
     for (size_t i = 0; i < w->tensor.count; i++)
         sorted[i] = &w->tensor.item[i];
     if (w->tensor.count)
-        qsort(sorted, w->tensor.count, sizeof *sorted, compare_names);
+        qsort(sorted, w->tensor.count, sizeof *sorted, writer_compare_names);
     return sorted;
 }
 
-static trireme_status check_names(const struct safetensors_writer *w, trireme_error *error) {
+static trireme_status writer_check_names(const struct safetensors_writer *w, trireme_error *error) {
     char shown[JSON_EXCERPT_BYTES];
     const char *twice = NULL;
     const struct declared **sorted = sorted_by_name(w);
@@ -120,7 +120,7 @@ static trireme_status check_names(const struct safetensors_writer *w, trireme_er
     return TRIREME_OK;
 }
 
-static void lay_out(struct safetensors_writer *w) {
+static void writer_lay_out(struct safetensors_writer *w) {
     if (w->tensor.count)
         qsort(w->tensor.item, w->tensor.count, sizeof *w->tensor.item, compare_for_layout);
     uint64_t bytes = 0;
@@ -208,7 +208,7 @@ static trireme_status close_output(struct safetensors_writer *w, trireme_error *
 }
 
 // Moves on until a tensor wants data.
-static trireme_status advance(struct safetensors_writer *w, trireme_error *error) {
+static trireme_status writer_advance(struct safetensors_writer *w, trireme_error *error) {
     for (; w->current < w->tensor.count; w->current++, w->done = 0) {
         const struct declared *t = &w->tensor.item[w->current];
         if (t->shard != w->shard) {
@@ -222,7 +222,7 @@ static trireme_status advance(struct safetensors_writer *w, trireme_error *error
     return TRIREME_OK;
 }
 
-static trireme_status fail(struct safetensors_writer *w, trireme_status status) {
+static trireme_status writer_fail(struct safetensors_writer *w, trireme_status status) {
     output_abort(w->output);
     w->output = NULL;
     w->state = FAILED;
@@ -231,13 +231,13 @@ static trireme_status fail(struct safetensors_writer *w, trireme_status status) 
 
 trireme_status safetensors_writer_begin(struct safetensors_writer *w, trireme_error *error) {
     CHECK(w->state == DECLARING);
-    TRY(check_names(w, error));
-    lay_out(w);
+    TRY(writer_check_names(w, error));
+    writer_lay_out(w);
     w->state = WRITING;
     trireme_status status = open_shard(w, 0, error);
     if (status == TRIREME_OK)
-        status = advance(w, error);
-    return status == TRIREME_OK ? status : fail(w, status);
+        status = writer_advance(w, error);
+    return status == TRIREME_OK ? status : writer_fail(w, status);
 }
 
 bool safetensors_writer_next(const struct safetensors_writer *w, size_t *tensor) {
@@ -261,8 +261,8 @@ trireme_status safetensors_writer_add(struct safetensors_writer *w, size_t tenso
     w->done += bytes;
     trireme_status status = output_add(w->output, data, bytes, error);
     if (status == TRIREME_OK)
-        status = advance(w, error);
-    return status == TRIREME_OK ? status : fail(w, status);
+        status = writer_advance(w, error);
+    return status == TRIREME_OK ? status : writer_fail(w, status);
 }
 
 static trireme_status write_index(struct safetensors_writer *w, trireme_error *error) {
@@ -305,7 +305,7 @@ trireme_status safetensors_writer_finish(struct safetensors_writer *w, trireme_e
     if (status == TRIREME_OK && w->shards > 1)
         status = write_index(w, error);
     if (status != TRIREME_OK)
-        return fail(w, status);
+        return writer_fail(w, status);
     w->state = FINISHED;
     return TRIREME_OK;
 }

@@ -16,12 +16,12 @@ char *temporary_path(const char *parent, enum temporary_kind kind, const char *n
     return mem_printf("%s/%s%s-%ld", parent, KIND[kind], name, (long)getpid());
 }
 
-static int open_directory(const char *path) {
+static int temporary_open_directory(const char *path) {
     return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
 int temporary_lock(const char *path) {
-    int fd = open_directory(path);
+    int fd = temporary_open_directory(path);
     if (fd >= 0)
         flock(fd, LOCK_EX | LOCK_NB);
     return fd;
@@ -35,7 +35,7 @@ trireme_status temporary_create(const char *path, int *lock, trireme_error *erro
             FAIL(busy ? TRIREME_ERROR_BUSY : TRIREME_ERROR_IO, "%s: cannot create: %s%s", path, strerror(errno),
                  busy ? ": the same directory is being saved already" : "");
         }
-        int fd = open_directory(path);
+        int fd = temporary_open_directory(path);
         // Waits for such a thread; on a file system without locks, goes on without one.
         while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR)
             continue;
@@ -58,7 +58,7 @@ trireme_status temporary_create(const char *path, int *lock, trireme_error *erro
 
 // Returns a descriptor that keeps the lock while the caller clears up; -1 when the owner may be alive.
 static int claim_dead(const char *path, long pid) {
-    int fd = open_directory(path);
+    int fd = temporary_open_directory(path);
     if (fd < 0)
         return -1;
     // The lock alone decides: another process may have the number by now, and containers share file systems but not

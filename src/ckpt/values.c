@@ -17,28 +17,29 @@ trireme_status parameter_values_write(const struct parameter_values *values, siz
 
 // ---- in memory
 
-static char *at(const struct parameter_values *values, size_t number, int64_t element) {
+static char *values_at(const struct parameter_values *values, size_t number, int64_t element) {
     return ((char *const *)values->user)[number] + element * dtype_size(values->dtype);
 }
 
-static trireme_status get(const struct parameter_values *values, size_t number, int64_t columns,
-                          const struct parameter_window *window, const void **data, int64_t *stride,
-                          trireme_error *error) {
+static trireme_status values_get(const struct parameter_values *values, size_t number, int64_t columns,
+                                 const struct parameter_window *window, const void **data, int64_t *stride,
+                                 trireme_error *error) {
     (void)error;
-    *data = at(values, number, window->row * columns + window->column);
+    *data = values_at(values, number, window->row * columns + window->column);
     *stride = columns;
     return TRIREME_OK;
 }
 
-static bool begin(const struct parameter_values *values, size_t number, size_t bytes) {
-    memset(at(values, number, 0), 0, bytes);
+static bool values_begin(const struct parameter_values *values, size_t number, size_t bytes) {
+    memset(values_at(values, number, 0), 0, bytes);
     return true;
 }
 
-static void put(const struct parameter_values *values, size_t number, size_t first, size_t bytes, const void *from) {
-    memcpy(at(values, number, 0) + first, from, bytes);
+static void values_put(const struct parameter_values *values, size_t number, size_t first, size_t bytes,
+                       const void *from) {
+    memcpy(values_at(values, number, 0) + first, from, bytes);
 }
 
 struct parameter_values parameter_values_at(enum dtype dtype, void *const *data) {
-    return (struct parameter_values){dtype, (void *)data, get, begin, put};
+    return (struct parameter_values){dtype, (void *)data, values_get, values_begin, values_put};
 }

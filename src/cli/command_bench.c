@@ -123,8 +123,8 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
 }
 
 // Called by all ranks before any of them releases memory; they meet at the end, so that none does while another looks.
-static trireme_status measure_memory(const struct engine *e, struct communicator *all, struct measured *m,
-                                     trireme_error *error) {
+static trireme_status bench_measure_memory(const struct engine *e, struct communicator *all, struct measured *m,
+                                           trireme_error *error) {
     const struct program *p = &e->train.program;
     double predicted = (double)(p->state_bytes + p->step_bytes);
     TRY(ranks_sum(all, &predicted, 1, error));
@@ -180,13 +180,13 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     }
     if (leads)
         progress_clear();
-    return measure_memory(e, all, m, error);
+    return bench_measure_memory(e, all, m, error);
 }
 
 // Called by each rank. `all` is a communicator of all of them, NULL if there is only one; they wait while rank 0
 // measures the machine. Measures at most `most` steps.
-static trireme_status measure(struct engine *e, struct communicator *all, int64_t most, struct measured *m,
-                              trireme_error *error) {
+static trireme_status bench_measure(struct engine *e, struct communicator *all, int64_t most, struct measured *m,
+                                    trireme_error *error) {
     struct trace trace = {0};
     m->ranks = mesh_ranks(&e->parallel.mesh);
     trireme_status status = measure_steps(e, all, most, &trace, m, error);
@@ -215,7 +215,7 @@ static trireme_status measure(struct engine *e, struct communicator *all, int64_
     return TRIREME_OK;
 }
 
-static void print_step(const struct engine *e, const struct measured *m, struct text *out) {
+static void bench_print_step(const struct engine *e, const struct measured *m, struct text *out) {
     const struct step *step = median_step(m);
     if (m->ranks > 1) {
         char *mesh = mesh_print(&e->parallel.mesh);
@@ -382,7 +382,7 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
     if (status == TRIREME_OK && b->tuning)
         tuning_choose(b->tuning, &e, NULL, INT64_MAX, &measured.saved);
     if (status == TRIREME_OK)
-        status = measure(&e, all, b->most, &measured, error);
+        status = bench_measure(&e, all, b->most, &measured, error);
     if (status == TRIREME_OK && e.member.rank == 0) {
         if (b->tuning && b->tuning->untimed)
             fprintf(stderr, "kernels run by their rules: %s\n", b->tuning->untimed);
@@ -392,7 +392,7 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
         if (b->json)
             print_step_json(&e, &measured, choices, b->out);
         else
-            print_step(&e, &measured, b->out);
+            bench_print_step(&e, &measured, b->out);
         if (!b->json && choices)
             print_choices(choices, &measured, b->out);
     }

@@ -24,7 +24,7 @@ static const struct command_key KEYS[CALIBRATE_KEYS] = {
     [CALIBRATE_STEPS] = {"steps", COMMAND_KEY_INTEGER, "steps that are measured of each model", 1, 1000, ""},
 };
 
-static void say(const char *what, int done, int of) {
+static void command_say(const char *what, int done, int of) {
     progress_line("measuring %s, %d of %d", what, done + 1, of);
 }
 
@@ -84,8 +84,8 @@ static trireme_status import_files(struct cluster *cluster, const struct op_tabl
 }
 
 // A cluster with the figures of some files in place of its own.
-static trireme_status import(struct cluster *out, const struct op_table *ops, const struct command_value *values,
-                             trireme_error *error) {
+static trireme_status calibrate_import(struct cluster *out, const struct op_table *ops,
+                                       const struct command_value *values, trireme_error *error) {
     if (!values[CALIBRATE_CLUSTER].given)
         FAIL(TRIREME_ERROR_USAGE,
              "cluster is missing: the one to whose peaks, memory and nodes from= adds its figures");
@@ -112,7 +112,7 @@ static trireme_status prepare_links(void *user, trireme_error *error) {
     return cluster_load(&w->cluster, w->ops, w->base, error);
 }
 
-static trireme_status measure_links(void *user, const struct member *member, trireme_error *error) {
+static trireme_status command_measure_links(void *user, const struct member *member, trireme_error *error) {
     struct links_work *w = user;
     return calibrate_processes(&w->cluster, member, w->ranks, error);
 }
@@ -129,7 +129,7 @@ static trireme_status calibrate_links(const struct launcher *launcher, struct op
                                 error);
     struct config config;
     TRY(config_load(&config, NULL, NULL, 0, error));
-    const struct processes_work work = {&w, prepare_links, NULL, measure_links};
+    const struct processes_work work = {&w, prepare_links, NULL, command_measure_links};
     trireme_status status = processes_run(launcher, 300, &config, &work, error);
     if (status == TRIREME_OK && launcher->rank == 0)
         status = write_cluster(&w.cluster, ops, values[CALIBRATE_OUT].given, error);
@@ -148,7 +148,7 @@ static trireme_status check_counts(const struct command_value *values, const cha
     return TRIREME_OK;
 }
 
-static trireme_status run(const struct command_value *values, trireme_error *error) {
+static trireme_status calibrate_run(const struct command_value *values, trireme_error *error) {
     struct launcher launcher = launcher_find();
     trireme_status status = TRIREME_OK;
     if (launcher.ranks < 2 && values[CALIBRATE_OUT].given)
@@ -163,11 +163,12 @@ static trireme_status run(const struct command_value *values, trireme_error *err
         free(ops);
         return status;
     }
-    struct calibrate_options options = {
-        .steps = (int)values[CALIBRATE_STEPS].integer, .models = (int)values[CALIBRATE_MODELS].integer, .say = say};
+    struct calibrate_options options = {.steps = (int)values[CALIBRATE_STEPS].integer,
+                                        .models = (int)values[CALIBRATE_MODELS].integer,
+                                        .say = command_say};
     struct cluster cluster;
     if (values[CALIBRATE_FROM].given)
-        status = import(&cluster, ops, values, error);
+        status = calibrate_import(&cluster, ops, values, error);
     else if (values[CALIBRATE_CLUSTER].given)
         status = error_set(error, TRIREME_ERROR_USAGE,
                            "cluster=%.80s is for from=FILE; without that, this machine is measured",
@@ -203,7 +204,7 @@ trireme_status bench_calibrate(const struct arguments *a, trireme_error *error) 
         command_values_release(values, CALIBRATE_KEYS);
         return arguments_refuse(a, status, error);
     }
-    status = run(values, error);
+    status = calibrate_run(values, error);
     command_values_release(values, CALIBRATE_KEYS);
     return status;
 }

@@ -5,11 +5,11 @@
 
 #include <math.h>
 
-static void show_progress(int64_t done, int64_t total) {
+static void eval_show_progress(int64_t done, int64_t total) {
     progress_line("%lld of %lld batches", (long long)done, (long long)total);
 }
 
-static trireme_status report(const struct arguments *a, const struct evaluation *e, trireme_error *error) {
+static trireme_status eval_report(const struct arguments *a, const struct evaluation *e, trireme_error *error) {
     const struct corpus_loss *r = &e->loss;
     double bits = r->text_bytes ? r->loss * (double)r->targets / (M_LN2 * (double)r->text_bytes) : NAN;
     struct text out = {0};
@@ -42,7 +42,7 @@ static const char KEYS[] = "data.path data.split data.validation_path validation
 trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     struct config config;
     TRY(arguments_config(a, NULL, "parallelism", &config, error));
-    const struct evaluation_watch watch = {show_progress, stop_on_signals()};
+    const struct evaluation_watch watch = {eval_show_progress, stop_on_signals()};
     struct evaluation result;
     trireme_status status = arguments_expect(a, 1, 1, error);
     if (status == TRIREME_OK && config_expect(&config, KEYS, "eval", error) != TRIREME_OK)
@@ -58,5 +58,5 @@ trireme_status command_eval(const struct arguments *a, trireme_error *error) {
         return TRIREME_OK;
     if (!isfinite(result.loss.loss))
         FAIL(TRIREME_ERROR_DIVERGED, "the loss is not finite with the weights in %s", a->operands.item[0]);
-    return report(a, &result, error);
+    return eval_report(a, &result, error);
 }

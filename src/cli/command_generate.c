@@ -15,7 +15,7 @@ struct view {
 };
 
 // A pipe gets the bytes that the model chose.
-static trireme_status tell(struct view *v, bool ends, trireme_error *error) {
+static trireme_status generate_tell(struct view *v, bool ends, trireme_error *error) {
     struct text *untold = &v->untold, shown = {0};
     size_t taken = untold->length;
     if (v->terminal)
@@ -36,7 +36,7 @@ static trireme_status print_tokens(void *user, const int32_t *tokens, size_t cou
     if (v->json)
         return TRIREME_OK;
     TRY(tokenizer_decode(v->continuation.tokenizer, tokens, count, &v->untold, error));
-    return tell(v, false, error);
+    return generate_tell(v, false, error);
 }
 
 static trireme_status generate(struct view *v, struct config *config, const char *path, const atomic_bool *stop,
@@ -49,7 +49,7 @@ static trireme_status generate(struct view *v, struct config *config, const char
     double seconds = 1e-9 * (double)(clock_now() - begin);
     const size_t given = v->continuation.prompt.count, made = v->tokens.count - given;
     struct text out = {0};
-    trireme_status status = tell(v, true, error);
+    trireme_status status = generate_tell(v, true, error);
     if (status == TRIREME_OK && v->json) {
         struct text text = {0};
         status = tokenizer_decode(v->continuation.tokenizer, v->tokens.item + given, made, &text, error);

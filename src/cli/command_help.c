@@ -8,7 +8,7 @@
 
 enum { OPERANDS_WIDTH = 36 };
 
-static void overview(struct text *out) {
+static void help_overview(struct text *out) {
     text_add(out, "usage: trireme COMMAND ... [--section.key=value ...] [--json]\n\n");
     for (size_t i = 0; i < command_count; i++) {
         const struct command *c = &commands[i];
@@ -22,7 +22,7 @@ static void overview(struct text *out) {
 }
 
 // Describes a command. If a section of the configuration has its name, the keys of that section follow.
-static void describe(const struct command *command, struct text *out) {
+static void help_describe(const struct command *command, struct text *out) {
     bool bare = command->bare && strcmp(command->bare, ALL_OF_IT) == 0;
     text_add(out, "usage: trireme %s %s%s [--json]\n%s\n\n%s", command->name, command->operands,
              bare ? "" : " [--section.key=value ...]", command->help, command->details);
@@ -83,9 +83,9 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
         FAIL(TRIREME_ERROR_USAGE, "help %s is text: leave --json out; help of configuration keys and models has JSON",
              *topic ? topic : "by itself");
     if (!*topic)
-        overview(&out);
+        help_overview(&out);
     else if (command)
-        describe(command, &out);
+        help_describe(command, &out);
     else if (strcmp(topic, "models") == 0 && a->json)
         model_presets_help_json(&out);
     else if (strcmp(topic, "models") == 0)

@@ -23,7 +23,7 @@ static const struct command_key KEYS[PLAN_KEYS] = {
     [PLAN_EXPORT] = {"export", COMMAND_KEY_TEXT, "megatron or torchtitan", 0, 0, ""},
 };
 
-static void show_progress(void *user, int evaluated, int promising, double best) {
+static void plan_show_progress(void *user, int evaluated, int promising, double best) {
     (void)user;
     if (best > 0)
         progress_line("%d of %d plans simulated, the best takes %.4g s", evaluated, promising, best);
@@ -188,11 +188,11 @@ static const struct searched {
                 {"activation_checkpoint.full_layers", "\"\"", NULL},
                 {"activation_checkpoint.selective_layers", "\"\"", NULL}};
 
-static const char *name_of(const char *key) {
+static const char *plan_name_of(const char *key) {
     return strchr(key, '.') + 1;
 }
 
-static bool is_kept(const struct config *config, const struct searched *s) {
+static bool plan_is_kept(const struct config *config, const struct searched *s) {
     struct text value = {0};
     config_print_value(&value, config, s->key);
     bool kept = config_is_set(config, s->key) && !text_lists(s->open, value.text);
@@ -203,8 +203,8 @@ static bool is_kept(const struct config *config, const struct searched *s) {
 static void print_kept(const struct config *config, struct text *out) {
     const char *separator = "kept as set: ";
     for (size_t i = 0; i < ARRAY_LENGTH(SEARCHED); i++)
-        if (is_kept(config, &SEARCHED[i])) {
-            text_add(out, "%s%s ", separator, name_of(SEARCHED[i].key));
+        if (plan_is_kept(config, &SEARCHED[i])) {
+            text_add(out, "%s%s ", separator, plan_name_of(SEARCHED[i].key));
             config_print_value(out, config, SEARCHED[i].key);
             separator = ", ";
         }
@@ -215,8 +215,8 @@ static void add_kept(struct text *out, const struct config *config) {
     json_begin_object(out, "kept");
     for (size_t i = 0; i < ARRAY_LENGTH(SEARCHED); i++) {
         const struct searched *s = &SEARCHED[i];
-        if (is_kept(config, s))
-            config_add_value(out, s->answered ? s->answered : name_of(s->key), config, s->key);
+        if (plan_is_kept(config, s))
+            config_add_value(out, s->answered ? s->answered : plan_name_of(s->key), config, s->key);
     }
     json_end_object(out);
 }
@@ -259,9 +259,9 @@ static void print_closest(const struct plan_request *r, const struct plan_result
 // What the search chose, else what is set; nothing where the default holds.
 static void add_chosen(struct text *out, const struct config *config, const char *key, int64_t chosen, int64_t value) {
     if (chosen)
-        json_add_integer(out, name_of(key), value);
+        json_add_integer(out, plan_name_of(key), value);
     else if (config_is_set(config, key))
-        config_add_value(out, name_of(key), config, key);
+        config_add_value(out, plan_name_of(key), config, key);
 }
 
 static void add_choice(struct text *out, const struct config *config, const struct plan_choice *c) {
@@ -338,8 +338,8 @@ static void add_answer(struct text *out, const struct plan_request *r, const str
 }
 
 // `all_tried`: whether the advice is complete; `exported`: the best plan in another system's words, or NULL.
-static void print_json(const struct plan_request *r, const struct plan_result *result, const char *advice,
-                       bool all_tried, const char *exported, double seconds, struct text *out) {
+static void plan_print_json(const struct plan_request *r, const struct plan_result *result, const char *advice,
+                            bool all_tried, const char *exported, double seconds, struct text *out) {
     json_begin_object(out, NULL);
     json_add_string(out, "cluster", r->cluster->name);
     json_add_integer(out, "ranks", r->ranks);
@@ -377,8 +377,8 @@ static void print_json(const struct plan_request *r, const struct plan_result *r
     text_add(out, "\n");
 }
 
-static trireme_status save(const struct plan_request *r, const struct plan_answer *a, const char *path,
-                           trireme_error *error) {
+static trireme_status plan_save(const struct plan_request *r, const struct plan_answer *a, const char *path,
+                                trireme_error *error) {
     struct config config;
     struct text text = {0};
     TRY(plan_config(&config, r, &a->choice, error));
@@ -389,14 +389,15 @@ static trireme_status save(const struct plan_request *r, const struct plan_answe
     return status;
 }
 
-static trireme_status answer(const struct plan_request *r, const struct plan_result *result,
-                             const struct command_value *values, bool json, double seconds, trireme_error *error) {
+static trireme_status plan_print_answer(const struct plan_request *r, const struct plan_result *result,
+                                        const struct command_value *values, bool json, double seconds,
+                                        trireme_error *error) {
     struct text out = {0}, advice = {0}, exported = {0};
     const char *to = values[PLAN_EXPORT].given;
     bool found = result->answers.count > 0, all_tried = true;
     trireme_status status = TRIREME_OK;
     if (found && values[PLAN_SAVE].given)
-        status = save(r, &result->answers.item[0], values[PLAN_SAVE].given, error);
+        status = plan_save(r, &result->answers.item[0], values[PLAN_SAVE].given, error);
     if (!found)
         all_tried = plan_advise(&advice, r);
     if (found && to)
@@ -405,7 +406,7 @@ static trireme_status answer(const struct plan_request *r, const struct plan_res
     progress_clear();
     const char *changes = advice.length ? advice.text : "";
     if (json) {
-        print_json(r, result, changes, all_tried, exported.text, seconds, &out);
+        plan_print_json(r, result, changes, all_tried, exported.text, seconds, &out);
     } else if (exported.text) {
         text_add(&out, "%s", exported.text);
     } else if (found) {
@@ -443,7 +444,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
                                    .schedules = schedule_store_create(),
                                    .threads = usable_cores(),
                                    .seconds = values[PLAN_SECONDS].given ? values[PLAN_SECONDS].number : SEARCH_SECONDS,
-                                   .progress = show_progress};
+                                   .progress = plan_show_progress};
     struct plan_result result = {.answers = {0}};
     int64_t begin = clock_now();
     trireme_status status = values[PLAN_SAVE].given ? check_save(values[PLAN_SAVE].given, error) : TRIREME_OK;
@@ -460,7 +461,7 @@ static trireme_status plan(const struct arguments *a, const struct command_value
     if (status == TRIREME_OK)
         status = plan_search(&result, &request, error);
     if (status == TRIREME_OK)
-        status = answer(&request, &result, values, a->json, 1e-9 * (double)(clock_now() - begin), error);
+        status = plan_print_answer(&request, &result, values, a->json, 1e-9 * (double)(clock_now() - begin), error);
     plan_result_release(&result);
     schedule_store_free(request.schedules);
     cluster_release(&cluster);

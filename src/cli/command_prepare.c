@@ -19,8 +19,8 @@ static void show_bar(void *user, int64_t done, int64_t total) {
                   "..............................", 100 * share, 1e-6 * (double)done / (seconds + 1e-9), left);
 }
 
-static trireme_status report(const struct arguments *a, const struct config *config, const struct prepare_result *r,
-                             trireme_error *error) {
+static trireme_status prepare_report(const struct arguments *a, const struct config *config,
+                                     const struct prepare_result *r, trireme_error *error) {
     struct text out = {0};
     char *prefix = token_prefix(config->data.path);
     if (a->json) {
@@ -72,7 +72,7 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     if (status == TRIREME_ERROR_INTERRUPTED)
         status = TRIREME_ERROR_IO;
     if (status == TRIREME_OK)
-        status = report(a, &config, &result, error);
+        status = prepare_report(a, &config, &result, error);
     tokenizer_free(tokenizer);
     config_release(&config);
     return status;

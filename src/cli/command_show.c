@@ -50,7 +50,7 @@ static void draw_profile(const struct engine *e, const struct memory_profile *pr
 }
 
 // What the arena of a step takes over the most bytes that live at once, as a share of these.
-static double waste(const struct program *p, int64_t live) {
+static double show_waste(const struct program *p, int64_t live) {
     return (double)(p->step_bytes - live) / (double)MAX(live, 1);
 }
 
@@ -75,7 +75,7 @@ static void show_memory_text(const struct engine *e, const struct memory_profile
              e->ops->op[t->instructions.item[peak.instruction].op].name);
     if (v.microbatch != NONE)
         text_add(out, " of microbatch %d", v.microbatch);
-    text_add(out, "; the plan of offsets takes %.2f%% more; ", 100 * waste(p, peak.live));
+    text_add(out, "; the plan of offsets takes %.2f%% more; ", 100 * show_waste(p, peak.live));
     if (held_for_others(profile))
         text_add(out, "%s are held for other microbatches; the largest for this one:\n",
                  amount(held_for_others(profile)).text);
@@ -98,7 +98,7 @@ static void show_memory_json(const struct engine *e, const struct memory_profile
     json_add_integer(out, "step_bytes", p->step_bytes);
     json_add_integer(out, "predicted_bytes", p->state_bytes + p->step_bytes);
     json_add_integer(out, "peak_live_bytes", profile->moments.item[profile->peak].live);
-    json_add_number(out, "waste", waste(p, profile->moments.item[profile->peak].live));
+    json_add_number(out, "waste", show_waste(p, profile->moments.item[profile->peak].live));
     json_add_integer(out, "held_for_others_bytes", held_for_others(profile));
     json_begin_array(out, "at_peak");
     for (size_t i = 0; i < profile->at_peak.count; i++) {

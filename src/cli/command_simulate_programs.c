@@ -23,7 +23,7 @@ struct prediction {
     double compiled, verified, simulated; // seconds that each took
 };
 
-static double seconds_since(int64_t *begin) {
+static double programs_seconds_since(int64_t *begin) {
     int64_t before = *begin;
     *begin = clock_now();
     return 1e-9 * (double)(*begin - before);
@@ -39,7 +39,7 @@ static void measure_stage(void *argument, int stage) {
     memory_of_program(&m->prediction->memory[stage], m->of_stage[stage], m->prediction->ops);
 }
 
-static void measure_memory(struct prediction *p) {
+static void programs_measure_memory(struct prediction *p) {
     struct measuring m = {.prediction = p};
     m.of_stage = mem_alloc((size_t)p->programs.count * sizeof *m.of_stage);
     for (int c = 0; c < p->simulation.classes; c++) {
@@ -51,7 +51,7 @@ static void measure_memory(struct prediction *p) {
     free(m.of_stage);
 }
 
-static trireme_status predict(struct prediction *p, const struct command_value *values, trireme_error *error) {
+static trireme_status programs_predict(struct prediction *p, const struct command_value *values, trireme_error *error) {
     struct simulation_options options = {.events = values[SIMULATE_PROGRAM_TRACE].given ||
                                                    values[SIMULATE_PROGRAM_SVG].given};
     int64_t clock = clock_now();
@@ -68,14 +68,14 @@ static trireme_status predict(struct prediction *p, const struct command_value *
     const int threads = topology_threads(&p->cluster, p->config->training.threads, p->ranks_per_device);
     TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads, usable_cores(), NULL,
                                true, error));
-    p->compiled = seconds_since(&clock);
+    p->compiled = programs_seconds_since(&clock);
     progress_line("verifying %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(stage_programs_meet(p->programs.program, p->ops, error));
-    p->verified = seconds_since(&clock);
+    p->verified = programs_seconds_since(&clock);
     progress_line("simulating %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(simulate(&p->simulation, p->programs.program, p->ops, &p->cluster, &options, error));
-    measure_memory(p);
-    p->simulated = seconds_since(&clock);
+    programs_measure_memory(p);
+    p->simulated = programs_seconds_since(&clock);
     progress_clear();
     return TRIREME_OK;
 }
@@ -102,20 +102,20 @@ static double mfu_of(const struct prediction *p) {
     return model_flops(&p->model, tokens_of(p), p->config->training.seq_len) / (p->simulation.seconds * peak);
 }
 
-static int stage_of(const struct prediction *p, const struct sim_class *who) {
+static int programs_stage_of(const struct prediction *p, const struct sim_class *who) {
     return mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP);
 }
 
-static struct sim_memory memory_of(const struct prediction *p, const struct sim_class *who) {
-    return memory_on(&p->memory[stage_of(p, who)], who->station.device);
+static struct sim_memory programs_memory_of(const struct prediction *p, const struct sim_class *who) {
+    return memory_on(&p->memory[programs_stage_of(p, who)], who->station.device);
 }
 
 static int64_t room_left(const struct prediction *p, const struct sim_class *who) {
-    return who->station.room - memory_of(p, who).total;
+    return who->station.room - programs_memory_of(p, who).total;
 }
 
 // The class that has least room left.
-static const struct sim_class *fullest(const struct prediction *p) {
+static const struct sim_class *programs_fullest(const struct prediction *p) {
     const struct sim_class *worst = p->simulation.of_class;
     for (int c = 1; c < p->simulation.classes; c++) {
         const struct sim_class *who = &p->simulation.of_class[c];
@@ -153,8 +153,8 @@ static void print_summary(const struct prediction *p, struct text *out) {
 }
 
 static void print_memory(const struct prediction *p, struct text *out) {
-    const struct sim_class *worst = fullest(p);
-    const struct sim_memory m = memory_of(p, worst);
+    const struct sim_class *worst = programs_fullest(p);
+    const struct sim_memory m = programs_memory_of(p, worst);
     text_add(out, "memory of rank %d: %s of %s%s:", worst->rank, amount(m.total).text, amount(worst->station.room).text,
              room_left(p, worst) < 0 ? ", which does NOT fit" : "");
     for (int i = 0; i < MEMORY_PARTS; i++)
@@ -165,7 +165,7 @@ static void print_memory(const struct prediction *p, struct text *out) {
     text_add(out, " the peak at %s[%d]\n", t->name, m.peak.instruction);
 }
 
-static void print_table(const struct prediction *p, struct text *out) {
+static void programs_print_table(const struct prediction *p, struct text *out) {
     const struct simulation *s = &p->simulation;
     text_add(out, "\n%5s %7s %6s %10s", "stage", "rank", "ranks", "computing");
     for (int i = 0; i < SIM_PARTS; i++)
@@ -177,14 +177,14 @@ static void print_table(const struct prediction *p, struct text *out) {
     text_add(out, " %10s\n", "memory");
     for (int c = 0; c < s->classes; c++) {
         const struct sim_class *who = &s->of_class[c];
-        text_add(out, "%5d %7d %6d %8.4g s", stage_of(p, who), who->rank, who->members, who->computing);
+        text_add(out, "%5d %7d %6d %8.4g s", programs_stage_of(p, who), who->rank, who->members, who->computing);
         for (int i = 0; i < SIM_PARTS; i++)
             text_add(out, " %8.2f%%", 100 * who->part[i] / s->seconds);
         text_add(out, " %7.2f%%", 100 * who->bubble / s->seconds);
         for (int a = 0; a < AXIS_COUNT; a++)
             if (has_axis(p, a))
                 text_add(out, " %7.2f%%", 100 * who->exposed[a] / s->seconds);
-        text_add(out, " %10s\n", amount(memory_of(p, who).total).text);
+        text_add(out, " %10s\n", amount(programs_memory_of(p, who).total).text);
     }
     text_add(out, "compiled in %.2f s, verified in %.2f s, simulated in %.2f s\n", p->compiled, p->verified,
              p->simulated);
@@ -199,9 +199,9 @@ static void add_axes(const struct prediction *p, struct text *out, const char *k
 }
 
 static void add_class(const struct prediction *p, struct text *out, const struct sim_class *who) {
-    const struct sim_memory m = memory_of(p, who);
+    const struct sim_memory m = programs_memory_of(p, who);
     json_begin_object(out, NULL);
-    json_add_integer(out, "stage", stage_of(p, who));
+    json_add_integer(out, "stage", programs_stage_of(p, who));
     json_add_integer(out, "rank", who->rank);
     json_add_integer(out, "ranks", who->members);
     json_add_string(out, "device", who->station.device->name);
@@ -224,9 +224,9 @@ static void add_class(const struct prediction *p, struct text *out, const struct
     json_end_object(out);
 }
 
-static void print_json(const struct prediction *p, struct text *out) {
+static void programs_print_json(const struct prediction *p, struct text *out) {
     const struct simulation *s = &p->simulation;
-    const struct sim_class *worst = fullest(p);
+    const struct sim_class *worst = programs_fullest(p);
     char *mesh = mesh_print(&p->plan.mesh);
     json_begin_object(out, NULL);
     json_add_string(out, "cluster", p->cluster.name);
@@ -238,7 +238,7 @@ static void print_json(const struct prediction *p, struct text *out) {
     json_add_number(out, "bubble", s->bubble);
     add_axes(p, out, "exposed", s->exposed);
     json_add_integer(out, "tightest_rank", worst->rank);
-    json_add_integer(out, "peak_bytes", memory_of(p, worst).total);
+    json_add_integer(out, "peak_bytes", programs_memory_of(p, worst).total);
     json_add_integer(out, "device_bytes", worst->station.room);
     json_add_integer(out, "headroom_bytes", room_left(p, worst));
     json_add_boolean(out, "fits", room_left(p, worst) >= 0);
@@ -256,8 +256,8 @@ static void print_json(const struct prediction *p, struct text *out) {
 }
 
 // Writes the first rank of each class, unless others are asked for.
-static trireme_status write_trace(const struct prediction *p, const struct command_value *values,
-                                  trireme_error *error) {
+static trireme_status programs_write_trace(const struct prediction *p, const struct command_value *values,
+                                           trireme_error *error) {
     const struct simulation *s = &p->simulation;
     const char *asked = values[SIMULATE_PROGRAM_RANKS].given;
     bool *wanted = asked ? ranks_parse(asked, s->ranks) : mem_alloc((size_t)s->ranks * sizeof *wanted);
@@ -293,17 +293,17 @@ trireme_status simulate_programs(const struct command_value *values, const struc
     TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, "parallelism", &config, error));
     struct prediction p = {.config = &config};
     struct text out = {0};
-    trireme_status status = predict(&p, values, error);
+    trireme_status status = programs_predict(&p, values, error);
     if (status == TRIREME_OK && values[SIMULATE_PROGRAM_TRACE].given)
-        status = write_trace(&p, values, error);
+        status = programs_write_trace(&p, values, error);
     if (status == TRIREME_OK && values[SIMULATE_PROGRAM_SVG].given)
         status = write_picture(&p, values[SIMULATE_PROGRAM_SVG].given, error);
     if (status == TRIREME_OK && a->json) {
-        print_json(&p, &out);
+        programs_print_json(&p, &out);
     } else if (status == TRIREME_OK) {
         print_summary(&p, &out);
         print_memory(&p, &out);
-        print_table(&p, &out);
+        programs_print_table(&p, &out);
     }
     if (status == TRIREME_OK)
         status = print_text(&out, error);

@@ -49,7 +49,8 @@ static bool gives_vocabulary(const struct command_value *v) {
            v[SIMULATE_EMBED_WEIGHT].given;
 }
 
-static trireme_status load(const struct command_value *v, struct schedule_report *out, trireme_error *error) {
+static trireme_status schedule_load_file(const struct command_value *v, struct schedule_report *out,
+                                         trireme_error *error) {
     struct schedule_options o = {
         .chunks = integer_of(v, SIMULATE_CHUNKS),
         .waves = integer_of(v, SIMULATE_WAVES),
@@ -114,7 +115,7 @@ static double most_activations(const struct schedule_report *s) {
     return most;
 }
 
-static void print_json(const struct schedule_report *s, struct text *out) {
+static void schedule_print_json(const struct schedule_report *s, struct text *out) {
     json_begin_object(out, NULL);
     json_add_string(out, "schedule", s->name);
     json_add_integer(out, "stages", s->schedule.stages);
@@ -133,7 +134,7 @@ static void print_json(const struct schedule_report *s, struct text *out) {
 }
 
 // A column of the timeline: the letter of the kind that takes most of it.
-static char column(const struct schedule_report *s, int rank, size_t *next, double begin, double end) {
+static char schedule_column(const struct schedule_report *s, int rank, size_t *next, double begin, double end) {
     static const char LETTERS[PASS_KINDS + 1] = "FBIWELTG";
     const struct schedule_rank *list = &s->schedule.rank[rank];
     const struct schedule_span *span = s->cost.pass[rank];
@@ -162,7 +163,7 @@ static void print_timeline(const struct schedule_report *s, struct text *out) {
         char line[TIMELINE_WIDTH + 1];
         size_t next = 0;
         for (int i = 0; i < TIMELINE_WIDTH; i++)
-            line[i] = column(s, r, &next, last * i / TIMELINE_WIDTH, last * (i + 1) / TIMELINE_WIDTH);
+            line[i] = schedule_column(s, r, &next, last * i / TIMELINE_WIDTH, last * (i + 1) / TIMELINE_WIDTH);
         line[TIMELINE_WIDTH] = '\0';
         text_add(out, "%4d  %s\n", r, line);
     }
@@ -171,7 +172,7 @@ static void print_timeline(const struct schedule_report *s, struct text *out) {
              step > 1 ? "; some of the ranks" : "");
 }
 
-static void print_table(const struct schedule_report *s, struct text *out) {
+static void schedule_print_table(const struct schedule_report *s, struct text *out) {
     const struct schedule *schedule = &s->schedule;
     double work = schedule_work(schedule, &s->times);
     text_add(out, "%s: %s, %d microbatch%s, %s a rank\n", s->name, counted(schedule->stages, "stage").text,
@@ -208,7 +209,7 @@ static struct picture_row picture_row(const struct schedule_report *s, int rank)
     return row;
 }
 
-static trireme_status draw(const struct schedule_report *s, const char *path, trireme_error *error) {
+static trireme_status schedule_draw(const struct schedule_report *s, const char *path, trireme_error *error) {
     const struct schedule *schedule = &s->schedule;
     size_t boxes = 0;
     for (int r = 0; r < schedule->stages; r++)
@@ -239,7 +240,7 @@ static trireme_status draw(const struct schedule_report *s, const char *path, tr
 }
 
 // Writes the schedule as a file that can be read again.
-static trireme_status save(const struct schedule *schedule, const char *path, trireme_error *error) {
+static trireme_status schedule_save(const struct schedule *schedule, const char *path, trireme_error *error) {
     struct text text = {0};
     schedule_print(schedule, &text);
     trireme_status status = file_write_atomic(path, text.text, text.length, error);
@@ -249,19 +250,19 @@ static trireme_status save(const struct schedule *schedule, const char *path, tr
 
 trireme_status simulate_schedule(const struct command_value *values, bool json, trireme_error *error) {
     struct schedule_report s = {0};
-    TRY(load(values, &s, error));
+    TRY(schedule_load_file(values, &s, error));
     schedule_cost(&s.schedule, &s.times, &s.cost);
     count_activations(&s, integer_of(values, SIMULATE_ACTIVATION_LIMIT));
     struct text out = {0};
     if (json)
-        print_json(&s, &out);
+        schedule_print_json(&s, &out);
     else
-        print_table(&s, &out);
+        schedule_print_table(&s, &out);
     trireme_status status = TRIREME_OK;
     if (values[SIMULATE_SVG].given)
-        status = draw(&s, values[SIMULATE_SVG].given, error);
+        status = schedule_draw(&s, values[SIMULATE_SVG].given, error);
     if (status == TRIREME_OK && values[SIMULATE_SAVE].given)
-        status = save(&s.schedule, values[SIMULATE_SAVE].given, error);
+        status = schedule_save(&s.schedule, values[SIMULATE_SAVE].given, error);
     if (status == TRIREME_OK)
         status = print_text(&out, error);
     text_release(&out);

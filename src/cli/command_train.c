@@ -104,7 +104,7 @@ static void show_live(const struct train_step *s) {
                   s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes);
 }
 
-static void print_step(struct view *view, const struct train_step *s) {
+static void train_print_step(struct view *view, const struct train_step *s) {
     char left[32], loss[32];
     duration_text(s->seconds_left, left);
     progress_clear();
@@ -137,14 +137,14 @@ static void show_step(void *user, const struct train_step *s) {
     show_peak(view, s->peak_flops);
     bool logged = !live && s->step % view->config->metrics.log_freq == 0;
     if (!view->json && (logged || ends || !isnan(s->val_loss)))
-        print_step(view, s);
+        train_print_step(view, s);
     if (live && !ends)
         show_live(s);
 }
 
 // The checkpoint of a run that was stopped before its first step is the empty text.
-static trireme_status report(const struct view *view, const struct train_result *r, bool stopped,
-                             trireme_error *error) {
+static trireme_status train_report(const struct view *view, const struct train_result *r, bool stopped,
+                                   trireme_error *error) {
     struct text out = {0};
     if (view->json) {
         json_begin_object(&out, NULL);
@@ -184,13 +184,13 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     trireme_status status = train_run(&config, &callbacks, &result, error);
     progress_clear();
     if (view.untold)
-        print_step(&view, &view.last);
+        train_print_step(&view, &view.last);
     if (status == TRIREME_OK && tells)
-        status = report(&view, &result, false, error);
+        status = train_report(&view, &result, false, error);
     // Saved is saved, whether or not somebody still listens.
     trireme_error unheard;
     if (status == TRIREME_ERROR_INTERRUPTED && tells && view.json)
-        report(&view, &result, true, &unheard);
+        train_report(&view, &result, true, &unheard);
     config_release(&config);
     return status;
 }

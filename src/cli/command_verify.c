@@ -12,7 +12,7 @@ struct proof {
     int64_t buffers;
 };
 
-static trireme_status prove(const struct stages *stages, bool train, struct proof *out, trireme_error *error) {
+static trireme_status verify_prove(const struct stages *stages, bool train, struct proof *out, trireme_error *error) {
     TRY(stages_verify(stages, train, error));
     *out = (struct proof){.name = stages_program(stages, 0, train)->name};
     for (int stage = 0; stage < stages->count; stage++) {
@@ -22,7 +22,7 @@ static trireme_status prove(const struct stages *stages, bool train, struct proo
     return TRIREME_OK;
 }
 
-static void print_json(const struct stages *stages, const struct proof *proof, struct text *out) {
+static void verify_print_json(const struct stages *stages, const struct proof *proof, struct text *out) {
     json_begin_object(out, NULL);
     json_add_string(out, "program", proof->name);
     json_add_boolean(out, "sound", true);
@@ -57,9 +57,9 @@ static trireme_status verify(const struct config *config, bool json, struct text
     trireme_status status = TRIREME_OK;
     for (int train = 1; train >= 0 && status == TRIREME_OK; train--) {
         struct proof proof;
-        status = prove(&stages, train, &proof, error);
+        status = verify_prove(&stages, train, &proof, error);
         if (status == TRIREME_OK && json)
-            print_json(&stages, &proof, out);
+            verify_print_json(&stages, &proof, out);
         else if (status == TRIREME_OK)
             print_line(&stages, &proof, train, out);
     }

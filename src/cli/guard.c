@@ -18,7 +18,7 @@ static struct guarded *_Atomic guarded;
 static atomic_flag told = ATOMIC_FLAG_INIT, installed = ATOMIC_FLAG_INIT;
 static struct sigaction before;
 
-static void tell(void) {
+static void guard_tell(void) {
     static const char TEXT[] = "ranks.bin of the run was shortened by another program: the run goes on, but that file "
                                "records nothing more of it\n";
     if (!atomic_flag_test_and_set(&told) && write(STDERR_FILENO, TEXT, sizeof TEXT - 1) < 0)
@@ -33,14 +33,14 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
         if ((uintptr_t)info->si_addr - (uintptr_t)g->at >= bytes ||
             mmap(g->at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
             continue;
-        tell();
+        guard_tell();
         errno = kept;
         return;
     }
     sigaction(number, &before, NULL); // the access is made again, and so is the signal
 }
 
-static void add(char *at, size_t bytes) {
+static void guard_add(char *at, size_t bytes) {
     struct guarded *g = mem_alloc(sizeof *g);
     g->at = at;
     atomic_init(&g->bytes, bytes);
@@ -57,7 +57,7 @@ static void add(char *at, size_t bytes) {
 void guard_mapped(void *user, void *at, size_t bytes) {
     (void)user;
     if (bytes) {
-        add(at, bytes);
+        guard_add(at, bytes);
         return;
     }
     for (struct guarded *g = atomic_load(&guarded); g; g = g->next)

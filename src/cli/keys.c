@@ -16,7 +16,7 @@ static trireme_status refuse_value(const struct command_key *key, const char *gi
          key->type == COMMAND_KEY_INTEGER ? "a whole number" : "a number", key->least, key->most, key->what);
 }
 
-static bool read_value(const struct command_key *key, const char *text, struct command_value *value) {
+static bool keys_read_value(const struct command_key *key, const char *text, struct command_value *value) {
     if (key->type >= COMMAND_KEY_TEXT)
         return *text;
     // Digits, a sign, a point and an exponent: neither blanks nor hexadecimal numbers, infinities or words.
@@ -51,8 +51,8 @@ static struct word word_split(char *const *words, size_t left) {
     return (struct word){name, has_next ? words[1] : NULL, strlen(name), has_next ? 2 : 1};
 }
 
-static trireme_status take(const struct word *word, const struct command_key *keys, size_t count,
-                           struct command_value *values, bool *taken, trireme_error *error) {
+static trireme_status keys_take(const struct word *word, const struct command_key *keys, size_t count,
+                                struct command_value *values, bool *taken, trireme_error *error) {
     *taken = false;
     for (size_t i = 0; i < count; i++) {
         if (strlen(keys[i].name) != word->length || memcmp(keys[i].name, word->name, word->length) != 0)
@@ -63,7 +63,7 @@ static trireme_status take(const struct word *word, const struct command_key *ke
         if (values[i].given && !several)
             FAIL(TRIREME_ERROR_USAGE, "%s is given twice: %s and %s", keys[i].name, values[i].given, word->value);
         values[i].given = word->value;
-        if (!read_value(&keys[i], word->value, &values[i]))
+        if (!keys_read_value(&keys[i], word->value, &values[i]))
             return refuse_value(&keys[i], word->value, error);
         if (several)
             VEC_PUSH(&values[i].all, word->value);
@@ -83,7 +83,7 @@ static bool stat_folder(const char *path, struct stat *folder, const char **name
     return found;
 }
 
-static bool same_node(const struct stat *a, const struct stat *b) {
+static bool keys_same_node(const struct stat *a, const struct stat *b) {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
@@ -92,9 +92,9 @@ bool same_file(const char *a, const char *b) {
     const char *name, *other;
     const bool first = stat(a, &x) == 0, second = stat(b, &y) == 0;
     if (first || second)
-        return first && second && same_node(&x, &y);
-    return strcmp(a, b) == 0 ||
-           (stat_folder(a, &x, &name) && stat_folder(b, &y, &other) && same_node(&x, &y) && strcmp(name, other) == 0);
+        return first && second && keys_same_node(&x, &y);
+    return strcmp(a, b) == 0 || (stat_folder(a, &x, &name) && stat_folder(b, &y, &other) && keys_same_node(&x, &y) &&
+                                 strcmp(name, other) == 0);
 }
 
 // Refuses two outputs that are one file, in which only what is written last would be left. A device or a pipe takes
@@ -139,13 +139,13 @@ trireme_status command_keys_read(const struct arguments *a, const struct command
             continue;
         }
         struct word word = word_split(&text, 1);
-        status = take(&word, keys, count, values, &taken, error);
+        status = keys_take(&word, keys, count, values, &taken, error);
         if (!taken)
             VEC_PUSH(&left.settings, text);
     }
     for (size_t i = 0; i < a->settings.count && status == TRIREME_OK;) {
         struct word word = word_split(&a->settings.item[i], a->settings.count - i);
-        status = take(&word, keys, count, values, &taken, error);
+        status = keys_take(&word, keys, count, values, &taken, error);
         for (size_t k = 0; k < word.words && !taken; k++)
             VEC_PUSH(&left.settings, a->settings.item[i + k]);
         i += word.words;

@@ -144,7 +144,8 @@ static void sort_arguments(struct arguments *out, int argc, char **argv) {
 }
 
 // Refuses to run a command as many processes, each of which would write the same files. Only the first one reports it.
-static trireme_status refuse_many(const struct arguments *a, const struct launcher *launcher, trireme_error *error) {
+static trireme_status main_refuse_many(const struct arguments *a, const struct launcher *launcher,
+                                       trireme_error *error) {
     const struct command *command = a->command;
     int processes = launcher_processes(launcher);
     if (processes < 2 || !arguments_ask_for(a, command->alone))
@@ -311,7 +312,7 @@ int main(int argc, char **argv) {
         if (status != TRIREME_OK)
             processes_let_first_tell(&launcher, &error);
         if (status == TRIREME_OK)
-            status = refuse_many(&arguments, &launcher, &error);
+            status = main_refuse_many(&arguments, &launcher, &error);
         if (status == TRIREME_OK)
             status = refuse_unused(&arguments, &error);
         if (status == TRIREME_OK)

@@ -58,7 +58,7 @@ int communicator_index(const struct communicator *communicator) {
 
 // ---- calls
 
-static trireme_status run(struct communicator *communicator, struct comm_call *call, trireme_error *error) {
+static trireme_status comm_run(struct communicator *communicator, struct comm_call *call, trireme_error *error) {
     CHECK(call->count >= 0);
     CHECK(call->peer >= 0 && call->peer < communicator->size);
     call->wanted = communicator->wanted[call->operation == OPERATION_SEND];
@@ -78,7 +78,7 @@ trireme_status comm_all_reduce(struct communicator *communicator, const void *in
     call.count = count;
     call.in = in;
     call.out = out;
-    return run(communicator, &call, error);
+    return comm_run(communicator, &call, error);
 }
 
 trireme_status comm_reduce_scatter(struct communicator *communicator, const void *in, void *out, int64_t count,
@@ -91,7 +91,7 @@ trireme_status comm_reduce_scatter(struct communicator *communicator, const void
     call.accumulate = accumulate;
     call.in = in;
     call.out = out;
-    return run(communicator, &call, error);
+    return comm_run(communicator, &call, error);
 }
 
 trireme_status comm_all_gather(struct communicator *communicator, const void *in, void *out, int64_t count,
@@ -99,19 +99,19 @@ trireme_status comm_all_gather(struct communicator *communicator, const void *in
     struct comm_call call = {.operation = OPERATION_ALL_GATHER, .dtype = dtype, .wire = dtype, .count = count};
     call.in = in;
     call.out = out;
-    return run(communicator, &call, error);
+    return comm_run(communicator, &call, error);
 }
 
 trireme_status comm_broadcast(struct communicator *communicator, void *data, int64_t bytes, int root,
                               trireme_error *error) {
     struct comm_call call = {.operation = OPERATION_BROADCAST, .peer = root, .count = bytes, .in = data, .out = data};
-    return run(communicator, &call, error);
+    return comm_run(communicator, &call, error);
 }
 
 trireme_status comm_all_to_all(struct communicator *communicator, const void *in, void *out, int64_t bytes,
                                trireme_error *error) {
     struct comm_call call = {.operation = OPERATION_ALL_TO_ALL, .count = bytes, .in = in, .out = out};
-    return run(communicator, &call, error);
+    return comm_run(communicator, &call, error);
 }
 
 trireme_status comm_all_to_all_v(struct communicator *communicator, const void *in, const int64_t *in_offset,
@@ -122,26 +122,26 @@ trireme_status comm_all_to_all_v(struct communicator *communicator, const void *
     call.in_bytes = in_bytes;
     call.out_offset = out_offset;
     call.out_bytes = out_bytes;
-    return run(communicator, &call, error);
+    return comm_run(communicator, &call, error);
 }
 
 trireme_status comm_send(struct communicator *communicator, const void *data, int64_t bytes, int peer,
                          trireme_error *error) {
     CHECK(peer != communicator->index);
     struct comm_call call = {.operation = OPERATION_SEND, .peer = peer, .count = bytes, .in = data};
-    return run(communicator, &call, error);
+    return comm_run(communicator, &call, error);
 }
 
 trireme_status comm_receive(struct communicator *communicator, void *data, int64_t bytes, int peer,
                             trireme_error *error) {
     CHECK(peer != communicator->index);
     struct comm_call call = {.operation = OPERATION_RECEIVE, .peer = peer, .count = bytes, .out = data};
-    return run(communicator, &call, error);
+    return comm_run(communicator, &call, error);
 }
 
 trireme_status comm_barrier(struct communicator *communicator, trireme_error *error) {
     struct comm_call call = {.operation = OPERATION_BARRIER};
-    return run(communicator, &call, error);
+    return comm_run(communicator, &call, error);
 }
 
 // ---- words

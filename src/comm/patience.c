@@ -31,7 +31,7 @@ int64_t patience_look(int64_t *looked, int64_t now) {
     return MAX(lost, 0);
 }
 
-static int64_t look(struct patience *p) {
+static int64_t patience_check(struct patience *p) {
     int64_t now = clock_now(), lost = patience_look(&p->looked, now);
     if (lost)
         patience_excuse(p, now, lost);
@@ -41,11 +41,11 @@ static int64_t look(struct patience *p) {
 int64_t patience_sleep(struct patience *p) {
     if (!p->limit)
         return 0;
-    const int64_t now = look(p), due = patience_due(p);
+    const int64_t now = patience_check(p), due = patience_due(p);
     return MAX(now + SLEEP_LEAST, MIN(due, now + PATIENCE_SLICE));
 }
 
 bool patience_ended(struct patience *p) {
-    int64_t now = look(p);
+    int64_t now = patience_check(p);
     return p->limit && now >= patience_due(p);
 }

@@ -7,11 +7,11 @@
 #include "compile/vocabulary.h"
 #include "verify/verify.h"
 
-static struct operand whole(const struct compiled *c, int buffer) {
+static struct operand compile_whole(const struct compiled *c, int buffer) {
     return operand_whole(&c->program, buffer);
 }
 
-static int scalar(struct compiled *c, const char *name, enum dtype dtype, enum buffer_kind kind) {
+static int compile_scalar(struct compiled *c, const char *name, enum dtype dtype, enum buffer_kind kind) {
     return program_buffer(&c->program, name, dtype, kind, SCOPE_STEP, 1, (int64_t[]){1});
 }
 
@@ -21,8 +21,8 @@ static int token_input(struct compiled *c, const char *name, int64_t rows) {
     return buffer;
 }
 
-static void begin(struct compiled *c, const char *name, int microbatches, const struct compile_options *o,
-                  int64_t positions) {
+static void compile_begin(struct compiled *c, const char *name, int microbatches, const struct compile_options *o,
+                          int64_t positions) {
     *c = (struct compiled){.tokens = NONE,
                            .targets = NONE,
                            .positions = NONE,
@@ -84,7 +84,7 @@ static int gradients_pool(const struct compile_options *o, const struct program 
     return (int)p->pools.count - chunks_of(o) + chunk;
 }
 
-static struct stage stage_of(const struct compile_options *o, int chunk) {
+static struct stage virtual_stage(const struct compile_options *o, int chunk) {
     const struct parallel *r = &o->parallel;
     const struct schedule *s = r->schedule;
     if (!s)
@@ -127,14 +127,14 @@ static struct recompute_layers recompute_of(const struct compile_options *o, con
 static bool has_end(const struct compile_options *o, bool last) {
     bool has = false;
     for (int chunk = 0; chunk < chunks_of(o); chunk++) {
-        struct stage stage = stage_of(o, chunk);
+        struct stage stage = virtual_stage(o, chunk);
         has |= last ? stage.last : stage.first;
     }
     return has;
 }
 
 // Whether the vocabulary is spread over the stages.
-static bool is_spread(const struct compile_options *o) {
+static bool compile_is_spread(const struct compile_options *o) {
     return o->parallel.split.vocabulary_stages > 1;
 }
 
@@ -223,7 +223,7 @@ static int emit_stage(struct emitter *e, struct stage stage, int handed) {
 // Sums the loss over all ranks that have part of it.
 static void emit_loss_sum(struct compiled *c, int template, enum phase phase) {
     axis_set group = mesh_present(&c->program.mesh, AXES_DATA | AXES(AXIS_PP));
-    struct operand loss = whole(c, c->loss);
+    struct operand loss = compile_whole(c, c->loss);
     if (group)
         program_communicate(&c->program, template, OP_ALL_REDUCE, phase, STREAM_REDUCE, group, loss, loss);
 }
@@ -236,21 +236,21 @@ static int emit_batch(struct compiled *c, const struct compile_options *o) {
     c->targets = token_input(c, "targets", rows);
     c->positions = token_input(c, "positions", rows);
     c->starts = token_input(c, "starts", rows);
-    c->count = scalar(c, "targets.count", DTYPE_F64, KIND_OUTPUT);
-    c->loss = scalar(c, "loss", DTYPE_F64, KIND_OUTPUT);
-    int scale = scalar(c, "loss.scale", DTYPE_F64, KIND_ACT);
+    c->count = compile_scalar(c, "targets.count", DTYPE_F64, KIND_OUTPUT);
+    c->loss = compile_scalar(c, "loss", DTYPE_F64, KIND_OUTPUT);
+    int scale = compile_scalar(c, "loss.scale", DTYPE_F64, KIND_ACT);
     program_declare(&c->program, c->targets, "targets", NONE);
     program_declare(&c->program, c->starts, "starts", NONE);
     program_declare(&c->program, c->count, "count", NONE);
     program_declare(&c->program, c->loss, "loss", NONE);
     int input = program_template(&c->program, "input", PHASE_INPUT, 0);
-    struct operand targets = operand_microbatches(&c->program, c->targets), count = whole(c, c->count),
-                   reciprocal = whole(c, scale);
+    struct operand targets = operand_microbatches(&c->program, c->targets), count = compile_whole(c, c->count),
+                   reciprocal = compile_whole(c, scale);
     program_emit(&c->program, input, OP_TARGETS_COUNT, PHASE_INPUT, NONE, 1, &targets, 1, &count, NULL);
     if (mesh_present(&c->program.mesh, AXES_DATA))
         program_communicate(&c->program, input, OP_ALL_REDUCE, PHASE_INPUT, STREAM_REDUCE, AXES_DATA, count, count);
     if (!has_end(o, true)) { // the loss is made elsewhere
-        struct operand loss = whole(c, c->loss);
+        struct operand loss = compile_whole(c, c->loss);
         program_emit(&c->program, input, OP_ZERO, PHASE_INPUT, NONE, 0, NULL, 1, &loss, NULL);
     }
     program_emit(&c->program, input, OP_RECIPROCAL, PHASE_INPUT, NONE, 1, &count, 1, &reciprocal, NULL);
@@ -258,7 +258,7 @@ static int emit_batch(struct compiled *c, const struct compile_options *o) {
     return scale;
 }
 
-static trireme_status finish(struct compiled *c, const struct compile_options *o, trireme_error *error) {
+static trireme_status compile_finish(struct compiled *c, const struct compile_options *o, trireme_error *error) {
     pass_scopes(&c->program);
     pass_waits(&c->program);
     trireme_status status = pass_workspaces(&c->program, o->ops, o->kernels, o->threads, error);
@@ -289,7 +289,7 @@ static int tied_peer(const struct compile_options *o, bool first) {
     return first ? distance : -distance;
 }
 
-static void emit_update(struct compiled *c, const struct compile_options *o) {
+static void compile_emit_update(struct compiled *c, const struct compile_options *o) {
     struct program *p = &c->program;
     int update = program_template(p, "optimizer", PHASE_OPTIMIZER, 0), tied = tied_unit(c, o);
     bool first = has_end(o, false);
@@ -359,7 +359,7 @@ static void schedule_passes(struct compiled *c, const struct compile_options *o,
 // gradient: it is kept whole throughout the step.
 static void keep_tied_gradient(struct compiled *c, const struct compile_options *o) {
     bool both_ends = has_end(o, false) && has_end(o, true) && chunks_of(o) > 1;
-    if (!o->model->tie_word_embeddings || !(both_ends || is_spread(o)))
+    if (!o->model->tie_word_embeddings || !(both_ends || compile_is_spread(o)))
         return;
     int root = c->optimizer.whole_gradient[embedding_unit(o)];
     for (size_t i = 0; i < c->program.buffers.count; i++) {
@@ -372,7 +372,7 @@ static void keep_tied_gradient(struct compiled *c, const struct compile_options 
 // Makes the template `embed` where the vocabulary is spread.
 static void emit_embed(struct vocabulary *vocabulary, const struct compile_options *o, struct emitter *e) {
     *vocabulary = (struct vocabulary){NONE, NONE, NONE, NONE, .embedding = NONE};
-    if (is_spread(o))
+    if (compile_is_spread(o))
         vocabulary_embed(vocabulary, o, e, inputs_pool(o, o->parallel.schedule->place[0].chunk));
 }
 
@@ -397,18 +397,18 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
     if (vocabulary->embed != NONE)
         gradients_want(gradients, vocabulary->embed, 0, p->templates.item[vocabulary->embed].instructions.count);
     for (int chunk = 0; chunk < chunks; chunk++) {
-        struct stage stage = stage_of(o, chunk);
+        struct stage stage = virtual_stage(o, chunk);
         e->template = passes[chunk].forward = chunk_template(c, o, "forward", PHASE_FORWARD, chunk);
         hidden = emit_stage(e, stage, stage.first ? vocabulary->embedding : stage.previous ? NONE : hidden);
         gradients_want(gradients, e->template, 0, p->templates.item[e->template].instructions.count);
     }
-    if (is_spread(o))
+    if (compile_is_spread(o))
         vocabulary_loss(vocabulary, c, o, e, has_end(o, true) ? hidden : NONE, scale, gradients);
     for (int chunk = chunks; chunk-- > 0;) {
-        struct stage stage = stage_of(o, chunk);
+        struct stage stage = virtual_stage(o, chunk);
         int forward = passes[chunk].forward, backward = chunk_template(c, o, "backward", PHASE_BACKWARD, chunk);
         e->template = passes[chunk].backward = backward;
-        if (stage.last && !is_spread(o))
+        if (stage.last && !compile_is_spread(o))
             emit_loss(c, o, e, hidden, scale, gradients);
         differentiate(gradients, forward, 0, p->templates.item[forward].instructions.count, backward);
         struct recompute_layers layers = recompute_of(o, &stage);
@@ -417,7 +417,7 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
         if (o->parallel.schedule)
             place_received(p, backward, gradients_pool(o, p, chunk));
     }
-    if (is_spread(o))
+    if (compile_is_spread(o))
         vocabulary_embed_weight(vocabulary, o, gradients);
 }
 
@@ -445,7 +445,7 @@ static void gather_and_reduce(struct compiled *c, const struct compile_options *
         data_gather(p, passes[chunk].forward, &c->model, &o->parallel, o->ops);
     if (!pipeline)
         data_gather_both(p, passes->forward, passes->backward, &c->model, &o->parallel, o->ops);
-    if (is_spread(o)) {
+    if (compile_is_spread(o)) {
         data_gather(p, vocabulary->embed, &c->model, &o->parallel, o->ops);
         data_gather(p, vocabulary->loss, &c->model, &o->parallel, o->ops);
         backward[templates++] = vocabulary->loss_weight;
@@ -457,7 +457,7 @@ static void gather_and_reduce(struct compiled *c, const struct compile_options *
         if (passes[chunk].weight != NONE)
             backward[templates++] = passes[chunk].weight;
     }
-    if (is_spread(o))
+    if (compile_is_spread(o))
         backward[templates++] = vocabulary->embed_weight;
     data_reduce(p, backward, templates, &c->model, &c->optimizer, o->table, &o->parallel, o->ops);
     free(backward);
@@ -465,13 +465,13 @@ static void gather_and_reduce(struct compiled *c, const struct compile_options *
 
 trireme_status compile_train(struct compiled *out, const struct compile_options *o, trireme_error *error) {
     struct compiled c;
-    begin(&c, "train", o->microbatches, o, o->seq_len);
+    compile_begin(&c, "train", o->microbatches, o, o->seq_len);
     struct program *p = &c.program;
     declare_pools(p, o, false);
     int zero_stage = c.layout.shards ? o->parallel.zero_stage : 0;
     optimizer_state_declare(&c.optimizer, &c.model, p, o->table, &c.layout, zero_stage, &o->optimizer, o->dtype);
     keep_tied_gradient(&c, o);
-    c.lr = scalar(&c, "lr", DTYPE_F64, KIND_INPUT);
+    c.lr = compile_scalar(&c, "lr", DTYPE_F64, KIND_INPUT);
     program_declare(p, c.lr, "lr", NONE);
     int scale = emit_batch(&c, o);
 
@@ -494,15 +494,15 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     schedule_passes(&c, o, passes, &vocabulary);
     data_gather_once(p, &c.model, &o->parallel);
     free(passes);
-    emit_update(&c, o);
-    TRY(finish(&c, o, error));
+    compile_emit_update(&c, o);
+    TRY(compile_finish(&c, o, error));
     *out = c;
     return TRIREME_OK;
 }
 
 trireme_status compile_evaluate(struct compiled *out, const struct compile_options *o, trireme_error *error) {
     struct compiled c;
-    begin(&c, "evaluate", o->microbatches, o, o->seq_len);
+    compile_begin(&c, "evaluate", o->microbatches, o, o->seq_len);
     declare_pools(&c.program, o, true);
     int scale = emit_batch(&c, o), chunks = chunks_of(o), hidden = NONE;
     struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
@@ -510,15 +510,15 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
     struct vocabulary vocabulary;
     emit_embed(&vocabulary, o, &e);
     for (int chunk = 0; chunk < chunks; chunk++) {
-        struct stage stage = stage_of(o, chunk);
+        struct stage stage = virtual_stage(o, chunk);
         e.template = chunk_template(&c, o, "forward", PHASE_FORWARD, chunk);
         passes[chunk] = (struct passes){e.template, NONE, NONE};
         hidden = emit_stage(&e, stage, stage.first ? vocabulary.embedding : stage.previous ? NONE : hidden);
-        if (stage.last && !is_spread(o))
+        if (stage.last && !compile_is_spread(o))
             emit_loss(&c, o, &e, hidden, scale, NULL);
         data_gather(&c.program, e.template, &c.model, &o->parallel, o->ops);
     }
-    if (is_spread(o)) {
+    if (compile_is_spread(o)) {
         vocabulary_loss(&vocabulary, &c, o, &e, has_end(o, true) ? hidden : NONE, scale, NULL);
         data_gather(&c.program, vocabulary.embed, &c.model, &o->parallel, o->ops);
         data_gather(&c.program, vocabulary.loss, &c.model, &o->parallel, o->ops);
@@ -533,7 +533,7 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
         emit_loss_sum(&c, end, PHASE_FORWARD);
         program_invoke(&c.program, end, NONE, false, false);
     }
-    TRY(finish(&c, o, error));
+    TRY(compile_finish(&c, o, error));
     *out = c;
     return TRIREME_OK;
 }
@@ -550,13 +550,13 @@ static void declare_cache(struct compiled *c, const struct compile_options *o, i
         c->keys[i] = program_buffer(&c->program, name[0], o->dtype, KIND_CACHE, SCOPE_STATE, 3, cache);
         c->values[i] = program_buffer(&c->program, name[1], o->dtype, KIND_CACHE, SCOPE_STATE, 3, cache);
     }
-    c->at = scalar(c, "at", DTYPE_I32, KIND_INPUT);
+    c->at = compile_scalar(c, "at", DTYPE_I32, KIND_INPUT);
 }
 
 trireme_status compile_generate(struct compiled *out, const struct compile_options *o, int64_t rows, int64_t context,
                                 bool cached, trireme_error *error) {
     struct compiled c;
-    begin(&c, "generate", 1, o, context);
+    compile_begin(&c, "generate", 1, o, context);
     struct program *p = &c.program;
     if (cached)
         declare_cache(&c, o, context);
@@ -564,23 +564,24 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
     c.positions = token_input(&c, "positions", rows);
     if (!cached)
         c.starts = token_input(&c, "starts", rows);
-    c.row = scalar(&c, "row", DTYPE_I32, KIND_INPUT);
+    c.row = compile_scalar(&c, "row", DTYPE_I32, KIND_INPUT);
     struct emit_cache cache = {c.keys, c.values, c.at};
     struct emitter e = emitter_for(&c, o, 1, rows);
     e.cache = cached ? &cache : NULL;
     e.template = program_template(p, "decode", PHASE_FORWARD, 0);
-    int hidden = emit_stage(&e, stage_of(o, 0), NONE);
+    int hidden = emit_stage(&e, virtual_stage(o, 0), NONE);
     // Only one row's logits are wanted: pick it as an embedding picks a token.
     int picked =
         program_buffer(p, "norm.row", o->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
-    struct operand result = whole(&c, picked);
+    struct operand result = compile_whole(&c, picked);
     program_emit(p, e.template, OP_EMBED, PHASE_FORWARD, NONE, 3,
-                 (struct operand[]){whole(&c, c.row), whole(&c, hidden), operand_none()}, 1, &result, NULL);
+                 (struct operand[]){compile_whole(&c, c.row), compile_whole(&c, hidden), operand_none()}, 1, &result,
+                 NULL);
     c.logits = emit_head(&e, picked, "logits");
     p->buffers.item[c.logits].kind = KIND_OUTPUT;
     p->buffers.item[c.logits].scope = SCOPE_STEP;
     program_invoke(p, e.template, 0, true, true);
-    TRY(finish(&c, o, error));
+    TRY(compile_finish(&c, o, error));
     *out = c;
     return TRIREME_OK;
 }

@@ -16,7 +16,7 @@ void gradients_release(struct gradients *g) {
 }
 
 // Emitting adds buffers to the program; the arrays of struct gradients follow.
-static void grow(struct gradients *g) {
+static void differentiate_grow(struct gradients *g) {
     while (g->of.count < g->program->buffers.count) {
         VEC_PUSH(&g->of, NONE);
         VEC_PUSH(&g->passed, NONE);
@@ -27,14 +27,14 @@ static void grow(struct gradients *g) {
 }
 
 void gradients_add_parameter(struct gradients *g, int parameter, int gradient) {
-    grow(g);
+    differentiate_grow(g);
     g->of.item[parameter] = gradient;
     g->wanted.item[parameter] = true;
     g->program->buffers.item[gradient].gradient_of = parameter;
 }
 
 static bool is_wanted(struct gradients *g, int buffer) {
-    grow(g);
+    differentiate_grow(g);
     for (; buffer != NONE; buffer = g->program->buffers.item[buffer].parent)
         if (g->wanted.item[buffer])
             return true;
@@ -42,7 +42,7 @@ static bool is_wanted(struct gradients *g, int buffer) {
 }
 
 void gradients_want(struct gradients *g, int from, size_t first, size_t last) {
-    grow(g);
+    differentiate_grow(g);
     for (size_t i = first; i < last; i++) {
         const struct instruction *f = &g->program->templates.item[from].instructions.item[i];
         bool wanted = instruction_arrives(f); // from a stage that has parameters of its own
@@ -56,7 +56,7 @@ void gradients_want(struct gradients *g, int from, size_t first, size_t last) {
 
 // The buffer that holds the gradient of `buffer`, made on first use; that of a slice is the same slice of its parent's.
 static int gradient_buffer(struct gradients *g, int buffer) {
-    grow(g);
+    differentiate_grow(g);
     if (g->of.item[buffer] != NONE)
         return g->of.item[buffer];
     int parent = g->program->buffers.item[buffer].parent;
@@ -66,7 +66,7 @@ static int gradient_buffer(struct gradients *g, int buffer) {
     int gradient = parent == NONE ? program_buffer(g->program, name, b.dtype, KIND_ACT, SCOPE_LOCAL, b.ndim, b.dim)
                                   : program_slice(g->program, parent_gradient, name, b.parent_offset, b.ndim, b.dim);
     free(name);
-    grow(g);
+    differentiate_grow(g);
     g->program->buffers.item[gradient].gradient_of = buffer;
     g->of.item[buffer] = gradient;
     return gradient;
@@ -93,18 +93,19 @@ static struct operand gradient_operand(struct gradients *g, const struct operand
 
 // The gradient of a forward output, complete by now. If all of it comes unchanged from one sum, it is the sum's.
 static struct operand complete_gradient(struct gradients *g, const struct operand *of) {
-    grow(g);
+    differentiate_grow(g);
     if (g->passed.item[of->buffer] != NONE && !g->contributed.item[of->buffer])
         g->of.item[of->buffer] = g->passed.item[of->buffer];
     return gradient_operand(g, of);
 }
 
 static bool has_gradient(struct gradients *g, int buffer) {
-    grow(g);
+    differentiate_grow(g);
     return g->contributed.item[buffer] || g->in_part.item[buffer] || g->passed.item[buffer] != NONE;
 }
 
-static bool contributes(struct gradients *g, const struct op_info *backward, const struct instruction *f) {
+static bool differentiate_contributes(struct gradients *g, const struct op_info *backward,
+                                      const struct instruction *f) {
     if (backward->outputs == 0 || instruction_arrives(f))
         return true; // the backward row sends the gradient to another rank
     for (int i = 0; i < backward->outputs; i++) {
@@ -193,7 +194,7 @@ void differentiate(struct gradients *g, int from, size_t first, size_t last, int
         if (forward->role == ROLE_LOSS) {
             // The op itself wrote the gradient of its input, as its last output.
             int gradient = f.out[f.outputs - 1].buffer;
-            grow(g);
+            differentiate_grow(g);
             g->of.item[f.in[0].buffer] = gradient;
             g->program->buffers.item[gradient].gradient_of = f.in[0].buffer;
             note_contribution(g, f.in[0].buffer);
@@ -211,7 +212,8 @@ void differentiate(struct gradients *g, int from, size_t first, size_t last, int
             }
         for (int op = 0; op < OP_COUNT; op++) {
             const struct op_info *backward = &g->table->op[op];
-            if (backward->transposes && backward->forward == f.op && !backward->fused && contributes(g, backward, &f))
+            if (backward->transposes && backward->forward == f.op && !backward->fused &&
+                differentiate_contributes(g, backward, &f))
                 emit_backward(g, backward, &f, into);
         }
     }

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-static struct operand whole(const struct compiled *c, int buffer) {
+static struct operand loss_whole(const struct compiled *c, int buffer) {
     return operand_whole(&c->program, buffer);
 }
 
@@ -23,7 +23,7 @@ static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
                              o->parallel.schedule);
 }
 
-static struct operand rows_of(int buffer, int64_t first, int64_t rows) {
+static struct operand loss_rows_of(int buffer, int64_t first, int64_t rows) {
     if (buffer == NONE)
         return operand_none();
     return (struct operand){.buffer = buffer, .offset = first, .ndim = 1, .dim = {rows}, .stride = {1}};
@@ -41,9 +41,9 @@ struct logits_chunk emit_logits_chunk(struct compiled *c, const struct compile_o
                              .first = first,
                              .rows = rows,
                              .product = e->program->templates.item[e->template].instructions.count,
-                             .targets = rows_of(c->targets, first, rows),
-                             .nll = rows_of(nll, first, rows),
-                             .scale = whole(c, scale),
+                             .targets = loss_rows_of(c->targets, first, rows),
+                             .nll = loss_rows_of(nll, first, rows),
+                             .scale = loss_whole(c, scale),
                              .attribute = {{.i = o->model->vocab_size}}};
     k.hidden = program_slice(e->program, hidden, name[0], first * width, 2, (int64_t[]){rows, width});
     k.logits = emit_head(e, k.hidden, name[1]);
@@ -57,27 +57,27 @@ int chunk_buffer(const struct logits_chunk *k, const char *name, enum dtype dtyp
     return buffer;
 }
 
-static void emit(const struct logits_chunk *k, enum op op, int inputs, const struct operand *in, int outputs,
-                 const struct operand *out) {
+static void loss_emit(const struct logits_chunk *k, enum op op, int inputs, const struct operand *in, int outputs,
+                      const struct operand *out) {
     program_emit(&k->compiled->program, k->template, op, PHASE_FORWARD, NONE, inputs, in, outputs, out, k->attribute);
 }
 
-static struct operand gradient(const struct logits_chunk *k) {
+static struct operand loss_gradient(const struct logits_chunk *k) {
     const int64_t *dim = k->compiled->program.buffers.item[k->logits].dim;
-    return whole(k->compiled, chunk_buffer(k, "d.logits", k->options->dtype, 2, dim));
+    return loss_whole(k->compiled, chunk_buffer(k, "d.logits", k->options->dtype, 2, dim));
 }
 
 static void emit_whole(const struct logits_chunk *k, bool train) {
-    struct operand logits = whole(k->compiled, k->logits);
+    struct operand logits = loss_whole(k->compiled, k->logits);
     if (train)
-        emit(k, OP_CROSS_ENTROPY_GRAD, 3, (struct operand[]){logits, k->targets, k->scale}, 2,
-             (struct operand[]){k->nll, gradient(k)});
+        loss_emit(k, OP_CROSS_ENTROPY_GRAD, 3, (struct operand[]){logits, k->targets, k->scale}, 2,
+                  (struct operand[]){k->nll, loss_gradient(k)});
     else
-        emit(k, OP_CROSS_ENTROPY, 2, (struct operand[]){logits, k->targets}, 1, &k->nll);
+        loss_emit(k, OP_CROSS_ENTROPY, 2, (struct operand[]){logits, k->targets}, 1, &k->nll);
 }
 
-static void all_reduce(const struct logits_chunk *k, int buffer, bool maximum) {
-    struct operand operand = whole(k->compiled, buffer);
+static void loss_all_reduce(const struct logits_chunk *k, int buffer, bool maximum) {
+    struct operand operand = loss_whole(k->compiled, buffer);
     program_communicate(&k->compiled->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR,
                         operand, operand)
         ->attribute[0]
@@ -90,25 +90,26 @@ static void emit_split(const struct logits_chunk *k, bool train) {
     int64_t rows = k->rows, both = 2 * rows;
     int max = chunk_buffer(k, "logits.max", sum_dtype, 1, &rows),
         sums = chunk_buffer(k, "logits.sums", sum_dtype, 1, &both);
-    struct operand logits = whole(k->compiled, k->logits), first = whole(k->compiled, k->compiled->model.vocab_first),
-                   m = whole(k->compiled, max);
+    struct operand logits = loss_whole(k->compiled, k->logits),
+                   first = loss_whole(k->compiled, k->compiled->model.vocab_first), m = loss_whole(k->compiled, max);
     struct operand sum = {.buffer = sums, .ndim = 1, .dim = {rows}, .stride = {1}}, picked = sum;
     picked.offset = rows;
-    emit(k, OP_LOGITS_MAX, 2, (struct operand[]){logits, first}, 1, &m);
-    all_reduce(k, max, true);
-    emit(k, OP_LOGITS_SUM, 4, (struct operand[]){logits, k->targets, first, m}, 2, (struct operand[]){sum, picked});
-    all_reduce(k, sums, false);
-    emit(k, OP_LOGITS_NLL, 4, (struct operand[]){k->targets, m, sum, picked}, 1, &k->nll);
+    loss_emit(k, OP_LOGITS_MAX, 2, (struct operand[]){logits, first}, 1, &m);
+    loss_all_reduce(k, max, true);
+    loss_emit(k, OP_LOGITS_SUM, 4, (struct operand[]){logits, k->targets, first, m}, 2,
+              (struct operand[]){sum, picked});
+    loss_all_reduce(k, sums, false);
+    loss_emit(k, OP_LOGITS_NLL, 4, (struct operand[]){k->targets, m, sum, picked}, 1, &k->nll);
     if (train) {
-        struct operand d = gradient(k);
-        emit(k, OP_LOGITS_GRAD, 6, (struct operand[]){logits, k->targets, first, m, sum, k->scale}, 1, &d);
+        struct operand d = loss_gradient(k);
+        loss_emit(k, OP_LOGITS_GRAD, 6, (struct operand[]){logits, k->targets, first, m, sum, k->scale}, 1, &d);
     }
 }
 
 void emit_total(struct compiled *c, int template, int nll, int scale) {
-    struct operand total = whole(c, c->loss);
+    struct operand total = loss_whole(c, c->loss);
     program_emit(&c->program, template, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2,
-                 (struct operand[]){whole(c, nll), whole(c, scale)}, 1, &total, NULL)
+                 (struct operand[]){loss_whole(c, nll), loss_whole(c, scale)}, 1, &total, NULL)
         ->accumulate = ACCUMULATE_AFTER_FIRST;
 }
 

@@ -46,9 +46,9 @@ static const struct operand *find_contribution(const struct op_info *info, const
 }
 
 // Makes `fused` of a and b, as op `whole`. What both read must be the same; what only one reads comes from that one.
-static bool merge(struct program *program, const struct op_info *whole, const struct op_info *a_info,
-                  const struct instruction *a, const struct op_info *b_info, const struct instruction *b,
-                  struct instruction *fused) {
+static bool passes_merge(struct program *program, const struct op_info *whole, const struct op_info *a_info,
+                         const struct instruction *a, const struct op_info *b_info, const struct instruction *b,
+                         struct instruction *fused) {
     struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
     if (a->accumulate != ACCUMULATE_NO)
         return false;
@@ -74,7 +74,7 @@ static bool merge(struct program *program, const struct op_info *whole, const st
     return true;
 }
 
-static bool waits(const struct instruction *instruction) {
+static bool passes_waits(const struct instruction *instruction) {
     for (int s = 0; s < STREAM_COUNT; s++)
         if (instruction->wait[s])
             return true;
@@ -85,12 +85,12 @@ static bool try_fuse(struct program *program, const struct op_table *table, cons
                      const struct instruction *b, struct instruction *fused) {
     const struct op_info *a_info = &table->op[a->op], *b_info = &table->op[b->op];
     if (a_info->role != ROLE_BACKWARD || b_info->role != ROLE_BACKWARD || a_info->forward != b_info->forward ||
-        a->stream != b->stream || waits(a) || waits(b))
+        a->stream != b->stream || passes_waits(a) || passes_waits(b))
         return false;
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *whole = &table->op[op];
         if (whole->role == ROLE_BACKWARD && whole->fused && whole->forward == a_info->forward &&
-            merge(program, whole, a_info, a, b_info, b, fused))
+            passes_merge(program, whole, a_info, a, b_info, b, fused))
             return true;
     }
     return false;
@@ -121,7 +121,7 @@ static bool operands_touch(const struct program *p, const struct operand *operan
 }
 
 // Whether the order of `a` and `b` does not matter: neither writes what the other touches.
-static bool commute(const struct program *p, const struct instruction *a, const struct instruction *b) {
+static bool passes_commute(const struct program *p, const struct instruction *a, const struct instruction *b) {
     for (int i = 0; i < a->outputs; i++) {
         int root = a->out[i].buffer == NONE ? NONE : program_root(p, a->out[i].buffer);
         if (root != NONE && (operands_touch(p, b->in, b->inputs, root) || operands_touch(p, b->out, b->outputs, root)))
@@ -135,14 +135,14 @@ static bool commute(const struct program *p, const struct instruction *a, const 
     return true;
 }
 
-static bool recomputes(const struct program *p, const struct instruction *in) {
+static bool passes_recomputes(const struct program *p, const struct instruction *in) {
     for (int i = 0; i < in->outputs; i++)
         if (in->out[i].buffer != NONE && p->buffers.item[in->out[i].buffer].recomputes == NONE)
             return false;
     return in->outputs > 0;
 }
 
-static void move(struct instruction *item, size_t from, size_t to) {
+static void passes_move(struct instruction *item, size_t from, size_t to) {
     struct instruction moved = item[from];
     for (; from < to; from++)
         item[from] = item[from + 1];
@@ -154,11 +154,11 @@ static void move(struct instruction *item, size_t from, size_t to) {
 // Where instruction i is followed by recomputation for a weight gradient, up to something that tensor ranks gather,
 // moves it behind that: it then runs while ranks gather.
 static void let_gather_first(const struct program *p, struct instruction *item, size_t count, size_t i) {
-    if (item[i].stream != STREAM_COMPUTE || recomputes(p, &item[i]))
+    if (item[i].stream != STREAM_COMPUTE || passes_recomputes(p, &item[i]))
         return;
-    for (size_t k = i + 1; k < count && recomputes(p, &item[k]) && commute(p, &item[i], &item[k]); k++)
+    for (size_t k = i + 1; k < count && passes_recomputes(p, &item[k]) && passes_commute(p, &item[i], &item[k]); k++)
         if (item[k].stream == STREAM_TENSOR) {
-            move(item, i, k);
+            passes_move(item, i, k);
             return;
         }
 }
@@ -166,9 +166,9 @@ static void let_gather_first(const struct program *p, struct instruction *item, 
 static void exchange_early(const struct program *p, struct instruction *item, size_t i) {
     size_t to = i;
     while (to > 0 && item[to - 1].phase == PHASE_WEIGHT && item[to - 1].stream == STREAM_COMPUTE &&
-           commute(p, &item[to - 1], &item[i]))
+           passes_commute(p, &item[to - 1], &item[i]))
         to--;
-    move(item, i, to);
+    passes_move(item, i, to);
 }
 
 void pass_overlap(struct program *program) {
@@ -178,7 +178,8 @@ void pass_overlap(struct program *program) {
         for (size_t i = template->instructions.count; i-- > 0;)
             let_gather_first(program, item, template->instructions.count, i);
         for (size_t i = 0; i < template->instructions.count; i++)
-            if (item[i].stream == STREAM_TENSOR && item[i].phase == PHASE_BACKWARD && !recomputes(program, &item[i]))
+            if (item[i].stream == STREAM_TENSOR && item[i].phase == PHASE_BACKWARD &&
+                !passes_recomputes(program, &item[i]))
                 exchange_early(program, item, i);
     }
 }

@@ -29,13 +29,14 @@ void vocabulary_pools(struct program *p, const struct schedule *s, int stage, bo
     free(slot);
 }
 
-static int template(const struct compile_options *o, struct program *p, const char *name, enum phase phase, int which) {
+static int vocabulary_add_template(const struct compile_options *o, struct program *p, const char *name,
+                                   enum phase phase, int which) {
     return program_template(p, name, phase, chunk_number(o->parallel.schedule, which));
 }
 
 void vocabulary_embed(struct vocabulary *v, const struct compile_options *o, struct emitter *e, int inputs) {
     struct program *p = e->program;
-    e->template = v->embed = template(o, p, "embed", PHASE_FORWARD, CHUNK_EMBED);
+    e->template = v->embed = vocabulary_add_template(o, p, "embed", PHASE_FORWARD, CHUNK_EMBED);
     int part = emit_embedding_part(e), root = root_of(o, false);
     const struct buffer b = p->buffers.item[part];
     struct operand sum = operand_none();
@@ -140,10 +141,10 @@ static void emit_weight_gradient(const struct logits_chunk *k, const struct exch
 void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct compile_options *o, struct emitter *e,
                      int hidden, int scale, struct gradients *gradients) {
     struct program *p = e->program;
-    e->template = v->loss = template(o, p, "loss", PHASE_FORWARD, CHUNK_LOSS);
+    e->template = v->loss = vocabulary_add_template(o, p, "loss", PHASE_FORWARD, CHUNK_LOSS);
     bool last = root_of(o, true) == 0;
-    v->loss_weight = gradients ? template(o, p, "loss.weight", PHASE_WEIGHT, CHUNK_LOSS)
-                     : last    ? template(o, p, "loss.total", PHASE_FORWARD, CHUNK_LOSS)
+    v->loss_weight = gradients ? vocabulary_add_template(o, p, "loss.weight", PHASE_WEIGHT, CHUNK_LOSS)
+                     : last    ? vocabulary_add_template(o, p, "loss.total", PHASE_FORWARD, CHUNK_LOSS)
                                : NONE;
     int64_t count = e->sequences * e->seq_len;
     int nll = last ? program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &count) : NONE;
@@ -170,7 +171,7 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
 
 void vocabulary_embed_weight(struct vocabulary *v, const struct compile_options *o, struct gradients *gradients) {
     struct program *p = gradients->program;
-    v->embed_weight = template(o, p, "embed.weight", PHASE_BACKWARD, CHUNK_EMBED_WEIGHT);
+    v->embed_weight = vocabulary_add_template(o, p, "embed.weight", PHASE_BACKWARD, CHUNK_EMBED_WEIGHT);
     differentiate(gradients, v->embed, 0, p->templates.item[v->embed].instructions.count, v->embed_weight);
     // What the first stage's backward has made stays in its slot until this template is done with it.
     const struct template *t = &p->templates.item[v->embed_weight];

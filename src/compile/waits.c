@@ -32,8 +32,8 @@ struct waiter {
 };
 
 // Calls for every buffer that an instruction touches.
-static void each_touched(struct waiter *w, struct instruction *in,
-                         void (*visit)(struct waiter *, struct instruction *, int root, bool writes)) {
+static void waits_each_touched(struct waiter *w, struct instruction *in,
+                               void (*visit)(struct waiter *, struct instruction *, int root, bool writes)) {
     for (int i = 0; i < in->inputs + in->outputs; i++) {
         int buffer = instruction_operand_at(in, i)->buffer;
         if (buffer != NONE)
@@ -78,7 +78,7 @@ static void count_writes(struct waiter *w) {
 
 // Lets the instruction wait for the first `count` instructions of a stream in this template; below 0, for all of
 // earlier invocations except the last -count.
-static void wait_for(struct waiter *w, struct instruction *in, int stream, int count) {
+static void waits_wait_for(struct waiter *w, struct instruction *in, int stream, int count) {
     if (stream == in->stream || w->known[in->stream][stream] >= count)
         return;
     w->known[in->stream][stream] = count;
@@ -107,7 +107,7 @@ static bool wait_for_parts(struct waiter *w, struct instruction *in) {
     for (int s = STREAM_MESSAGES; s < STREAM_COUNT && instruction_completes(in); s++) {
         const int count = w->written[program_root(w->program, in->out[0].buffer)][s];
         if (count > 0)
-            wait_for(w, in, s, count);
+            waits_wait_for(w, in, s, count);
         found |= count > 0;
     }
     return found;
@@ -126,24 +126,24 @@ static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, 
         const bool once = t->writes[s] == 1; // if by this template, then later in it
         bool own = !writes && stream_is_vocabulary(s) && w->program->buffers.item[root].scope == SCOPE_SLOT;
         if (w->written[root][s] > 0)
-            wait_for(w, in, s, w->written[root][s]);
+            waits_wait_for(w, in, s, w->written[root][s]);
         else if (t->written[s] && own)
             wait_for_own(w, in, s);
         else if (t->written[s] && !local && !(once && t->writer[s] == w->template))
-            wait_for(w, in, s, once ? -t->behind[s] : 0);
+            waits_wait_for(w, in, s, once ? -t->behind[s] : 0);
         if (writes && w->read[root][s] > 0)
-            wait_for(w, in, s, w->read[root][s]);
+            waits_wait_for(w, in, s, w->read[root][s]);
         else if (writes && t->read[s] && !local)
-            wait_for(w, in, s, 0);
+            waits_wait_for(w, in, s, 0);
     }
     // Memory that a communication writes may have been another buffer's until just now.
     if (writes && in->stream != STREAM_COMPUTE)
-        wait_for(w, in, STREAM_COMPUTE, w->done[STREAM_COMPUTE]);
+        waits_wait_for(w, in, STREAM_COMPUTE, w->done[STREAM_COMPUTE]);
     // Or until the end of another template: several templates use this buffer, so that it has no memory of its own.
     bool shares = writes && w->program->buffers.item[root].scope == SCOPE_SLOT && t->template == SEVERAL;
     for (int s = 0; s < STREAM_COUNT && shares && !w->uses_scratch[in->stream]; s++)
         if (w->uses_scratch[s])
-            wait_for(w, in, s, 0);
+            waits_wait_for(w, in, s, 0);
 }
 
 static void note_touched(struct waiter *w, struct instruction *in, int root, bool writes) {
@@ -168,11 +168,11 @@ static void run_template(struct waiter *w, struct template *t) {
         // Invocations have scratch one after another.
         for (int s = 0; s < STREAM_COUNT && !completes; s++)
             if (w->uses_scratch[in->stream] && w->uses_scratch[s])
-                wait_for(w, in, s, 0);
+                waits_wait_for(w, in, s, 0);
         if (!completes)
-            each_touched(w, in, wait_for_buffer);
+            waits_each_touched(w, in, wait_for_buffer);
         w->done[in->stream]++;
-        each_touched(w, in, note_touched);
+        waits_each_touched(w, in, note_touched);
     }
 }
 
@@ -190,7 +190,7 @@ void pass_waits(struct program *program) {
         for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
             struct instruction *in = &program->templates.item[t].instructions.item[i];
             many |= in->stream != STREAM_COMPUTE;
-            each_touched(&w, in, note_anywhere);
+            waits_each_touched(&w, in, note_anywhere);
         }
     }
     count_writes(&w);

@@ -142,7 +142,7 @@ static trireme_status check_batch(const struct config *config, trireme_error *er
     return TRIREME_OK;
 }
 
-static trireme_status check_validation(const struct config *config, trireme_error *error) {
+static trireme_status config_check_validation(const struct config *config, trireme_error *error) {
     const struct config_data *data = &config->data;
     if (*data->validation_path && data->split[1] > 0)
         return config_refuse(config, "data.split", error,
@@ -155,7 +155,7 @@ static trireme_status check_validation(const struct config *config, trireme_erro
     return TRIREME_OK;
 }
 
-static trireme_status check_schedule(const struct config *config, trireme_error *error) {
+static trireme_status config_check_schedule(const struct config *config, trireme_error *error) {
     const struct config_lr_scheduler *s = &config->lr_scheduler;
     if (s->decay_steps > 0 && s->decay_steps < s->warmup_steps)
         return config_refuse(config, "lr_scheduler.decay_steps", error,
@@ -164,11 +164,11 @@ static trireme_status check_schedule(const struct config *config, trireme_error 
     return TRIREME_OK;
 }
 
-static trireme_status check(const struct config *config, trireme_error *error) {
+static trireme_status config_check(const struct config *config, trireme_error *error) {
     TRY(check_model(config, error));
     TRY(check_batch(config, error));
-    TRY(check_schedule(config, error));
-    return check_validation(config, error);
+    TRY(config_check_schedule(config, error));
+    return config_check_validation(config, error);
 }
 
 // ---- loading
@@ -180,7 +180,7 @@ static trireme_status read_all(struct config *config, const char *name, const ch
     TRY(source_read_yaml(config, name, yaml, length, error));
     for (size_t i = 0; i < count; i++)
         TRY(source_read_override(config, origin, overrides[i], error));
-    return check(config, error);
+    return config_check(config, error);
 }
 
 static trireme_status load_text(struct config *out, const char *name, const char *yaml, size_t length,
@@ -201,8 +201,8 @@ trireme_status config_load_text(struct config *out, const char *name, const char
     return load_text(out, name, yaml, length, SOURCE_SETTINGS, overrides, count, error);
 }
 
-static trireme_status load(struct config *out, const char *path, const char *origin, const char *const *overrides,
-                           size_t count, trireme_error *error) {
+static trireme_status config_load_files(struct config *out, const char *path, const char *origin,
+                                        const char *const *overrides, size_t count, trireme_error *error) {
     char *yaml = NULL;
     size_t length = 0;
     if (path)
@@ -214,7 +214,7 @@ static trireme_status load(struct config *out, const char *path, const char *ori
 
 trireme_status config_load(struct config *out, const char *path, const char *const *overrides, size_t count,
                            trireme_error *error) {
-    return load(out, path, SOURCE_SETTINGS, overrides, count, error);
+    return config_load_files(out, path, SOURCE_SETTINGS, overrides, count, error);
 }
 
 trireme_status config_load_arguments(struct config *out, const char *path, const char *bare, int argc,
@@ -222,8 +222,8 @@ trireme_status config_load_arguments(struct config *out, const char *path, const
     struct source_overrides overrides = {.list = {0}};
     trireme_status status = source_read_arguments(&overrides, bare, argc, argv, error);
     if (status == TRIREME_OK)
-        status =
-            load(out, path, SOURCE_ARGUMENTS, (const char *const *)overrides.list.item, overrides.list.count, error);
+        status = config_load_files(out, path, SOURCE_ARGUMENTS, (const char *const *)overrides.list.item,
+                                   overrides.list.count, error);
     for (size_t i = 0; i < overrides.list.count; i++)
         free(overrides.list.item[i]);
     VEC_RELEASE(&overrides.list);

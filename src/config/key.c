@@ -131,7 +131,7 @@ const char *key_excerpt(const char *text, char buffer[KEY_EXCERPT]) {
 }
 
 // Lower case, '-' as '_'. False: too long for any key.
-static bool normalise(const char *name, char out[KEY_NAME]) {
+static bool key_normalise(const char *name, char out[KEY_NAME]) {
     size_t length = strlen(name);
     if (length >= KEY_NAME)
         return false;
@@ -343,7 +343,7 @@ struct answer {
 static void answer_find(struct answer *a, const char *section, const char *name) {
     char section_own[KEY_NAME], name_own[KEY_NAME];
     *a = (struct answer){.found = {.count = 0}};
-    if (!normalise(section, section_own) || !normalise(name, name_own))
+    if (!key_normalise(section, section_own) || !key_normalise(name, name_own))
         return;
     a->absent = absent_find(name_own);
     a->inside = key_section_find(section_own);
@@ -406,7 +406,7 @@ trireme_status key_refuse_unknown_full(const char *where, const char *full, trir
 
 trireme_status key_refuse_section(const char *where, const char *name, trireme_error *error) {
     char excerpt[KEY_EXCERPT], own[KEY_NAME];
-    const char *nearest = normalise(name, own) ? section_nearest(own) : NULL;
+    const char *nearest = key_normalise(name, own) ? section_nearest(own) : NULL;
     struct text message = {0};
     text_add(&message, "%s: unknown section", key_excerpt(name, excerpt));
     if (nearest)

@@ -55,7 +55,7 @@ static trireme_status open_node(struct builder *b, enum outline_form form, trire
     return TRIREME_OK;
 }
 
-static trireme_status read_key(struct builder *b, trireme_error *error) {
+static trireme_status outline_read_key(struct builder *b, trireme_error *error) {
     const yaml_event_t *event = &b->reader->event;
     if (event->type != YAML_SCALAR_EVENT)
         FAIL(TRIREME_ERROR_USAGE, "%s: a key is a word, not a list or mapping", b->reader->where);
@@ -95,7 +95,7 @@ static trireme_status take_event(struct builder *b, trireme_error *error) {
     }
     bool in_mapping = b->depth && b->outline->nodes.item[b->stack[b->depth - 1].node].form == OUTLINE_MAPPING;
     if (in_mapping && !b->key)
-        return read_key(b, error);
+        return outline_read_key(b, error);
     if (type == YAML_SCALAR_EVENT)
         return read_scalar(b, error);
     return open_node(b, type == YAML_MAPPING_START_EVENT ? OUTLINE_MAPPING : OUTLINE_LIST, error);
@@ -171,12 +171,12 @@ int outline_children(const struct outline *outline, int node) {
 }
 
 // "links[1].bandwidth"
-static void add_path(const struct outline *outline, int node, struct text *out) {
+static void outline_add_path(const struct outline *outline, int node, struct text *out) {
     const struct outline_node *n = &outline->nodes.item[node];
     char excerpt[KEY_EXCERPT];
     if (n->parent < 0)
         return;
-    add_path(outline, n->parent, out);
+    outline_add_path(outline, n->parent, out);
     if (n->key)
         text_add(out, "%s%s", out->length ? "." : "", key_excerpt(n->key, excerpt));
     else
@@ -189,7 +189,7 @@ trireme_status outline_refuse(const struct outline *outline, int node, trireme_e
     char *reason = mem_vprintf(format, args);
     va_end(args);
     struct text path = {0};
-    add_path(outline, node, &path);
+    outline_add_path(outline, node, &path);
     error_set(error, TRIREME_ERROR_USAGE, "%s:%d: %s%s%s", outline->name, outline->nodes.item[node].line,
               path.length ? path.text : "", path.length ? ": " : "", reason);
     text_release(&path);
@@ -273,7 +273,7 @@ static void figure_print(enum quantity quantity, double value, char out[48]) {
 }
 
 // False: not a number in plain decimal form.
-static bool read_number(const char *text, double *out, const char **rest) {
+static bool outline_read_number(const char *text, double *out, const char **rest) {
     const char *first = text + (*text == '-' || *text == '+');
     if (!isdigit((unsigned char)*first) && !(*first == '.' && isdigit((unsigned char)first[1])))
         return false;
@@ -291,7 +291,7 @@ trireme_status outline_figure(const struct outline *outline, int node, enum quan
     const char *text = outline->nodes.item[node].text, *rest;
     char excerpt[KEY_EXCERPT];
     double value;
-    if (!read_number(text, &value, &rest))
+    if (!outline_read_number(text, &value, &rest))
         return outline_refuse(outline, node, error, "given \"%s\", expected %s", key_excerpt(text, excerpt),
                               UNIT_WORDS[quantity]);
     rest += strspn(rest, " ");

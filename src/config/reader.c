@@ -9,7 +9,7 @@ static void reader_place(struct reader *r, size_t line) {
 }
 
 // 1-based line of a byte.
-static size_t line_of(const char *text, size_t at) {
+static size_t reader_line_of(const char *text, size_t at) {
     size_t line = 1;
     for (size_t i = 0; i < at; i++)
         line += text[i] == '\n';
@@ -20,8 +20,8 @@ static size_t line_of(const char *text, size_t at) {
 static trireme_status characters_check(const char *name, const char *text, size_t length, trireme_error *error) {
     size_t valid = utf8_prefix(text, length);
     if (valid < length)
-        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not UTF-8 text: byte 0x%02x at offset %zu", name, line_of(text, valid),
-             (unsigned char)text[valid], valid);
+        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not UTF-8 text: byte 0x%02x at offset %zu", name,
+             reader_line_of(text, valid), (unsigned char)text[valid], valid);
     uint32_t code;
     for (size_t at = 0, bytes; at < length; at += bytes) {
         bytes = utf8_decode(text + at, length - at, &code);
@@ -29,7 +29,7 @@ static trireme_status characters_check(const char *name, const char *text, size_
                        (code >= 0x7f && code < 0xa0 && code != 0x85);
         if (control || code == 0xfeff || code == 0xfffe || code == 0xffff)
             FAIL(TRIREME_ERROR_USAGE, "%s:%zu: the character U+%04" PRIX32 " at offset %zu may not stand in YAML", name,
-                 line_of(text, at), code, at);
+                 reader_line_of(text, at), code, at);
     }
     return TRIREME_OK;
 }

@@ -32,7 +32,7 @@ static trireme_status key_set(struct config *config, const char *where, bool ove
 // bounded by the text and by the number of keys.
 
 // The current event's scalar as a word. `what` names its place for messages.
-static trireme_status read_word(struct reader *r, const char *what, struct given *out, trireme_error *error) {
+static trireme_status source_read_word(struct reader *r, const char *what, struct given *out, trireme_error *error) {
     char excerpt[KEY_EXCERPT];
     const char *value = (const char *)r->event.data.scalar.value;
     if (r->event.type != YAML_SCALAR_EVENT)
@@ -46,14 +46,14 @@ static trireme_status read_word(struct reader *r, const char *what, struct given
 }
 
 // The value that begins at the current event, up to its last event. Of a mapping it only notes that it is one.
-static trireme_status read_value(struct reader *r, const char *key, struct given *out, trireme_error *error) {
+static trireme_status source_read_value(struct reader *r, const char *key, struct given *out, trireme_error *error) {
     if (r->event.type == YAML_MAPPING_START_EVENT) {
         out->form = GIVEN_MAPPING;
         return TRIREME_OK;
     }
     if (r->event.type != YAML_SEQUENCE_START_EVENT) {
         out->form = GIVEN_SCALAR;
-        return read_word(r, key, out, error);
+        return source_read_word(r, key, out, error);
     }
     out->form = GIVEN_LIST;
     for (;;) {
@@ -65,20 +65,21 @@ static trireme_status read_value(struct reader *r, const char *key, struct given
             FAIL(TRIREME_ERROR_USAGE, "%s: %s: a list of more than %d", r->where, key_excerpt(key, excerpt),
                  LIST_MAX_WORDS);
         }
-        TRY(read_word(r, key, out, error));
+        TRY(source_read_word(r, key, out, error));
     }
 }
 
 // One `key: value` of a section; the current event is the key.
-static trireme_status read_key(struct reader *r, struct config *config, const char *section, trireme_error *error) {
+static trireme_status source_read_key(struct reader *r, struct config *config, const char *section,
+                                      trireme_error *error) {
     char where[WHERE_BYTES];
     struct given name = {0}, value = {0};
     memcpy(where, r->where, sizeof where);
-    trireme_status status = read_word(r, section, &name, error);
+    trireme_status status = source_read_word(r, section, &name, error);
     if (status == TRIREME_OK)
         status = reader_next(r, error);
     if (status == TRIREME_OK)
-        status = read_value(r, name.words.item[0].text, &value, error);
+        status = source_read_value(r, name.words.item[0].text, &value, error);
     if (status == TRIREME_OK)
         status = key_set(config, where, false, section, name.words.item[0].text, &value, error);
     given_release(&value);
@@ -97,7 +98,7 @@ static trireme_status read_keys(struct reader *r, struct config *config, const c
         TRY(reader_next(r, error));
         if (r->event.type == YAML_MAPPING_END_EVENT)
             return TRIREME_OK;
-        TRY(read_key(r, config, section, error));
+        TRY(source_read_key(r, config, section, error));
     }
 }
 
@@ -111,7 +112,7 @@ static trireme_status refuse_outer_name(struct reader *r, const char *where, con
         return key_refuse_section(where, name, error);
     struct given value = {0};
     struct text shown = {0};
-    trireme_status status = read_value(r, name, &value, error);
+    trireme_status status = source_read_value(r, name, &value, error);
     if (status == TRIREME_OK) {
         given_describe(&shown, &value);
         status = key_refuse_unknown(where, "", name, shown.text, error);
@@ -125,7 +126,7 @@ static trireme_status refuse_outer_name(struct reader *r, const char *where, con
 static trireme_status read_section(struct reader *r, struct config *config, struct given *seen, trireme_error *error) {
     char where[WHERE_BYTES];
     memcpy(where, r->where, sizeof where);
-    TRY(read_word(r, "section", seen, error));
+    TRY(source_read_word(r, "section", seen, error));
     const char *name = seen->words.item[seen->words.count - 1].text;
     for (size_t i = 0; i + 1 < seen->words.count; i++)
         if (strcmp(seen->words.item[i].text, name) == 0)

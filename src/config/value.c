@@ -215,7 +215,7 @@ static bool scalar_set(void *field, const struct key *key, const struct given_wo
 }
 
 // What a user may have had in mind with a refused value, for the end of the message.
-static const char *advice(const struct key *key, const struct given *given) {
+static const char *value_advice(const struct key *key, const struct given *given) {
     if (given->form != GIVEN_SCALAR)
         return "";
     const char *text = given->words.item[0].text;
@@ -246,7 +246,7 @@ trireme_status value_set(struct config *config, const struct key *key, const cha
     given_describe(&message, given);
     text_add(&message, ", accepts ");
     key_accepts(&message, key);
-    text_add(&message, "%s", advice(key, given));
+    text_add(&message, "%s", value_advice(key, given));
     trireme_status status = error_set(error, TRIREME_ERROR_USAGE, "%s: %s", where, message.text);
     text_release(&message);
     return status;
@@ -261,7 +261,7 @@ void value_set_default(struct config *config, const struct key *key) {
 }
 
 // Whether every reader of YAML takes the plain word for just this text.
-static bool is_plain(const char *text) {
+static bool value_is_plain(const char *text) {
     const char *const taken[] = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"};
     for (size_t i = 0; i < ARRAY_LENGTH(taken); i++)
         if (strcasecmp(text, taken[i]) == 0)
@@ -272,7 +272,7 @@ static bool is_plain(const char *text) {
 }
 
 void value_print_text(struct text *out, const char *text) {
-    if (is_plain(text)) {
+    if (value_is_plain(text)) {
         text_add(out, "%s", text);
         return;
     }

@@ -192,7 +192,7 @@ static trireme_status read_some(struct reader *r, char *at, size_t want, size_t 
 
 // The program that turns a file which begins with these bytes into text, such as a decompressor; of a stream, the bytes
 // that have arrived.
-static const char *converter(const struct reader *r) {
+static const char *documents_converter(const struct reader *r) {
     char first[FIRST_BYTES] = "";
     if (pread(r->fd, first, sizeof first, 0) < 0)
         memcpy(first, r->first, sizeof first);
@@ -218,7 +218,7 @@ static trireme_status refuse_encoding(const struct reader *r, const struct utf8_
         snprintf(line, sizeof line, " (line %" PRId64 ")", r->line);
     FAIL(TRIREME_ERROR_CORRUPT, "%s: not UTF-8 at byte %" PRId64 "%s: %s; convert the text first, with %s for example",
          r->path, utf8->start, line, cut ? "the last character is cut off" : "no character begins with these bytes",
-         converter(r));
+         documents_converter(r));
 }
 
 static trireme_status read_text(struct reader *r, trireme_error *error) {

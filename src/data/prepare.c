@@ -10,7 +10,7 @@ struct preparation {
     int64_t text_bytes, document_bytes, empty_documents;
 };
 
-static trireme_status add_piece(void *user, const char *bytes, size_t length, trireme_error *error) {
+static trireme_status prepare_add_piece(void *user, const char *bytes, size_t length, trireme_error *error) {
     struct preparation *p = user;
     // A byte tokenizer gives the same tokens wherever a document is cut into pieces.
     p->tokens.count = 0;
@@ -34,7 +34,7 @@ static trireme_status check_cancel(const struct preparation *p, trireme_error *e
     return TRIREME_OK;
 }
 
-static trireme_status advance(void *user, size_t bytes, trireme_error *error) {
+static trireme_status prepare_advance(void *user, size_t bytes, trireme_error *error) {
     struct preparation *p = user;
     TRY(check_cancel(p, error));
     // A file that grows while it is read must not take the progress beyond its end.
@@ -47,7 +47,7 @@ static trireme_status advance(void *user, size_t bytes, trireme_error *error) {
 }
 
 static trireme_status read_files(struct preparation *p, const struct document_files *files, trireme_error *error) {
-    struct document_sink sink = {.user = p, .add = add_piece, .end = end_document, .advance = advance};
+    struct document_sink sink = {.user = p, .add = prepare_add_piece, .end = end_document, .advance = prepare_advance};
     for (size_t i = 0; i < files->count; i++)
         TRY(document_file_read(&files->item[i], &p->options->documents, &sink, error));
     TRY(check_cancel(p, error));

@@ -103,7 +103,7 @@ struct marking {
 };
 
 // The document that begins at the first place that is not marked goes on to place `end`.
-static void mark(struct marking *m, int64_t end) {
+static void sampler_mark(struct marking *m, int64_t end) {
     for (int64_t i = m->start; i < end; i++) {
         m->starts[i] = (int32_t)m->start;
         m->positions[i] = (int32_t)(i - m->start);
@@ -116,7 +116,7 @@ static bool mark_document(void *user, int64_t position) {
     const int64_t place = position - m->begin;
     if (!token_set_delimited(m->sampler->set, position))
         m->targets[place - 1] = -1;
-    mark(m, place);
+    sampler_mark(m, place);
     return true;
 }
 
@@ -126,7 +126,7 @@ static trireme_status mark_documents(const struct sampler *s, int64_t begin, int
                                      int32_t *starts, int32_t *positions, trireme_error *error) {
     struct marking m = {s, begin, 0, targets, starts, positions};
     TRY(token_set_documents(s->set, begin + 1, begin + known + 1, mark_document, &m, error));
-    mark(&m, s->options.seq_len);
+    sampler_mark(&m, s->options.seq_len);
     return TRIREME_OK;
 }
 

@@ -27,7 +27,8 @@ static trireme_status read_string(const json_t *object, const char *where, const
     return TRIREME_OK;
 }
 
-static trireme_status parse(const json_t *root, const char *where, struct token_manifest *m, trireme_error *error) {
+static trireme_status manifest_parse(const json_t *root, const char *where, struct token_manifest *m,
+                                     trireme_error *error) {
     char format[32], excerpt[JSON_EXCERPT_BYTES];
     const json_t *tokenizer;
     int64_t version;
@@ -56,7 +57,7 @@ trireme_status token_manifest_read(const char *path, int64_t tokens, struct toke
     if (exists) {
         status = json_parse_file(file, FILE_LIMIT, &root, error);
         if (status == TRIREME_OK)
-            status = parse(root, file, &m, error);
+            status = manifest_parse(root, file, &m, error);
         if (status == TRIREME_OK && m.tokens != tokens)
             status = error_set(error, TRIREME_ERROR_CORRUPT,
                                "%s: tells of %" PRId64 " tokens, but the token files hold %" PRId64

@@ -61,7 +61,7 @@ static bool is_file(const char *path) {
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
-static trireme_status add_path(struct token_set *set, const char *path, trireme_error *error) {
+static trireme_status set_add_path(struct token_set *set, const char *path, trireme_error *error) {
     char *prefix = token_prefix(path), *bin = mem_printf("%s.bin", prefix);
     trireme_status status;
     if (is_file(bin))
@@ -119,7 +119,7 @@ static void keep_small(struct token_set *set) {
 
 trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error) {
     struct token_set *set = mem_alloc(sizeof *set);
-    trireme_status status = add_path(set, path, error);
+    trireme_status status = set_add_path(set, path, error);
     keep_small(set);
     if (status == TRIREME_OK)
         status = token_set_same_tokenizer(set, set, error);

@@ -234,7 +234,7 @@ static trireme_status megatron_header(struct token_shard *shard, trireme_error *
 
 // Checks the order of documents in an index whose ends are right: bisection would find wrong documents in a wrong
 // order.
-static trireme_status check_order(const struct token_shard *shard, trireme_error *error) {
+static trireme_status shard_check_order(const struct token_shard *shard, trireme_error *error) {
     enum { AT_ONCE = 1 << 22 };
     const struct mapping *index = &shard->index;
     int64_t begin = document_offset(shard, 0), previous = 0;
@@ -276,7 +276,7 @@ static trireme_status megatron_check(struct token_shard *shard, trireme_error *e
     if (last != shard->sequences)
         return index_refuse(shard, document_offset(shard, shard->documents), "the end of the document index", last,
                             shard->sequences, error);
-    TRY(check_order(shard, error));
+    TRY(shard_check_order(shard, error));
     shard->tokens = shard->bin.bytes / shard->width;
     return TRIREME_OK;
 }
@@ -369,7 +369,7 @@ enum { READ_BYTES = 1 << 14 };
         out[i] = (int32_t)token;                                     \
     }
 
-static uint64_t convert(const uint8_t *p, int width, int64_t count, int32_t *out) {
+static uint64_t shard_convert(const uint8_t *p, int width, int64_t count, int32_t *out) {
     uint64_t worst = 0;
     if (width == 1)
         READ_TOKENS(uint8_t)
@@ -406,7 +406,7 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
                  "%s became shorter while it was read (write another file and rename it), or its disk failed",
                  shard->bin.path);
         }
-        worst = convert(bytes, width, count, &out[at - begin]);
+        worst = shard_convert(bytes, width, count, &out[at - begin]);
     }
     give_back(shard, &shard->bin, shard->offset + begin * width, (end - begin) * width);
     if (begin == end || worst < (uint64_t)vocab_size)

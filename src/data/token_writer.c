@@ -346,7 +346,8 @@ static trireme_status finish_manifest(struct token_writer *w, const struct token
     return draft_sync(&w->manifest, error);
 }
 
-static trireme_status finish(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error) {
+static trireme_status writer_finish(struct token_writer *w, const struct token_manifest *manifest,
+                                    trireme_error *error) {
     CHECK(w->document_tokens == 0);
     if (w->documents == 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: there is no document to write", w->prefix);
@@ -370,7 +371,7 @@ static trireme_status finish(struct token_writer *w, const struct token_manifest
 
 trireme_status token_writer_finish(struct token_writer *w, const struct token_manifest *manifest,
                                    trireme_error *error) {
-    trireme_status status = finish(w, manifest, error);
+    trireme_status status = writer_finish(w, manifest, error);
     token_writer_discard(w);
     return status;
 }

@@ -58,7 +58,7 @@ static bool same_parts(const struct parallel *plan, int a, int b) {
 
 // Makes the engine of a rank of the lender's stage. What is not the member's own remains the lender's, which must
 // outlive the engine.
-static void borrow(struct engine *e, const struct engine *lender, const struct member *member) {
+static void engine_borrow(struct engine *e, const struct engine *lender, const struct member *member) {
     *e = *lender;
     e->lender = lender;
     e->member = *member;
@@ -196,21 +196,21 @@ static trireme_status compare_processes(const struct engine *e, const struct con
 
 enum { ARENA_ALIGNMENT = 4096 };
 
-static size_t aligned(size_t bytes) {
+static size_t engine_aligned(size_t bytes) {
     return round_up(bytes, ARENA_ALIGNMENT);
 }
 
 static size_t arena_room(const struct engine *e) {
-    return aligned(state_bytes(e)) + aligned(step_bytes(e));
+    return engine_aligned(state_bytes(e)) + engine_aligned(step_bytes(e));
 }
 
 static void place_arenas(struct engine *e, char *at) {
     e->state = at;
-    e->step = at + aligned(state_bytes(e));
+    e->step = at + engine_aligned(state_bytes(e));
 }
 
 // Takes the memory of the only rank of this process, without touching a page.
-static trireme_status take_memory(struct engine *e, trireme_error *error) {
+static trireme_status engine_take_memory(struct engine *e, trireme_error *error) {
     TRY(check_memory(e, engine_bytes(e), memory_available(), 1, error));
     TRY(region_create(&e->memory, arena_room(e), false, "the memory of the run", error));
     place_arenas(e, e->memory.base);
@@ -248,7 +248,7 @@ static trireme_status share_memory(struct engine *e, const struct stages *stages
 }
 
 // Pins threads: the threads of this process's ranks take its cores in order.
-static void pin(struct engine *e) {
+static void engine_pin(struct engine *e) {
     const struct world_place *place = world_place(e->member.world);
     const int ranks = place ? place->core_ranks : mesh_ranks(&e->parallel.mesh);
     const int first = (place ? place->core_rank : e->member.rank) * e->threads;
@@ -258,7 +258,7 @@ static void pin(struct engine *e) {
     free(processor);
 }
 
-static trireme_status refuse_many(const struct engine *e, trireme_error *error) {
+static trireme_status engine_refuse_many(const struct engine *e, trireme_error *error) {
     if (mesh_ranks(&e->parallel.mesh) == 1)
         return TRIREME_OK;
     char *mesh = mesh_print(&e->parallel.mesh);
@@ -277,7 +277,7 @@ static trireme_status share_programs(struct engine *e, const struct config *conf
     struct stages stages;
     struct communicator *all;
     TRY(stages_share(&stages, &all, config, model, plan, use, member, error));
-    borrow(e, stages.of[mesh_coordinate(&stages.of[0]->parallel.mesh, member->rank, AXIS_PP)], member);
+    engine_borrow(e, stages.of[mesh_coordinate(&stages.of[0]->parallel.mesh, member->rank, AXIS_PP)], member);
     trireme_status status = share_memory(e, &stages, all, error);
     if (status == TRIREME_OK && member->rank == 0)
         status = verify_stages(&stages, e, error);
@@ -292,10 +292,10 @@ static trireme_status make_programs(struct engine *e, const struct config *confi
                                     trireme_error *error) {
     TRY(engine_compile(e, config, model, plan, use, member ? member->rank : 0, error));
     if (!member)
-        TRY(refuse_many(e, error));
+        TRY(engine_refuse_many(e, error));
     else
         e->member = *member;
-    TRY(take_memory(e, error));
+    TRY(engine_take_memory(e, error));
     return member && world_place(member->world) ? compare_processes(e, config, use, error) : TRIREME_OK;
 }
 
@@ -317,7 +317,7 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
         status = executor_create(&e->evaluate_executor, e->streams, &e->evaluate.program, e->ops, e->kernels, e->state,
                                  e->step, error);
     if (status == TRIREME_OK && config->training.pin_threads)
-        pin(e);
+        engine_pin(e);
     if (status != TRIREME_OK)
         engine_release(e);
     return status;
@@ -373,7 +373,7 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
 enum { INITIAL_CHUNK = 512 };    // values; small, since a stack keeps the pages that it once had
 enum { ZEROED_CHUNK = 1 << 24 }; // bytes
 
-static void store(void *out, enum dtype dtype, int64_t at, const double *values, int64_t count) {
+static void engine_store(void *out, enum dtype dtype, int64_t at, const double *values, int64_t count) {
     uint16_t low;
     for (int64_t i = 0; i < count; i++)
         if (dtype == DTYPE_F64)
@@ -445,7 +445,7 @@ static void initial_values(const struct engine *e, const struct parameter *p, ui
     }
 }
 
-static bool asked(const atomic_bool *stop) {
+static bool engine_asked(const atomic_bool *stop) {
     return stop && *stop;
 }
 
@@ -457,11 +457,11 @@ static bool initialise_parameter(struct engine *e, size_t number, uint64_t seed,
         low = engine_part(e, ENGINE_REMAINDERS, number);
     for (int64_t at = to.begin; at < to.end; at += INITIAL_CHUNK) {
         double values[INITIAL_CHUNK];
-        if (asked(stop))
+        if (engine_asked(stop))
             return false;
         int64_t n = MIN((int64_t)INITIAL_CHUNK, to.end - at);
         initial_values(e, p, seed, at, n, values);
-        store(to.data, e->dtype, at - to.begin, values, n);
+        engine_store(to.data, e->dtype, at - to.begin, values, n);
         for (int64_t i = 0; i < n; i++) {
             uint16_t high;
             if (at + i >= low.begin && at + i < low.end)
@@ -498,7 +498,7 @@ void engine_constants(struct engine *e) {
 static bool zero_state(struct engine *e, const atomic_bool *stop) {
     int64_t bytes = main_program(e)->program.state_bytes;
     for (int64_t at = 0; at < bytes; at += ZEROED_CHUNK) {
-        if (asked(stop))
+        if (engine_asked(stop))
             return false;
         memset(e->state + at, 0, (size_t)MIN(bytes - at, (int64_t)ZEROED_CHUNK));
     }

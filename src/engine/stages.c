@@ -68,9 +68,10 @@ static trireme_status compile_lender(struct engine **out, const struct mesh *mes
     return TRIREME_OK;
 }
 
-static trireme_status share(struct stages *out, struct communicator **all, const struct mesh *mesh,
-                            const struct config *config, const struct model_config *model, const struct parallel *plan,
-                            enum engine_use use, const struct member *member, trireme_error *error) {
+static trireme_status stages_share_programs(struct stages *out, struct communicator **all, const struct mesh *mesh,
+                                            const struct config *config, const struct model_config *model,
+                                            const struct parallel *plan, enum engine_use use,
+                                            const struct member *member, trireme_error *error) {
     struct engine *own;
     struct stages s = {.count = mesh->degree[AXIS_PP], .ranks = mesh_ranks(mesh)};
     TRY(compile_lender(&own, mesh, config, model, plan, use, member, error));
@@ -94,9 +95,9 @@ trireme_status stages_share(struct stages *out, struct communicator **all, const
                             const struct member *member, trireme_error *error) {
     struct parallel parallel;
     if (plan)
-        return share(out, all, &plan->mesh, config, model, plan, use, member, error);
+        return stages_share_programs(out, all, &plan->mesh, config, model, plan, use, member, error);
     TRY(parallel_resolve(&parallel, config, model, error));
-    trireme_status status = share(out, all, &parallel.mesh, config, model, NULL, use, member, error);
+    trireme_status status = stages_share_programs(out, all, &parallel.mesh, config, model, NULL, use, member, error);
     parallel_release(&parallel);
     return status;
 }
@@ -165,8 +166,8 @@ static void hash_engine(const struct engine *e, uint64_t hash[PROGRAMS]) {
     hash[PROGRAM_EVALUATE] = e->evaluates ? hash_program(&e->evaluate.program, e->ops) : 0;
 }
 
-static trireme_status compare(const struct derived *all, const uint64_t (*made)[PROGRAMS], const struct mesh *mesh,
-                              int own, trireme_error *error) {
+static trireme_status stages_compare_hashes(const struct derived *all, const uint64_t (*made)[PROGRAMS],
+                                            const struct mesh *mesh, int own, trireme_error *error) {
     for (int r = 0; r < mesh_ranks(mesh); r++)
         for (int p = 0; p < PROGRAMS; p++) {
             uint64_t has = all[r].hash[p], meant = made[mesh_coordinate(mesh, r, AXIS_PP)][p];
@@ -199,7 +200,7 @@ trireme_status stages_compare(const struct stages *stages, const struct engine *
     if (status == TRIREME_OK)
         status = comm_all_gather(all, &mine, theirs, sizeof mine / sizeof(int32_t), DTYPE_I32, error);
     if (status == TRIREME_OK)
-        status = compare(theirs, (const uint64_t(*)[PROGRAMS])made, mesh, own->member.rank, error);
+        status = stages_compare_hashes(theirs, (const uint64_t(*)[PROGRAMS])made, mesh, own->member.rank, error);
     communicator_free(all);
     free(made);
     free(theirs);

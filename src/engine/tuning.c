@@ -17,7 +17,7 @@ void tuning_release(struct tuning *t) {
 
 enum { FILE_BYTES_MAX = 1 << 24 };
 
-static char *path_of(const char *directory) {
+static char *tuning_path_of(const char *directory) {
     return mem_printf("%s/kernels.json", directory);
 }
 
@@ -26,7 +26,7 @@ static void read_once(struct tuning *t, const char *directory) {
     if (t->read || !directory)
         return;
     t->read = true;
-    char *path = path_of(directory), *text = NULL;
+    char *path = tuning_path_of(directory), *text = NULL;
     size_t length;
     trireme_error why;
     if (access(path, F_OK) == 0 && (file_read(path, FILE_BYTES_MAX, &text, &length, &why) != TRIREME_OK ||
@@ -56,7 +56,7 @@ trireme_status tuning_store(struct tuning *t, const char *directory, trireme_err
         return TRIREME_OK;
     struct text text = {0};
     choices_print(&t->choices, &text);
-    char *path = path_of(directory);
+    char *path = tuning_path_of(directory);
     trireme_status status = file_write_atomic(path, text.text, text.length, error);
     free(path);
     text_release(&text);

@@ -73,7 +73,7 @@ static bool may_give(const struct whole *w, int rank, size_t number) {
 }
 
 // Whether this rank gives its part of a local parameter.
-static bool gives(const struct whole *w, const struct parameter *local) {
+static bool tensor_gives(const struct whole *w, const struct parameter *local) {
     const struct mesh *mesh = &w->engine->parallel.mesh;
     int rank = w->engine->member.rank, zero = w->engine->parallel.zero_stage;
     if (zero == 0 && mesh_coordinate(mesh, rank, AXIS_FSDP) > 0)
@@ -88,7 +88,7 @@ static struct offer offer_of(const struct whole *w, const struct request *reques
     struct offer offer = {0};
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i];
-        if (p->whole != request->number || !gives(w, p))
+        if (p->whole != request->number || !tensor_gives(w, p))
             continue;
         struct engine_part part = engine_part(e, (enum engine_values)request->what, i);
         if (part.begin >= part.end)
@@ -105,12 +105,12 @@ static struct offer offer_of(const struct whole *w, const struct request *reques
     return offer;
 }
 
-static int64_t size_of(const struct whole *w, const struct request *request) {
+static int64_t tensor_size_of(const struct whole *w, const struct request *request) {
     return dtype_size(dtype_of(w, (enum engine_values)request->what));
 }
 
 static int64_t window_bytes(const struct whole *w, const struct request *request) {
-    return request->window.rows * request->window.columns * size_of(w, request);
+    return request->window.rows * request->window.columns * tensor_size_of(w, request);
 }
 
 // Copies the elements that part `k` of an offer has in the window; returns how many. `from`: the rank's elements; NULL:
@@ -136,7 +136,7 @@ static trireme_status send_offer(struct whole *w, const struct request *request,
     const void *data[WHOLE_PARTS];
     struct offer offer = offer_of(w, request, data);
     TRY(comm_send(w->control, &offer, sizeof offer, 0, error));
-    const int64_t size = size_of(w, request);
+    const int64_t size = tensor_size_of(w, request);
     char *message = room_for(&w->message, window_bytes(w, request));
     int64_t count = 0;
     for (int k = 0; k < offer.parts; k++)
@@ -147,7 +147,7 @@ static trireme_status send_offer(struct whole *w, const struct request *request,
 static trireme_status receive_offer(struct whole *w, const struct request *request, int rank, trireme_error *error) {
     struct offer offer;
     TRY(comm_receive(w->control, &offer, sizeof offer, rank, error));
-    const int64_t size = size_of(w, request);
+    const int64_t size = tensor_size_of(w, request);
     int64_t count = 0;
     for (int k = 0; k < offer.parts; k++)
         count += copy_part(&offer, k, &request->window, NULL, NULL, NULL, size);
@@ -160,14 +160,14 @@ static trireme_status receive_offer(struct whole *w, const struct request *reque
     return TRIREME_OK;
 }
 
-static trireme_status ask(struct whole *w, struct request *request, trireme_error *error) {
+static trireme_status tensor_ask(struct whole *w, struct request *request, trireme_error *error) {
     return comm_broadcast(w->control, request, sizeof *request, 0, error);
 }
 
 static trireme_status put_together(struct whole *w, struct request request, trireme_error *error) {
-    const int64_t bytes = window_bytes(w, &request), size = size_of(w, &request);
+    const int64_t bytes = window_bytes(w, &request), size = tensor_size_of(w, &request);
     char *to = memset(room_for(&w->window, bytes), 0, (size_t)bytes);
-    TRY(ask(w, &request, error));
+    TRY(tensor_ask(w, &request, error));
     for (int rank = 0; rank < mesh_ranks(&w->engine->parallel.mesh); rank++) {
         if (!may_give(w, rank, (size_t)request.number))
             continue;
@@ -183,9 +183,9 @@ static trireme_status put_together(struct whole *w, struct request request, trir
     return TRIREME_OK;
 }
 
-static trireme_status get(const struct parameter_values *values, size_t number, int64_t columns,
-                          const struct parameter_window *window, const void **data, int64_t *stride,
-                          trireme_error *error) {
+static trireme_status whole_tensor_get(const struct parameter_values *values, size_t number, int64_t columns,
+                                       const struct parameter_window *window, const void **data, int64_t *stride,
+                                       trireme_error *error) {
     const struct whole_view *view = values->user;
     struct whole *w = view->whole;
     if (one_rank(w)) {
@@ -202,7 +202,7 @@ static trireme_status get(const struct parameter_values *values, size_t number, 
 
 trireme_status whole_serve(struct whole *w, trireme_error *error) {
     for (struct request request;;) {
-        TRY(ask(w, &request, error));
+        TRY(tensor_ask(w, &request, error));
         if (request.what == DISMISSED)
             return TRIREME_OK;
         TRY(send_offer(w, &request, error));
@@ -210,12 +210,12 @@ trireme_status whole_serve(struct whole *w, trireme_error *error) {
 }
 
 trireme_status whole_dismiss(struct whole *w, trireme_error *error) {
-    return one_rank(w) ? TRIREME_OK : ask(w, &(struct request){.what = DISMISSED}, error);
+    return one_rank(w) ? TRIREME_OK : tensor_ask(w, &(struct request){.what = DISMISSED}, error);
 }
 
 // ---- loading
 
-static bool begin(const struct parameter_values *values, size_t number, size_t bytes) {
+static bool tensor_begin(const struct parameter_values *values, size_t number, size_t bytes) {
     (void)bytes;
     struct whole_view *view = values->user;
     struct whole *w = view->whole;
@@ -239,7 +239,8 @@ static bool begin(const struct parameter_values *values, size_t number, size_t b
     return view->parts > 0;
 }
 
-static void put(const struct parameter_values *values, size_t number, size_t at, size_t bytes, const void *from) {
+static void whole_tensor_put(const struct parameter_values *values, size_t number, size_t at, size_t bytes,
+                             const void *from) {
     struct whole_view *view = values->user;
     const struct parameter *whole = &view->whole->engine->table.parameters.item[number];
     int64_t size = dtype_size(values->dtype), first = (int64_t)at / size;
@@ -252,5 +253,6 @@ static void put(const struct parameter_values *values, size_t number, size_t at,
 }
 
 struct parameter_values whole_values(struct whole *w, enum engine_values what) {
-    return (struct parameter_values){dtype_of(w, what), &w->view[what], get, begin, put};
+    return (struct parameter_values){dtype_of(w, what), &w->view[what], whole_tensor_get, tensor_begin,
+                                     whole_tensor_put};
 }

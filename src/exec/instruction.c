@@ -4,7 +4,7 @@
 #include "kernels/call.h"
 
 // The address of element `offset` of a buffer; of several instances or slots, in the microbatch's.
-static void *locate(const struct executor *e, int buffer, int64_t offset, int microbatch) {
+static void *instruction_locate(const struct executor *e, int buffer, int64_t offset, int microbatch) {
     const struct program *program = e->program;
     const struct buffer *b = &program->buffers.item[buffer];
     int64_t at = b->offset + offset * dtype_size(b->dtype);
@@ -22,7 +22,7 @@ static void *locate(const struct executor *e, int buffer, int64_t offset, int mi
 
 static void *locate_operand(const struct executor *e, const struct operand *o, int microbatch) {
     int64_t part = o->along ? o->step * mesh_index(&e->program->mesh, e->streams->member.rank, o->along) : 0;
-    return locate(e, o->buffer, o->offset + part, microbatch);
+    return instruction_locate(e, o->buffer, o->offset + part, microbatch);
 }
 
 static int threads_of(const struct executor *e, const struct instruction *instruction) {
@@ -78,7 +78,7 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
     }
     if (when_skips(in->when, v))
         return TRIREME_OK;
-    if (in->predicate != NONE && *(const int32_t *)locate(e, in->predicate, 0, microbatch) == 0)
+    if (in->predicate != NONE && *(const int32_t *)instruction_locate(e, in->predicate, 0, microbatch) == 0)
         return TRIREME_OK;
     struct call call;
     instruction_call(&call, e, r);
@@ -92,11 +92,11 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
     if (r->communicator)
         return communicate(r, &call, error);
     if (in->workspace != NONE)
-        call.workspace = locate(e, in->workspace, 0, microbatch);
+        call.workspace = instruction_locate(e, in->workspace, 0, microbatch);
     r->run(&call);
     return TRIREME_OK;
 }
 
 void *executor_address(const struct executor *e, int buffer, int microbatch) {
-    return locate(e, buffer, 0, microbatch);
+    return instruction_locate(e, buffer, 0, microbatch);
 }

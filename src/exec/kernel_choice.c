@@ -6,7 +6,7 @@ struct frequent_calls {
 };
 
 // How many invocations an instruction runs in.
-static int64_t invocations(const struct program *program, int template, const struct instruction *instruction) {
+static int64_t choice_invocations(const struct program *program, int template, const struct instruction *instruction) {
     int64_t count = 0;
     for (size_t i = 0; i < program->schedule.count; i++) {
         const struct invocation *v = &program->schedule.item[i];
@@ -25,7 +25,7 @@ static struct call usual_call(const struct executor *e, int template, const stru
         adds += v->template == template && !when_skips(r->instruction->when, v) &&
                 instruction_accumulates(r->instruction, v);
     }
-    call.accumulate = 2 * adds > invocations(e->program, template, r->instruction);
+    call.accumulate = 2 * adds > choice_invocations(e->program, template, r->instruction);
     return call;
 }
 
@@ -36,7 +36,7 @@ trireme_status executor_measure(const struct executor *e, struct choices *choice
             const struct resolved *r = &e->templates[t].item[i];
             if (r->ways > 1U << WAY_RULE)
                 VEC_PUSH(&calls, (struct frequent_call){usual_call(e, (int)t, r), r->run, r->ways,
-                                                        invocations(e->program, (int)t, r->instruction),
+                                                        choice_invocations(e->program, (int)t, r->instruction),
                                                         instruction_flops(e->table, r->instruction)});
         }
     kernels_pin(e->streams);
@@ -66,7 +66,7 @@ double executor_saves(const struct executor *e, const struct choices *choices) {
             const struct call call = usual_call(e, (int)t, r);
             const struct choice *c = call.way != WAY_RULE ? choices_find(choices, e->table, &call) : NULL;
             if (c)
-                seconds += (double)invocations(e->program, (int)t, r->instruction) *
+                seconds += (double)choice_invocations(e->program, (int)t, r->instruction) *
                            (c->seconds[WAY_RULE] - c->seconds[c->way]);
         }
     return seconds;

@@ -11,7 +11,7 @@
 enum { SPIN_NANOSECONDS = 5000 };
 
 // Wakes only the threads that wait for what `stream` has just done.
-static void announce(struct streams *s, int stream) {
+static void streams_announce(struct streams *s, int stream) {
     if (atomic_load(&s->sleepers) == 0)
         return;
     int64_t done = atomic_load(&s->stream[stream].done);
@@ -25,7 +25,7 @@ static void announce(struct streams *s, int stream) {
             pthread_cond_signal(&s->stream[i].woken);
 }
 
-static void fail(struct streams *s, const trireme_error *error) {
+static void streams_fail(struct streams *s, const trireme_error *error) {
     pthread_mutex_lock(&s->mutex);
     if (!atomic_load(&s->failed)) {
         s->error = *error;
@@ -36,12 +36,12 @@ static void fail(struct streams *s, const trireme_error *error) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-static bool reached(const struct streams *s, int stream, int64_t target) {
+static bool streams_reached(const struct streams *s, int stream, int64_t target) {
     return atomic_load(&s->stream[stream].done) >= target || atomic_load(&s->failed);
 }
 
 // Counts who waits for a stream: what it waits for from other ranks is late only if something waits for the stream.
-static void want(struct streams *s, int stream, int more) {
+static void streams_want(struct streams *s, int stream, int more) {
     struct stream_state *state = &s->stream[stream];
     if (state->waiters == 0)
         atomic_store(&state->wanted, clock_now());
@@ -52,7 +52,7 @@ static void want(struct streams *s, int stream, int more) {
 
 static void want_all(struct streams *s, int more) {
     for (int i = 0; i < STREAM_COUNT; i++)
-        want(s, i, more);
+        streams_want(s, i, more);
 }
 
 static void count_waiting(struct counter *counter, int stream) {
@@ -63,30 +63,30 @@ static void count_waiting(struct counter *counter, int stream) {
 
 // Lets the thread of `own` wait until `target` instructions of a stream are done: of another, or of its own, some of
 // which compute's thread runs.
-static void wait_for(struct streams *s, int own, int stream, int64_t target) {
+static void streams_wait_for(struct streams *s, int own, int stream, int64_t target) {
     struct stream_state *self = &s->stream[own];
-    if (reached(s, stream, target))
+    if (streams_reached(s, stream, target))
         return;
     for (int64_t start = clock_now(); clock_now() - start < SPIN_NANOSECONDS;)
-        if (reached(s, stream, target))
+        if (streams_reached(s, stream, target))
             return;
     pthread_mutex_lock(&s->mutex);
     atomic_fetch_add(&s->sleepers, 1);
     self->awaited = stream;
     self->target = target;
     if (stream != own) // else this rank has something left to do for it
-        want(s, stream, 1);
-    while (!reached(s, stream, target))
+        streams_want(s, stream, 1);
+    while (!streams_reached(s, stream, target))
         pthread_cond_wait(&self->woken, &s->mutex);
     self->awaited = NONE;
     if (stream != own)
-        want(s, stream, -1);
+        streams_want(s, stream, -1);
     atomic_fetch_sub(&s->sleepers, 1);
     pthread_mutex_unlock(&s->mutex);
 }
 
-static void count(struct counter *c, const struct instruction *in, const struct invocation *v, int invocation,
-                  int instruction) {
+static void streams_count(struct counter *c, const struct instruction *in, const struct invocation *v, int invocation,
+                          int instruction) {
     c->invocation = invocation;
     c->instruction = instruction;
     c->op = (int32_t)in->op;
@@ -103,11 +103,11 @@ static trireme_status run_for(struct executor *e, const struct resolved *r, cons
     struct streams *s = e->streams;
     int stream = r->instruction->stream;
     pthread_mutex_lock(&s->mutex);
-    want(s, stream, 1);
+    streams_want(s, stream, 1);
     pthread_mutex_unlock(&s->mutex);
     trireme_status status = instruction_execute(e, r, v, error);
     pthread_mutex_lock(&s->mutex);
-    want(s, stream, -1);
+    streams_want(s, stream, -1);
     pthread_mutex_unlock(&s->mutex);
     return status;
 }
@@ -125,10 +125,10 @@ static trireme_status run_one(struct executor *e, int own, int index, size_t inv
         if (r->instruction->wait[s] && s != stream && s != own) {
             int64_t before = slot_waits_before(&e->slot_waits, invocation, s) + resolved_before(e, t, index, s);
             int64_t count = slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s, before);
-            if (reached(e->streams, s, count))
+            if (streams_reached(e->streams, s, count))
                 continue;
             count_waiting(counter, s);
-            wait_for(e->streams, own, s, count);
+            streams_wait_for(e->streams, own, s, count);
         }
     if (atomic_load(&e->streams->failed))
         return TRIREME_ERROR_LOST;
@@ -152,7 +152,7 @@ static void say_where(const struct executor *e, int stream, const struct invocat
                  e->table->op[in->op].name, axes_print(in->group, group), microbatch);
 }
 
-static void walk(struct executor *e, int own) {
+static void streams_walk(struct executor *e, int own) {
     struct streams *s = e->streams;
     struct counter *counters = s->counters;
     const struct program *p = e->program;
@@ -165,19 +165,19 @@ static void walk(struct executor *e, int own) {
             int index = t->of[own].item[i], stream = t->item[index].instruction->stream;
             int64_t begin = 0;
             if (stream != own) {
-                count(&counters[own], t->item[index].instruction, v, (int)k, index);
+                streams_count(&counters[own], t->item[index].instruction, v, (int)k, index);
                 count_waiting(&counters[own], stream);
             }
             if (e->counted[stream])
-                wait_for(s, own, stream,
-                         slot_waits_before(&e->slot_waits, k, stream) + resolved_before(e, t, index, stream));
+                streams_wait_for(s, own, stream,
+                                 slot_waits_before(&e->slot_waits, k, stream) + resolved_before(e, t, index, stream));
             if (atomic_load(&s->failed)) // it may be another's turn, who writes the stream's counter
                 return;
-            count(&counters[stream], t->item[index].instruction, v, (int)k, index);
+            streams_count(&counters[stream], t->item[index].instruction, v, (int)k, index);
             if (run_one(e, own, index, k, &begin, &error) != TRIREME_OK) {
                 if (error.status != TRIREME_OK) // else it gave up since another stream failed
                     say_where(e, stream, v, index, &error);
-                fail(s, &error);
+                streams_fail(s, &error);
                 return;
             }
             if (e->trace)
@@ -185,7 +185,7 @@ static void walk(struct executor *e, int own) {
             counters[stream].state = counters[own].state = COUNTER_IDLE; // before others may go on with it
             if (e->counted[stream]) {
                 atomic_fetch_add(&s->stream[stream].done, 1);
-                announce(s, stream);
+                streams_announce(s, stream);
             }
         }
         position += t->count;
@@ -198,7 +198,7 @@ struct worker {
     int64_t seen; // runs that had begun when it last looked
 };
 
-static void *work(void *argument) {
+static void *streams_work(void *argument) {
     struct worker worker = *(struct worker *)argument;
     free(argument);
     struct streams *s = worker.streams;
@@ -212,7 +212,7 @@ static void *work(void *argument) {
         pthread_mutex_unlock(&s->mutex);
         if (stop)
             return NULL;
-        walk(running, worker.stream);
+        streams_walk(running, worker.stream);
         pthread_mutex_lock(&s->mutex);
         s->finished++;
         pthread_cond_broadcast(&s->changed);
@@ -220,7 +220,7 @@ static void *work(void *argument) {
     }
 }
 
-static int workers(const struct streams *s) {
+static int streams_workers(const struct streams *s) {
     int count = 0;
     for (int i = 0; i < STREAM_COUNT; i++)
         count += s->stream[i].threaded;
@@ -230,7 +230,8 @@ static int workers(const struct streams *s) {
 static trireme_status start_thread(struct streams *s, int stream, trireme_error *error) {
     struct worker *worker = mem_alloc(sizeof *worker);
     *worker = (struct worker){s, stream, s->runs};
-    trireme_status status = thread_start(&s->stream[stream].thread, work, worker, "the thread of a stream", error);
+    trireme_status status =
+        thread_start(&s->stream[stream].thread, streams_work, worker, "the thread of a stream", error);
     if (status != TRIREME_OK)
         free(worker);
     s->stream[stream].threaded = status == TRIREME_OK;
@@ -312,7 +313,7 @@ trireme_status streams_run(struct executor *e, trireme_error *error) {
     struct streams *s = e->streams;
     for (int i = 0; i < STREAM_COUNT; i++)
         atomic_store(&s->stream[i].done, 0);
-    int others = workers(s);
+    int others = streams_workers(s);
     if (others) {
         pthread_mutex_lock(&s->mutex);
         s->running = e;
@@ -321,7 +322,7 @@ trireme_status streams_run(struct executor *e, trireme_error *error) {
         pthread_cond_broadcast(&s->changed);
         pthread_mutex_unlock(&s->mutex);
     }
-    walk(e, STREAM_COMPUTE);
+    streams_walk(e, STREAM_COMPUTE);
     if (others) {
         pthread_mutex_lock(&s->mutex);
         want_all(s, 1);

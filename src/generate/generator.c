@@ -35,7 +35,7 @@ struct generator {
     struct token_weight *weights; // [logits], while a token is chosen
 };
 
-static trireme_status compile(struct generator *g, trireme_error *error) {
+static trireme_status generator_compile(struct generator *g, trireme_error *error) {
     const struct config *config = g->config;
     struct compile_options o = {.model = &g->model,
                                 .table = &g->table,
@@ -67,7 +67,7 @@ static trireme_status compile(struct generator *g, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status load(struct generator *g, const char *directory, trireme_error *error) {
+static trireme_status generator_load(struct generator *g, const char *directory, trireme_error *error) {
     const struct compiled *c = &g->prefill;
     void **data = mem_alloc(g->table.parameters.count * sizeof *data);
     for (size_t i = 0; i < g->table.parameters.count; i++)
@@ -83,7 +83,8 @@ static trireme_status load(struct generator *g, const char *directory, trireme_e
     return TRIREME_OK;
 }
 
-static trireme_status create(struct generator *g, const char *directory, size_t prompt_tokens, trireme_error *error) {
+static trireme_status generator_make(struct generator *g, const char *directory, size_t prompt_tokens,
+                                     trireme_error *error) {
     const struct config *config = g->config;
     trireme_status status = model_config_read(&g->model, directory, error);
     if (status == TRIREME_OK) {
@@ -99,16 +100,16 @@ static trireme_status create(struct generator *g, const char *directory, size_t 
                           prompt_tokens, (long long)(g->model.max_position_embeddings - (int64_t)prompt_tokens + 1));
     }
     if (status == TRIREME_OK)
-        status = compile(g, error);
+        status = generator_compile(g, error);
     if (status == TRIREME_OK)
-        status = load(g, directory, error);
+        status = generator_load(g, directory, error);
     g->fed = mem_alloc((size_t)g->context * sizeof *g->fed);
     g->logits = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->logits);
     g->weights = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->weights);
     return status;
 }
 
-static trireme_status fit(struct continuation *c, struct config *config, trireme_error *error) {
+static trireme_status generator_fit(struct continuation *c, struct config *config, trireme_error *error) {
     const size_t prompt_tokens = c->prompt.count;
     struct model_config model;
     TRY(model_config_read(&model, c->directory, error));
@@ -127,7 +128,7 @@ trireme_status generator_create(struct generator **out, const struct config *con
                                 const struct tokenizer *tokenizer, size_t prompt_tokens, trireme_error *error) {
     struct generator *g = mem_alloc(sizeof *g);
     *g = (struct generator){.config = config, .ops = op_table_create(), .dtype = model_dtype(config)};
-    trireme_status status = create(g, directory, prompt_tokens, error);
+    trireme_status status = generator_make(g, directory, prompt_tokens, error);
     if (status != TRIREME_OK) {
         generator_free(g);
         return status;
@@ -159,8 +160,8 @@ void generator_free(struct generator *g) {
 
 // Runs tokens [first, first + count) of g->fed through a program that has at least `count` rows, and takes the last
 // token's logits.
-static trireme_status run(struct generator *g, const struct compiled *c, struct executor *executor, int64_t first,
-                          int64_t count, trireme_error *error) {
+static trireme_status generator_run(struct generator *g, const struct compiled *c, struct executor *executor,
+                                    int64_t first, int64_t count, trireme_error *error) {
     int64_t rows = c->program.buffers.item[c->tokens].dim[0];
     int32_t *tokens = executor_address(executor, c->tokens, 0),
             *positions = executor_address(executor, c->positions, 0);
@@ -203,14 +204,14 @@ trireme_status generator_feed(struct generator *g, const int32_t *tokens, size_t
     int64_t at = g->count;
     g->count += (int64_t)count;
     if (!g->config->generate.cache)
-        return run(g, &g->prefill, g->prefill_executor, 0, g->count, error);
+        return generator_run(g, &g->prefill, g->prefill_executor, 0, g->count, error);
     while (at < g->count) {
         int64_t n = MIN(g->count - at, (int64_t)PREFILL_ROWS);
         n = MIN(n, g->context);
         if (n == 1)
-            TRY(run(g, &g->decode, g->decode_executor, at, 1, error));
+            TRY(generator_run(g, &g->decode, g->decode_executor, at, 1, error));
         else
-            TRY(run(g, &g->prefill, g->prefill_executor, at, n, error));
+            TRY(generator_run(g, &g->prefill, g->prefill_executor, at, n, error));
         at += n;
     }
     return TRIREME_OK;
@@ -280,7 +281,7 @@ trireme_status continuation_open(struct continuation *c, struct config *config, 
     trireme_status status = tokenizer_load(c->directory, &c->tokenizer, error);
     if (status == TRIREME_OK) {
         tokenizer_encode(c->tokenizer, length ? prompt : "\n", length ? length : 1, &c->prompt);
-        status = fit(c, config, error);
+        status = generator_fit(c, config, error);
     }
     if (status == TRIREME_OK)
         status = generator_create(&c->generator, config, c->directory, c->tokenizer, c->prompt.count, error);

@@ -14,7 +14,7 @@ enum dtype instruction_dtype(const struct program *program, const struct op_tabl
     return DTYPE_F32;
 }
 
-static struct tensor describe(const struct program *program, const struct operand *operand) {
+static struct tensor call_describe_operand(const struct program *program, const struct operand *operand) {
     if (operand->buffer == NONE)
         return (struct tensor){0};
     static const char present;
@@ -30,9 +30,9 @@ void call_describe(struct call *call, const struct program *program, const struc
     *call = (struct call){
         .op = instruction->op, .inputs = instruction->inputs, .outputs = instruction->outputs, .threads = threads};
     for (int i = 0; i < instruction->inputs; i++)
-        call->in[i] = describe(program, &instruction->in[i]);
+        call->in[i] = call_describe_operand(program, &instruction->in[i]);
     for (int i = 0; i < instruction->outputs; i++)
-        call->out[i] = describe(program, &instruction->out[i]);
+        call->out[i] = call_describe_operand(program, &instruction->out[i]);
     memcpy(call->attribute, instruction->attribute, sizeof call->attribute);
     call->accumulate = instruction->accumulate != ACCUMULATE_NO;
 }

@@ -47,7 +47,7 @@ char *choices_call(const struct op_table *table, const struct call *call) {
 }
 
 // The processor's name as the system gives it, and the instruction set that the kernels use.
-static char *processor(void) {
+static char *choices_processor(void) {
     static const char NAME[] = "model name";
     char *line = NULL, *out = NULL;
     size_t capacity = 0;
@@ -68,10 +68,10 @@ static char *processor(void) {
 // ---- the table
 
 void choices_create(struct choices *choices) {
-    *choices = (struct choices){.on = processor()};
+    *choices = (struct choices){.on = choices_processor()};
 }
 
-static void forget(struct choices *choices, size_t from) {
+static void choices_forget(struct choices *choices, size_t from) {
     while (choices->item.count > from) {
         struct choice *last = &choices->item.item[--choices->item.count];
         free(last->call);
@@ -80,7 +80,7 @@ static void forget(struct choices *choices, size_t from) {
 }
 
 void choices_release(struct choices *choices) {
-    forget(choices, 0);
+    choices_forget(choices, 0);
     VEC_RELEASE(&choices->item);
     free(choices->on);
     *choices = (struct choices){0};
@@ -178,6 +178,6 @@ trireme_status choices_parse(struct choices *choices, const char *text, size_t l
     trireme_status status = read_choices(choices, root, where, error);
     json_decref(root);
     if (status != TRIREME_OK)
-        forget(choices, had);
+        choices_forget(choices, had);
     return status;
 }

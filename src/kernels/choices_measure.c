@@ -56,7 +56,7 @@ static int64_t tensors_bytes(const struct tensor *t, int count) {
     return bytes;
 }
 
-static void place(struct ring *ring, struct tensor *t, int count) {
+static void choices_place(struct ring *ring, struct tensor *t, int count) {
     if (ring->at + tensors_bytes(t, count) > ring->bytes)
         ring->at = 0;
     for (int i = 0; i < count; i++) {
@@ -67,23 +67,23 @@ static void place(struct ring *ring, struct tensor *t, int count) {
     }
 }
 
-static double seconds_since(int64_t begin, int64_t (*now)(void)) {
+static double choices_seconds_since(int64_t begin, int64_t (*now)(void)) {
     return 1e-9 * (double)(now() - begin);
 }
 
 static double run_seconds(struct trials *trials, const struct trial *t, enum kernel_way way, int64_t (*now)(void)) {
     struct call call = t->of.call;
-    place(&trials->in, call.in, call.inputs);
-    place(&trials->out, call.out, call.outputs);
+    choices_place(&trials->in, call.in, call.inputs);
+    choices_place(&trials->out, call.out, call.outputs);
     call.workspace = trials->workspace;
     call.way = way;
     int64_t begin = now();
     t->of.run(&call);
-    return seconds_since(begin, now);
+    return choices_seconds_since(begin, now);
 }
 
 // Fills with numbers of both signs from 1/128 to 1, whether read as f32 or as bf16.
-static void fill(void *to, int64_t bytes) {
+static void choices_fill(void *to, int64_t bytes) {
     uint16_t *out = to;
     uint32_t state = 1;
     for (int64_t i = 0; i < bytes / 2; i++) {
@@ -110,17 +110,17 @@ static int64_t memory_needed(struct trials *trials, int64_t bytes) {
     return trials->workspace_bytes + trials->in.bytes + trials->out.bytes;
 }
 
-static trireme_status take_memory(struct trials *trials, int64_t bytes, trireme_error *error) {
+static trireme_status choices_take_memory(struct trials *trials, int64_t bytes, trireme_error *error) {
     TRY(region_create(&trials->region, (size_t)bytes, true, "timing kernels", error));
     trials->workspace = trials->region.base;
     trials->in.base = trials->workspace + trials->workspace_bytes;
     trials->out.base = trials->in.base + trials->in.bytes;
-    fill(trials->in.base, trials->in.bytes);
+    choices_fill(trials->in.base, trials->in.bytes);
     return TRIREME_OK;
 }
 
 // The least counts: whatever else the machine does only makes a run longer.
-static double least(const double *values, int count) {
+static double choices_least(const double *values, int count) {
     double found = values[0];
     for (int i = 1; i < count; i++)
         found = MIN(found, values[i]);
@@ -153,7 +153,7 @@ static unsigned faster_ways(unsigned ways, int rounds, double times[][ROUNDS]) {
     return faster;
 }
 
-static void choose(struct trials *trials, const struct trial *t, struct choice *out) {
+static void choices_choose(struct trials *trials, const struct trial *t, struct choice *out) {
     double times[KERNEL_WAYS][ROUNDS];
     unsigned left = t->of.ways & ~(1U << WAY_RULE);
     for (int r = 0; r < ROUNDS && left; r++) {
@@ -161,7 +161,7 @@ static void choose(struct trials *trials, const struct trial *t, struct choice *
         run_round(trials, t, ways, r, times);
         for (int way = WAY_RULE; way < KERNEL_WAYS; way++)
             if (ways >> way & 1)
-                out->seconds[way] = least(times[way], r + 1);
+                out->seconds[way] = choices_least(times[way], r + 1);
         if (r + 1 == FIRST_ROUNDS || r + 1 == ROUNDS)
             left = faster_ways(left, r + 1, times);
     }
@@ -181,8 +181,8 @@ static struct trial *find_trial(struct trials *trials, const char *name) {
 }
 
 // Collects the calls that have more than one way and no choice yet, equal ones as one.
-static void gather(struct trials *trials, const struct choices *choices, const struct op_table *table,
-                   const struct frequent_call *calls, size_t count) {
+static void choices_gather(struct trials *trials, const struct choices *choices, const struct op_table *table,
+                           const struct frequent_call *calls, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (calls[i].ways == 1U << WAY_RULE || choices_find(choices, table, &calls[i].call))
             continue;
@@ -197,7 +197,7 @@ static void gather(struct trials *trials, const struct choices *choices, const s
     }
 }
 
-static double cost(const struct trial *t) {
+static double choices_cost(const struct trial *t) {
     return (double)t->of.times * t->seconds;
 }
 
@@ -209,7 +209,7 @@ static double first_seconds(const struct trial *t) {
 // By what a second of measuring can gain, the most first.
 static int compare_worth(const void *a, const void *b) {
     const struct trial *s = a, *t = b;
-    double x = cost(s) / first_seconds(s), y = cost(t) / first_seconds(t);
+    double x = choices_cost(s) / first_seconds(s), y = choices_cost(t) / first_seconds(t);
     return COMPARE(y, x);
 }
 
@@ -232,13 +232,13 @@ static bool is_worth_it(const struct trials *trials, int64_t runs, int64_t bytes
 }
 
 // `begin`: the thread's time when choices_measure began.
-static void measure(struct trials *trials, struct choices *choices, int64_t runs, int64_t begin) {
+static void choices_measure_calls(struct trials *trials, struct choices *choices, int64_t runs, int64_t begin) {
     double run = 0;
     for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {
         struct trial *t = &trials->item[i];
         for (int k = 0; k < FIRST_RUNS; k++)
             t->seconds = run_seconds(trials, t, WAY_RULE, clock_thread);
-        run += cost(t);
+        run += choices_cost(t);
     }
     VEC_SORT(trials, compare_worth);
     const double part = (double)runs * run / 100, most = MAX(LEAST_SECONDS, run / 2);
@@ -246,10 +246,11 @@ static void measure(struct trials *trials, struct choices *choices, int64_t runs
     for (size_t i = 0; i < trials->count && !is_stopped(choices); i++) {
         struct trial *t = &trials->item[i];
         const double round = first_seconds(t);
-        if (seconds_since(begin, clock_thread) + round > part || seconds_since(first, clock_thread) + round > most)
+        if (choices_seconds_since(begin, clock_thread) + round > part ||
+            choices_seconds_since(first, clock_thread) + round > most)
             continue;
         struct choice choice = {.call = t->name, .on = mem_strdup(choices->on)};
-        choose(trials, t, &choice);
+        choices_choose(trials, t, &choice);
         t->name = NULL;
         VEC_PUSH(&choices->item, choice);
     }
@@ -260,12 +261,12 @@ trireme_status choices_measure(struct choices *choices, const struct op_table *t
     struct trials trials = {0};
     trireme_status status = TRIREME_OK;
     const int64_t begin = clock_thread();
-    gather(&trials, choices, table, calls, count);
+    choices_gather(&trials, choices, table, calls, count);
     const int64_t needed = memory_needed(&trials, bytes);
     if (is_worth_it(&trials, runs, needed)) {
-        status = take_memory(&trials, needed, error);
+        status = choices_take_memory(&trials, needed, error);
         if (status == TRIREME_OK)
-            measure(&trials, choices, runs, begin);
+            choices_measure_calls(&trials, choices, runs, begin);
     }
     region_release(&trials.region);
     for (size_t i = 0; i < trials.count; i++)

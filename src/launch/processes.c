@@ -19,47 +19,48 @@ enum { PATIENCE = 1000 };
 
 // ---- the launcher
 
-static int number_of(const char *variable, int otherwise) {
+static int processes_number_of(const char *variable, int otherwise) {
     const char *text = getenv(variable);
     char *end;
     long n = text ? strtol(text, &end, 10) : 0;
     return text && end != text && *end == 0 && n >= 0 && n <= 1 << 20 ? (int)n : otherwise;
 }
 
-static bool find(struct launcher *out, const char *name, const char *ranks, const char *rank, bool ends_all) {
-    *out = (struct launcher){name, number_of(ranks, 0), 0, ends_all};
+static bool processes_find(struct launcher *out, const char *name, const char *ranks, const char *rank, bool ends_all) {
+    *out = (struct launcher){name, processes_number_of(ranks, 0), 0, ends_all};
     if (out->ranks > 1)
-        out->rank = number_of(rank, 0);
+        out->rank = processes_number_of(rank, 0);
     return out->ranks > 0;
 }
 
 struct launcher launcher_find(void) {
     // The innermost launcher first: mpirun and torchrun may run inside a job of Slurm.
     struct launcher l;
-    if (find(&l, "mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", true) ||
-        find(&l, getenv("SLURM_STEP_ID") ? "srun" : "mpirun", "PMI_SIZE", "PMI_RANK", false)) // MPICH's
+    if (processes_find(&l, "mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", true) ||
+        processes_find(&l, getenv("SLURM_STEP_ID") ? "srun" : "mpirun", "PMI_SIZE", "PMI_RANK", false)) // MPICH's
         return l;
     // A Slurm job's script may set these two to what Slurm says: then they are not torchrun's.
-    if (getenv("RANK") && find(&l, "torchrun", "WORLD_SIZE", "RANK", true) && l.ranks > number_of("SLURM_NTASKS", 1))
+    if (getenv("RANK") && processes_find(&l, "torchrun", "WORLD_SIZE", "RANK", true) &&
+        l.ranks > processes_number_of("SLURM_NTASKS", 1))
         return l;
-    if (find(&l, "srun", "SLURM_NTASKS", "SLURM_PROCID", false))
+    if (processes_find(&l, "srun", "SLURM_NTASKS", "SLURM_PROCID", false))
         return l;
     return (struct launcher){.ranks = 1};
 }
 
-static bool is(const struct launcher *launcher, const char *name) {
+static bool processes_is(const struct launcher *launcher, const char *name) {
     return launcher->name && strcmp(launcher->name, name) == 0;
 }
 
 static bool is_srun(const struct launcher *launcher) {
-    return is(launcher, "srun");
+    return processes_is(launcher, "srun");
 }
 
 int launcher_processes(const struct launcher *launcher) {
     static const char *const INTERACTIVE = "4294967290"; // the step that salloc starts a shell in
     const char *step = getenv("SLURM_STEP_ID");
     bool is_script = is_srun(launcher) && (!step || strcmp(step, INTERACTIVE) == 0);
-    return is_script || is(launcher, "torchrun") ? 1 : launcher->ranks;
+    return is_script || processes_is(launcher, "torchrun") ? 1 : launcher->ranks;
 }
 
 static trireme_status refuse_launcher(const struct launcher *launcher, int seen, trireme_error *error) {
@@ -79,7 +80,7 @@ static trireme_status refuse_launcher(const struct launcher *launcher, int seen,
 // of advice.
 static trireme_status check_before(const struct launcher *launcher, trireme_error *error) {
     const char *version = world_mpi_version();
-    if (is(launcher, "torchrun"))
+    if (processes_is(launcher, "torchrun"))
         FAIL(TRIREME_ERROR_USAGE,
              "WORLD_SIZE and RANK say that torchrun has started %d processes, which cannot be ranks here: start them "
              "with `mpirun -n %d trireme ...`, or unset those two",
@@ -100,8 +101,8 @@ struct verdict {
 _Static_assert(sizeof(struct verdict) % sizeof(int32_t) == 0, "travels as i32");
 
 // The first failure of any rank becomes that of all; only rank 0 has its text.
-static trireme_status agree(struct communicator *control, const struct world_place *place, trireme_status status,
-                            trireme_error *error) {
+static trireme_status processes_agree(struct communicator *control, const struct world_place *place,
+                                      trireme_status status, trireme_error *error) {
     struct verdict own = {.status = (int32_t)status}, *all = mem_alloc((size_t)place->ranks * sizeof *all);
     if (status != TRIREME_OK)
         own.error = *error;
@@ -167,8 +168,8 @@ static void add_differing(struct text *out, const int32_t *differs, int ranks) {
     text_add(out, " differ from rank 0");
 }
 
-static trireme_status compare(const char *theirs, const char *own, const int32_t *differs,
-                              const struct world_place *place, trireme_error *error) {
+static trireme_status processes_compare(const char *theirs, const char *own, const int32_t *differs,
+                                        const struct world_place *place, trireme_error *error) {
     char there[LINE_BYTES], here[LINE_BYTES];
     if (!differs[place->rank])
         return TRIREME_OK;
@@ -196,7 +197,7 @@ static trireme_status check_same(struct communicator *control, const struct worl
     if (status == TRIREME_OK)
         status = comm_all_gather(control, &differ, differs, 1, DTYPE_I32, error);
     if (status == TRIREME_OK)
-        status = agree(control, place, compare(theirs, own, differs, place, error), error);
+        status = processes_agree(control, place, processes_compare(theirs, own, differs, place, error), error);
     free(differs);
     free(theirs);
     return status;
@@ -263,7 +264,7 @@ static trireme_status check_one(const struct launcher *launcher, const struct co
 
 static trireme_status set_threads(struct config *config, const struct launcher *launcher,
                                   const struct world_place *place, struct communicator *control, trireme_error *error) {
-    TRY(agree(control, place, check_threads(config, launcher, place, error), error));
+    TRY(processes_agree(control, place, check_threads(config, launcher, place, error), error));
     // All ranks run the same programs, so all have as many threads as the rank with the fewest cores.
     int64_t threads = config->training.threads;
     const int own = MIN(place->cores / place->core_ranks, cores_of_quota("") / place->node_ranks);
@@ -289,12 +290,13 @@ static trireme_status check_instructions(const struct config *config, const stru
                       "set " ISA_LIMIT "=%s in the environment of all (mpirun -x " ISA_LIMIT "=%s)",
                       isa_name((enum isa)first), place->rank, place->host, isa_name((enum isa)own), common, common);
     }
-    return agree(control, place, status, error);
+    return processes_agree(control, place, status, error);
 }
 
-static trireme_status prepare(const struct launcher *launcher, struct config *config, const struct processes_work *work,
-                              const struct world_place *place, struct communicator *control, trireme_error *error) {
-    TRY(agree(control, place, set_ranks(config, launcher, place, error), error));
+static trireme_status processes_prepare(const struct launcher *launcher, struct config *config,
+                                        const struct processes_work *work, const struct world_place *place,
+                                        struct communicator *control, trireme_error *error) {
+    TRY(processes_agree(control, place, set_ranks(config, launcher, place, error), error));
     struct text identity = {0};
     text_add(&identity, "trireme " TRIREME_VERSION ", %s\n", build_text);
     config_print(&identity, config);
@@ -303,10 +305,10 @@ static trireme_status prepare(const struct launcher *launcher, struct config *co
     TRY(status);
     TRY(check_instructions(config, place, control, error));
     TRY(set_threads(config, launcher, place, control, error));
-    TRY(agree(control, place, work->prepare(work->user, error), error));
+    TRY(processes_agree(control, place, work->prepare(work->user, error), error));
     if (!work->identify)
         return TRIREME_OK;
-    status = agree(control, place, work->identify(work->user, &identity, error), error);
+    status = processes_agree(control, place, work->identify(work->user, &identity, error), error);
     if (status == TRIREME_OK)
         status = check_same(control, place, identity.text ? identity.text : "", error);
     text_release(&identity);
@@ -348,8 +350,8 @@ void processes_let_first_tell(const struct launcher *launcher, trireme_error *er
 }
 
 // Makes a world, and a communicator of all ranks.
-static trireme_status begin(const struct launcher *launcher, double deadline, struct world **world,
-                            struct communicator **control, trireme_error *error) {
+static trireme_status processes_begin(const struct launcher *launcher, double deadline, struct world **world,
+                                      struct communicator **control, trireme_error *error) {
     trireme_status status = check_before(launcher, error);
     bool started = false;
     if (status == TRIREME_OK) {
@@ -375,12 +377,12 @@ trireme_status processes_refuse(const struct launcher *launcher, trireme_status 
     struct world *world;
     struct communicator *control;
     trireme_error other;
-    if (begin(launcher, REFUSAL_SECONDS, &world, &control, &other) != TRIREME_OK) {
+    if (processes_begin(launcher, REFUSAL_SECONDS, &world, &control, &other) != TRIREME_OK) {
         if (!other.message[0])
             error_leave_to_other(error);
         return status;
     }
-    status = agree(control, world_place(world), status, error);
+    status = processes_agree(control, world_place(world), status, error);
     communicator_free(control);
     world_free(world);
     return status;
@@ -390,10 +392,10 @@ trireme_status processes_run(const struct launcher *launcher, double deadline, s
                              const struct processes_work *work, trireme_error *error) {
     struct world *world;
     struct communicator *control;
-    TRY(begin(launcher, deadline, &world, &control, error));
+    TRY(processes_begin(launcher, deadline, &world, &control, error));
     const struct world_place *place = world_place(world);
     struct member member = {world, place->rank};
-    trireme_status status = prepare(launcher, config, work, place, control, error);
+    trireme_status status = processes_prepare(launcher, config, work, place, control, error);
     communicator_free(control);
     if (status == TRIREME_OK) {
         status = work->body(work->user, &member, error);

@@ -33,7 +33,7 @@ static bool begins_as_one(const void *bytes, size_t length) {
     return length >= sizeof(struct rank_file_header) && memcmp(bytes, RANK_FILE_MAGIC, strlen(RANK_FILE_MAGIC)) == 0;
 }
 
-static char *path_of(const char *directory) {
+static char *rank_file_path_of(const char *directory) {
     return mem_printf("%s/" RANK_FILE_NAME, directory);
 }
 
@@ -77,7 +77,7 @@ static uint64_t new_identity(void) {
 
 trireme_status rank_file_create(int *lock, uint64_t *identity, const char *directory, const struct mesh *mesh,
                                 const struct op_table *ops, trireme_error *error) {
-    char *path = path_of(directory);
+    char *path = rank_file_path_of(directory);
     unlink(path); // readers of the file before keep it
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     trireme_status status = TRIREME_OK;
@@ -99,15 +99,15 @@ trireme_status rank_file_create(int *lock, uint64_t *identity, const char *direc
 }
 
 bool rank_file_is_alive(const char *directory) {
-    char *path = path_of(directory);
+    char *path = rank_file_path_of(directory);
     bool alive = file_is_locked(path);
     free(path);
     return alive;
 }
 
 // Maps the rank's record alone: what a process maps counts as its memory once for each of its ranks that maps it.
-static trireme_status map(struct rank_file *out, int file, const char *path, uint64_t identity, int rank,
-                          struct rank_record **record, trireme_error *error) {
+static trireme_status rank_file_map(struct rank_file *out, int file, const char *path, uint64_t identity, int rank,
+                                    struct rank_record **record, trireme_error *error) {
     struct rank_file_header h;
     off_t length = lseek(file, 0, SEEK_END);
     ssize_t got = pread(file, &h, sizeof h, 0);
@@ -168,7 +168,7 @@ static void keep_epoch(struct rank_record *record) {
 
 trireme_status rank_file_open(struct rank_file *out, const char *directory, uint64_t identity, int rank,
                               struct rank_record **record, trireme_error *error) {
-    char *path = path_of(directory);
+    char *path = rank_file_path_of(directory);
     bool absent = false;
     int file = open(path, O_RDWR | O_CLOEXEC);
     if (file < 0 && (errno == ENOENT || errno == ENOTDIR)) {
@@ -180,7 +180,7 @@ trireme_status rank_file_open(struct rank_file *out, const char *directory, uint
         status = error_set(error, absent ? TRIREME_ERROR_CORRUPT : TRIREME_ERROR_IO, "%s: cannot open: %s", path,
                            strerror(errno));
     else
-        status = map(out, file, path, identity, rank, record, error);
+        status = rank_file_map(out, file, path, identity, rank, record, error);
     if (file >= 0)
         close(file);
     free(path);
@@ -208,7 +208,7 @@ void rank_record_fail(struct rank_record *record, const char *message) {
 
 // ---- reading
 
-static bool mesh_of(const struct rank_file_header *h, struct mesh *mesh) {
+static bool rank_file_mesh_of(const struct rank_file_header *h, struct mesh *mesh) {
     int64_t ranks = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
         mesh->degree[a] = h->degree[a];
@@ -234,7 +234,7 @@ static int64_t time_of(const struct rank_record *record, int64_t since) {
     return since <= 0 || __builtin_add_overflow(since, record->epoch, &real) ? 0 : real;
 }
 
-static int64_t latest(const struct rank_view *view) {
+static int64_t rank_file_latest(const struct rank_view *view) {
     int64_t t = 0;
     for (int r = 0; r < view->ranks; r++) {
         const struct rank_record *record = &view->record[r];
@@ -260,15 +260,15 @@ trireme_status rank_view_parse(struct rank_view *out, char *bytes, size_t length
              h.ranks, h.ops);
     view.op = (const char(*)[RANK_FILE_OP_BYTES])(bytes + sizeof h);
     view.record = (const struct rank_record *)(bytes + h.header_bytes);
-    if (!mesh_of(&h, &view.mesh) || !names_end(&view))
+    if (!rank_file_mesh_of(&h, &view.mesh) || !names_end(&view))
         FAIL(TRIREME_ERROR_CORRUPT, "%s: degrees of the mesh or names of ops are damaged", path);
-    view.latest = latest(&view);
+    view.latest = rank_file_latest(&view);
     *out = view;
     return TRIREME_OK;
 }
 
 trireme_status rank_view_read(struct rank_view *view, const char *directory, trireme_error *error) {
-    char *path = path_of(directory), *bytes = NULL;
+    char *path = rank_file_path_of(directory), *bytes = NULL;
     size_t length;
     bool missing = access(path, F_OK) != 0 && errno == ENOENT;
     trireme_status status =
@@ -299,11 +299,11 @@ static const char *const STATES[COUNTER_STATES] = {[COUNTER_IDLE] = "idle",
                                                    [COUNTER_RUNNING] = "running",
                                                    [COUNTER_MEETING] = "communicating"};
 
-static const char *word(const char *const *words, int count, int64_t i) {
+static const char *rank_file_word(const char *const *words, int count, int64_t i) {
     return i >= 0 && i < count ? words[i] : "?";
 }
 
-static double seconds(const struct rank_record *record, int64_t now, int64_t since) {
+static double rank_file_seconds(const struct rank_record *record, int64_t now, int64_t since) {
     int64_t then = time_of(record, since);
     return then > 0 && now > then ? 1e-9 * (double)(now - then) : 0;
 }
@@ -314,15 +314,15 @@ static const char *op_of(const struct rank_view *view, const struct counter *c) 
 
 // Whether two ranks are in the same meeting. Programs of stages differ, so it is known by what it is, not by where it
 // stands in the program.
-static bool meet(const struct counter *a, const struct counter *b) {
+static bool rank_file_meet(const struct counter *a, const struct counter *b) {
     return b->state == COUNTER_MEETING && a->op == b->op && a->group == b->group && a->phase == b->phase &&
            a->layer == b->layer && a->microbatch == b->microbatch;
 }
 
 // Finds the ranks for which a meeting rank may be waiting: its peer, or the members of its group that are not in the
 // same meeting of the same step. (In a reduction to one rank and in a broadcast, `peer` is the root, and all meet.)
-static void missing(const struct rank_view *view, int rank, const struct counter *c, int stream,
-                    void (*add)(void *user, int rank), void *user) {
+static void rank_file_missing(const struct rank_view *view, int rank, const struct counter *c, int stream,
+                              void (*add)(void *user, int rank), void *user) {
     axis_set group = c->group & AXES_ALL;
     int size = mesh_group_size(&view->mesh, group);
     bool rooted = strcmp(op_of(view, c), "reduce") == 0 || strcmp(op_of(view, c), "broadcast") == 0;
@@ -333,7 +333,7 @@ static void missing(const struct rank_view *view, int rank, const struct counter
     for (int i = 0; i < size; i++) {
         int other = mesh_member(&view->mesh, rank, group, i);
         const struct counter *o = &view->record[other].counter[stream];
-        if (!meet(c, o) || view->record[other].step != view->record[rank].step)
+        if (!rank_file_meet(c, o) || view->record[other].step != view->record[rank].step)
             add(user, other);
     }
 }
@@ -354,23 +354,24 @@ static void add_words(struct text *out, const char *words, size_t most) {
 static void print_counter(const struct rank_view *view, int rank, int stream, int64_t now, struct text *out) {
     const struct rank_record *record = &view->record[rank];
     const struct counter *c = &record->counter[stream];
-    text_add(out, "    %-9s %-13s ", STREAM_WORDS[stream], word(STATES, COUNTER_STATES, c->state));
+    text_add(out, "    %-9s %-13s ", STREAM_WORDS[stream], rank_file_word(STATES, COUNTER_STATES, c->state));
     add_words(out, op_of(view, c), RANK_FILE_OP_BYTES);
     text_add(out, " (invocation %d, instruction %d, %s", c->invocation, c->instruction,
-             word(PHASE_WORDS, PHASE_COUNT, c->phase));
+             rank_file_word(PHASE_WORDS, PHASE_COUNT, c->phase));
     if (c->layer != NONE)
         text_add(out, ", layer %d", c->layer);
     if (c->microbatch != NONE)
         text_add(out, ", microbatch %d", c->microbatch);
     text_add(out, ")");
     if (c->state == COUNTER_WAITING)
-        text_add(out, " for stream %s, %.1f s", word(STREAM_WORDS, STREAM_COUNT, c->awaited),
-                 seconds(record, now, c->since));
+        text_add(out, " for stream %s, %.1f s", rank_file_word(STREAM_WORDS, STREAM_COUNT, c->awaited),
+                 rank_file_seconds(record, now, c->since));
     if (c->state == COUNTER_MEETING) {
         char axes[AXES_TEXT];
         struct text ranks = {0};
-        missing(view, rank, c, stream, add_text, &ranks);
-        text_add(out, " over %s, %.1f s", axes_print(c->group & AXES_ALL, axes), seconds(record, now, c->since));
+        rank_file_missing(view, rank, c, stream, add_text, &ranks);
+        text_add(out, " over %s, %.1f s", axes_print(c->group & AXES_ALL, axes),
+                 rank_file_seconds(record, now, c->since));
         if (ranks.length)
             text_add(out, ", waiting for rank%s", ranks.text);
         text_release(&ranks);
@@ -381,9 +382,9 @@ static void print_counter(const struct rank_view *view, int rank, int stream, in
 static void print_text(const struct rank_view *view, int64_t now, struct text *out) {
     for (int r = 0; r < view->ranks; r++) {
         const struct rank_record *record = &view->record[r];
-        text_add(out, "rank %d: %s", r, word(ACTIVITIES, RANK_ACTIVITIES, record->activity));
+        text_add(out, "rank %d: %s", r, rank_file_word(ACTIVITIES, RANK_ACTIVITIES, record->activity));
         if (record->activity != RANK_ENDED)
-            text_add(out, " for %.1f s", seconds(record, now, record->changed));
+            text_add(out, " for %.1f s", rank_file_seconds(record, now, record->changed));
         text_add(out, ", last step done %lld\n", (long long)record->step);
         if (record->activity == RANK_FAILED) {
             text_add(out, "    ");
@@ -396,14 +397,14 @@ static void print_text(const struct rank_view *view, int64_t now, struct text *o
     }
 }
 
-static void print_json(const struct rank_view *view, int64_t now, struct text *out) {
+static void rank_file_print_json(const struct rank_view *view, int64_t now, struct text *out) {
     json_begin_array(out, "ranks");
     for (int r = 0; r < view->ranks; r++) {
         const struct rank_record *record = &view->record[r];
         json_begin_object(out, NULL);
         json_add_integer(out, "rank", r);
-        json_add_string(out, "activity", word(ACTIVITIES, RANK_ACTIVITIES, record->activity));
-        json_add_number(out, "seconds", seconds(record, now, record->changed));
+        json_add_string(out, "activity", rank_file_word(ACTIVITIES, RANK_ACTIVITIES, record->activity));
+        json_add_number(out, "seconds", rank_file_seconds(record, now, record->changed));
         json_add_integer(out, "last_step", record->step);
         if (record->activity == RANK_FAILED) {
             char *message = mem_printf("%.*s", (int)strnlen(record->error, sizeof record->error), record->error);
@@ -418,19 +419,19 @@ static void print_json(const struct rank_view *view, int64_t now, struct text *o
                 continue;
             json_begin_object(out, NULL);
             json_add_string(out, "stream", STREAM_WORDS[s]);
-            json_add_string(out, "state", word(STATES, COUNTER_STATES, c->state));
+            json_add_string(out, "state", rank_file_word(STATES, COUNTER_STATES, c->state));
             json_add_string(out, "op", op_of(view, c));
             json_add_integer(out, "invocation", c->invocation);
             json_add_integer(out, "instruction", c->instruction);
-            json_add_string(out, "phase", word(PHASE_WORDS, PHASE_COUNT, c->phase));
+            json_add_string(out, "phase", rank_file_word(PHASE_WORDS, PHASE_COUNT, c->phase));
             json_add_integer(out, "layer", c->layer);
             json_add_integer(out, "microbatch", c->microbatch);
             if (c->state == COUNTER_WAITING)
-                json_add_string(out, "awaits", word(STREAM_WORDS, STREAM_COUNT, c->awaited));
+                json_add_string(out, "awaits", rank_file_word(STREAM_WORDS, STREAM_COUNT, c->awaited));
             if (c->state == COUNTER_MEETING) {
                 json_add_string(out, "group", axes_print(c->group & AXES_ALL, axes));
                 json_begin_array(out, "missing");
-                missing(view, r, c, s, add_json, out);
+                rank_file_missing(view, r, c, s, add_json, out);
                 json_end_array(out);
             }
             json_end_object(out);
@@ -443,7 +444,7 @@ static void print_json(const struct rank_view *view, int64_t now, struct text *o
 
 void rank_view_print(const struct rank_view *view, int64_t now, bool json, struct text *out) {
     if (json)
-        print_json(view, now, out);
+        rank_file_print_json(view, now, out);
     else
         print_text(view, now, out);
 }

@@ -29,7 +29,7 @@ struct team {
     struct rank_thread *thread;
 };
 
-static void fail(struct team *team, const trireme_error *error) {
+static void ranks_fail(struct team *team, const trireme_error *error) {
     pthread_mutex_lock(&team->mutex);
     if (team->first.status == TRIREME_OK)
         team->first = *error;
@@ -39,13 +39,13 @@ static void fail(struct team *team, const trireme_error *error) {
 }
 
 // Runs when the thread ends, for whatever reason.
-static void end(void *argument) {
+static void ranks_end(void *argument) {
     struct rank_thread *t = argument;
     struct team *team = t->team;
     if (!t->returned) {
         trireme_error error;
         error_set(&error, TRIREME_ERROR_LOST, "the thread of rank %d has died", t->rank);
-        fail(team, &error);
+        ranks_fail(team, &error);
     }
     pthread_mutex_lock(&team->mutex);
     t->ended = true;
@@ -54,13 +54,13 @@ static void end(void *argument) {
     pthread_mutex_unlock(&team->mutex);
 }
 
-static void *run(void *argument) {
+static void *ranks_run_body(void *argument) {
     struct rank_thread *t = argument;
     struct member member = {t->team->world, t->rank};
     trireme_error error = {0};
-    pthread_cleanup_push(end, t);
+    pthread_cleanup_push(ranks_end, t);
     if (t->team->body(t->team->user, &member, &error) != TRIREME_OK)
-        fail(t->team, &error);
+        ranks_fail(t->team, &error);
     t->returned = true;
     pthread_cleanup_pop(1);
     return NULL;
@@ -85,14 +85,14 @@ static void team_free(struct team *team) {
     free(team);
 }
 
-static void start(struct team *team, int ranks) {
+static void ranks_start(struct team *team, int ranks) {
     for (int i = 0; i < ranks; i++) {
         team->thread[i] = (struct rank_thread){.team = team, .rank = i};
         char what[40];
         trireme_error error;
         snprintf(what, sizeof what, "the thread of rank %d", i);
-        if (thread_start(&team->thread[i].thread, run, &team->thread[i], what, &error) != TRIREME_OK) {
-            fail(team, &error);
+        if (thread_start(&team->thread[i].thread, ranks_run_body, &team->thread[i], what, &error) != TRIREME_OK) {
+            ranks_fail(team, &error);
             return;
         }
         team->started++;
@@ -100,7 +100,7 @@ static void start(struct team *team, int ranks) {
 }
 
 // Waits for all threads; false where some have not ended GRACE_SECONDS after the first failure, unless it is `patient`.
-static bool await(struct team *team, bool patient) {
+static bool ranks_await(struct team *team, bool patient) {
     struct timespec until;
     bool failed = false, in_time = true;
     pthread_mutex_lock(&team->mutex);
@@ -136,8 +136,8 @@ static trireme_status run_team(int ranks, double deadline,
     team->world = world;
     team->body = body;
     team->user = user;
-    start(team, ranks);
-    bool clean = await(team, !stuck);
+    ranks_start(team, ranks);
+    bool clean = ranks_await(team, !stuck);
     pthread_mutex_lock(&team->mutex);
     trireme_error first = team->first;
     for (int i = 0; i < team->started; i++) {

@@ -27,7 +27,7 @@ static const char *const MODELS[CALIBRATE_SHAPES][12] = {
      "training.micro_batch_size=1"},
 };
 // The number that a model's settings give for a key.
-static int64_t number_of(const char *const *settings, const char *key) {
+static int64_t calibrate_number_of(const char *const *settings, const char *key) {
     size_t length = strlen(key);
     for (; *settings; settings++)
         if (strncmp(*settings, key, length) == 0 && (*settings)[length] == '=')
@@ -37,7 +37,7 @@ static int64_t number_of(const char *const *settings, const char *key) {
 
 // Whether a model is also measured split over so many ranks.
 static bool is_split(int model, int ranks) {
-    return model % 2 == 0 && ranks > 1 && ranks <= number_of(MODELS[model], "model.num_attention_heads");
+    return model % 2 == 0 && ranks > 1 && ranks <= calibrate_number_of(MODELS[model], "model.num_attention_heads");
 }
 
 // A collective within a layer on one rank. `seconds` are for its bytes and for waiting, since ranks never arrive at the
@@ -72,7 +72,7 @@ struct trials {
 };
 
 // The typical one of several times of the same thing, a low one: other programs of the machine only make it longer.
-static double typical(double *seconds, int count) {
+static double calibrate_typical(double *seconds, int count) {
     sort_doubles(seconds, (size_t)count);
     return seconds[count / 3];
 }
@@ -123,8 +123,8 @@ static void take_samples(struct trial *t, const struct engine *e, size_t events,
     free(chosen);
 }
 
-static trireme_status measure(struct trial *t, struct engine *e, struct communicator *all, struct trace *trace,
-                              trireme_error *error) {
+static trireme_status calibrate_measure(struct trial *t, struct engine *e, struct communicator *all,
+                                        struct trace *trace, trireme_error *error) {
     struct engine_result result;
     engine_initialise(e, 1, NULL);
     synthetic_fill(e, 1);
@@ -165,7 +165,7 @@ static trireme_status measure(struct trial *t, struct engine *e, struct communic
     return status;
 }
 
-static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
+static trireme_status calibrate_run_rank(void *user, const struct member *member, trireme_error *error) {
     struct trial *t = user;
     struct engine e;
     struct communicator *all = NULL;
@@ -173,7 +173,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     TRY(engine_create(&e, &t->config, &t->model, &t->plan, ENGINE_STEP, member, error));
     trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
     if (status == TRIREME_OK)
-        status = measure(t, &e, all, &trace, error);
+        status = calibrate_measure(t, &e, all, &trace, error);
     VEC_RELEASE(&trace.events);
     communicator_free(all);
     engine_release(&e);
@@ -185,7 +185,7 @@ static trireme_status run_trial(struct trial *t, int steps, trireme_error *error
     const char *settings[18];
     char more[4][80];
     size_t count = 0;
-    int64_t sequences = number_of(t->settings, "training.micro_batch_size");
+    int64_t sequences = calibrate_number_of(t->settings, "training.micro_batch_size");
     for (; t->settings[count]; count++)
         settings[count] = t->settings[count];
     snprintf(more[0], sizeof more[0], "training.dtype=%s", dtype_name(t->dtype));
@@ -201,7 +201,7 @@ static trireme_status run_trial(struct trial *t, int steps, trireme_error *error
     if (status == TRIREME_OK)
         status = parallel_resolve(&t->plan, &t->config, &t->model, error);
     if (status == TRIREME_OK) {
-        status = ranks_run(t->ranks, 300, run_rank, t, error);
+        status = ranks_run(t->ranks, 300, calibrate_run_rank, t, error);
         parallel_release(&t->plan);
     }
     config_release(&t->config);
@@ -229,8 +229,8 @@ struct link_trial {
     int ranks;
 };
 
-static trireme_status call(struct communicator *c, enum op op, char *in, char *out, int64_t bytes,
-                           trireme_error *error) {
+static trireme_status calibrate_call(struct communicator *c, enum op op, char *in, char *out, int64_t bytes,
+                                     trireme_error *error) {
     int64_t count = bytes / 4, ranks = communicator_size(c);
     switch (op) {
     case OP_ALL_REDUCE:
@@ -253,13 +253,13 @@ static trireme_status time_calls(struct communicator *c, struct link_trial *t, e
         for (int i = -2; i < LINK_TRIES; i++) {
             TRY(comm_barrier(c, error));
             int64_t begin = clock_now();
-            TRY(call(c, op, in, out, SIZES[size], error));
+            TRY(calibrate_call(c, op, in, out, SIZES[size], error));
             if (i >= 0)
                 seconds[i] = 1e-9 * (double)(clock_now() - begin);
         }
         if (communicator_index(c) == 0)
             VEC_PUSH(&t->level->points, (struct link_point){op, op == OP_SEND ? 2 : t->ranks, (double)SIZES[size],
-                                                            MAX(1e-9, typical(seconds, LINK_TRIES))});
+                                                            MAX(1e-9, calibrate_typical(seconds, LINK_TRIES))});
     }
     return TRIREME_OK;
 }
@@ -285,7 +285,7 @@ static trireme_status run_links(void *user, const struct member *member, trireme
 
 // Fits the line that is used for sizes and numbers of ranks without points: through the times of the smallest and the
 // largest message.
-static void fit_level(struct link_level *level) {
+static void calibrate_fit_level(struct link_level *level) {
     double small = 0, large = 0;
     for (size_t i = 0; i < level->points.count; i++)
         if (level->points.item[i].op == OP_SEND) {
@@ -313,7 +313,7 @@ struct work {
     struct trials trials;
 };
 
-static void say(struct work *w, const char *what) {
+static void calibrate_say(struct work *w, const char *what) {
     if (w->options->say)
         w->options->say(what, w->done++, w->of);
 }
@@ -357,7 +357,7 @@ static trireme_status run_rounds(struct work *w, trireme_error *error) {
     for (int round = 0; round < rounds; round++)
         for (size_t i = 0; i < w->trials.count; i++) {
             struct trial *t = &w->trials.item[i];
-            say(w, w->cluster->devices.item[t->device].name);
+            calibrate_say(w, w->cluster->devices.item[t->device].name);
             if (t->left_out)
                 continue;
             measure_peaks(w);
@@ -393,7 +393,7 @@ static void fit_trials(struct work *w, int device, int ranks) {
     VEC_RELEASE(&samples);
 }
 
-static struct device describe(const struct work *w, const char *name, int ranks, double bandwidth) {
+static struct device calibrate_describe(const struct work *w, const char *name, int ranks, double bandwidth) {
     return (struct device){.name = mem_strdup(name),
                            .bandwidth = bandwidth / ranks,
                            .memory = (int64_t)memory_whole() / ranks,
@@ -403,7 +403,7 @@ static struct device describe(const struct work *w, const char *name, int ranks,
 }
 
 // Fits how long ranks waited in the collectives of their steps: beyond what these take by themselves, as was measured.
-static void find_waits(const struct work *w, struct device *d, int device, int ranks) {
+static void calibrate_find_waits(const struct work *w, struct device *d, int device, int ranks) {
     const struct route route = {.ranks = ranks, .parts = {ranks}, .bandwidth = {w->cluster->level[0].bandwidth}};
     VEC(struct fit_wait) waits = {0};
     for (size_t i = 0; i < w->trials.count; i++) {
@@ -422,11 +422,11 @@ static void find_waits(const struct work *w, struct device *d, int device, int r
     VEC_RELEASE(&waits);
 }
 
-static trireme_status measure_links(struct work *w, int device, int ranks, trireme_error *error) {
+static trireme_status calibrate_measure_links(struct work *w, int device, int ranks, trireme_error *error) {
     struct link_trial links = {&w->cluster->level[0], ranks};
-    say(w, "links");
+    calibrate_say(w, "links");
     TRY(ranks_run(ranks, 300, run_links, &links, error));
-    find_waits(w, &w->cluster->devices.item[device], device, ranks);
+    calibrate_find_waits(w, &w->cluster->devices.item[device], device, ranks);
     return TRIREME_OK;
 }
 
@@ -434,7 +434,7 @@ static trireme_status measure_all(struct work *w, trireme_error *error) {
     struct cluster *c = w->cluster;
     double bandwidth;
     TRY(memory_bandwidth(w->cores, &bandwidth, error));
-    VEC_PUSH(&c->devices, describe(w, "cpu", 1, bandwidth));
+    VEC_PUSH(&c->devices, calibrate_describe(w, "cpu", 1, bandwidth));
     VEC_PUSH(&c->groups, (struct node_group){0, 1, 1});
     c->total_devices = 1;
     c->level[c->levels++] = (struct link_level){.name = mem_strdup("threads"),
@@ -447,7 +447,7 @@ static trireme_status measure_all(struct work *w, trireme_error *error) {
         char name[32];
         snprintf(name, sizeof name, "cpu-of-%d", ranks);
         int number = (int)c->devices.count;
-        VEC_PUSH(&c->devices, describe(w, name, ranks, bandwidth));
+        VEC_PUSH(&c->devices, calibrate_describe(w, name, ranks, bandwidth));
         VEC_PUSH(&c->devices.item[0].shared, (struct shared){ranks, number});
         list_trials(w, number, ranks);
         w->links++;
@@ -456,14 +456,14 @@ static trireme_status measure_all(struct work *w, trireme_error *error) {
     for (int device = 0, ranks = 1; device < (int)c->devices.count; device++, ranks *= 2)
         fit_trials(w, device, ranks);
     for (int device = 1, ranks = 2; ranks <= w->cores; device++, ranks *= 2)
-        TRY(measure_links(w, device, ranks, error));
+        TRY(calibrate_measure_links(w, device, ranks, error));
     if (w->cores > 1)
-        fit_level(&c->level[0]);
+        calibrate_fit_level(&c->level[0]);
     return TRIREME_OK;
 }
 
 // How much longer the same steps took in the slowest round than in the fastest, as a share.
-static double unsteadiness(const struct work *w, const struct trial *t) {
+static double calibrate_unsteadiness(const struct work *w, const struct trial *t) {
     double least = INFINITY, most = 0;
     for (int round = 0; round < rounds_of(w); round++) {
         const int begin = steps_before(w, round), end = steps_before(w, round + 1);
@@ -482,7 +482,7 @@ static char *describe_measurement(const struct work *w) {
     VEC(double) each = {0};
     for (size_t i = 0; i < w->trials.count; i++)
         if (!w->trials.item[i].left_out)
-            VEC_PUSH(&each, unsteadiness(w, &w->trials.item[i]));
+            VEC_PUSH(&each, calibrate_unsteadiness(w, &w->trials.item[i]));
     sort_doubles(each.item, each.count);
     text_add(&about, "measured by trireme bench calibrate%s",
              w->left_out ? ", without models that memory was too small for" : "");

@@ -16,11 +16,11 @@ static int template_at(const struct lifetimes *l, size_t templates, int time) {
     return at;
 }
 
-static bool alike(const struct member *a, const struct member *b) {
+static bool join_are_alike(const struct member *a, const struct member *b) {
     return a->pool == b->pool && a->from == b->from && a->to == b->to;
 }
 
-static int compare(const void *a, const void *b) {
+static int join_compare(const void *a, const void *b) {
     const struct member *x = a, *y = b;
     const int order[] = {x->pool - y->pool, x->from - y->from,   x->to - y->to,
                          x->last - y->last, y->first - x->first, x->allocation - y->allocation};
@@ -44,17 +44,17 @@ static members find_members(const struct lifetimes *l, const struct program *pro
                                        .last = a->last,
                                        .allocation = (int)i});
     }
-    VEC_SORT(&all, compare);
+    VEC_SORT(&all, join_compare);
     return all;
 }
 
-static int add_block(struct joined *j, const struct lifetimes *l, int allocation) {
+static int join_add_block(struct joined *j, const struct lifetimes *l, int allocation) {
     VEC_PUSH(&j->blocks.allocations, l->allocations.item[allocation]);
     return (int)j->blocks.allocations.count - 1;
 }
 
 static void add_joined(struct joined *j, struct lifetimes *l, const struct member *member, size_t count) {
-    int block = add_block(j, l, member[0].allocation), *which = mem_alloc(count * sizeof *which);
+    int block = join_add_block(j, l, member[0].allocation), *which = mem_alloc(count * sizeof *which);
     for (size_t i = 0; i < count; i++) {
         which[i] = member[i].allocation;
         j->block[which[i]] = block;
@@ -89,13 +89,13 @@ static void join(struct joined *j, struct lifetimes *l, const struct program *pr
     members all = find_members(l, program);
     size_t kinds = 0, crossing = 0, room = most / (size_t)program->microbatches;
     for (size_t i = 0; i < all.count; i++)
-        if (i == 0 || !alike(&all.item[i], &all.item[i - 1])) {
+        if (i == 0 || !join_are_alike(&all.item[i], &all.item[i - 1])) {
             kinds++;
             crossing += all.item[i].from != all.item[i].to;
         }
     size_t blocks = crossing && room > kinds ? 1 + (room - kinds) / crossing : 1;
     for (size_t i = 0, n; i < all.count; i += n) {
-        for (n = 1; i + n < all.count && alike(&all.item[i], &all.item[i + n]);)
+        for (n = 1; i + n < all.count && join_are_alike(&all.item[i], &all.item[i + n]);)
             n++;
         join_alike(j, l, &all.item[i], n, blocks);
     }
@@ -141,7 +141,7 @@ void joined_create(struct joined *j, struct lifetimes *l, const struct program *
         const struct allocation *a = &l->allocations.item[i];
         bool placed = a->bytes > 0 && (a->scope == SCOPE_LOCAL || !a->lingers || a->once);
         if (placed && j->block[i] == NONE)
-            j->block[i] = add_block(j, l, (int)i);
+            j->block[i] = join_add_block(j, l, (int)i);
     }
     join_ranges(j, program, ranges);
 }

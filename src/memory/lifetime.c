@@ -21,7 +21,7 @@ static bool is_one_slot_part(const struct program *program, const struct buffer 
     return b->scope == SCOPE_SLOT && pool->part_of != NONE && pool->slots == 1;
 }
 
-static void touch(const struct program *program, struct lifetimes *l, int buffer, struct use use) {
+static void lifetime_touch(const struct program *program, struct lifetimes *l, int buffer, struct use use) {
     if (buffer == NONE)
         return;
     int root = program_root(program, buffer);
@@ -161,7 +161,7 @@ static void touch_template(struct lifetimes *l, const struct program *program, i
                           .until = l->start[template] + awaited[i],
                           .arrives = instruction_arrives(instruction)};
         for (int k = 0; k < instruction_buffers(instruction); k++)
-            touch(program, l, instruction_buffer_at(instruction, k), use);
+            lifetime_touch(program, l, instruction_buffer_at(instruction, k), use);
     }
     free(awaited);
 }

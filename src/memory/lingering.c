@@ -24,8 +24,8 @@ struct look {
 };
 
 // Calls for every allocation that the instruction touches.
-static void each_touched(struct lingerers *s, const struct look *look,
-                         void (*visit)(struct lingerers *, struct lingerer *, const struct look *)) {
+static void lingering_each_touched(struct lingerers *s, const struct look *look,
+                                   void (*visit)(struct lingerers *, struct lingerer *, const struct look *)) {
     for (int k = 0; k < instruction_buffers(look->in); k++) {
         int buffer = instruction_buffer_at(look->in, k);
         int a = buffer == NONE ? NONE : s->allocation[program_root(s->program, buffer)];
@@ -57,20 +57,20 @@ static void note_early(struct lingerers *s, const struct instruction *in) {
     }
 }
 
-static void find_uses(struct lingerers *s, int template) {
+static void lingering_find_uses(struct lingerers *s, int template) {
     const struct template *t = &s->program->templates.item[template];
     int *waits = template_waits(t);
     bool computes = false;
     for (int i = 0; i < (int)t->instructions.count; i++) {
         struct look look = {template, &t->instructions.item[i], 0};
-        each_touched(s, &look, note_user);
+        lingering_each_touched(s, &look, note_user);
         computes |= look.in->stream == STREAM_COMPUTE;
         if (!instruction_lingers(look.in))
             continue;
         if (!computes)
             note_early(s, look.in);
         if (instruction_arrives(look.in) || waits[i] == NONE)
-            each_touched(s, &look, note_outlasts);
+            lingering_each_touched(s, &look, note_outlasts);
     }
     free(waits);
 }
@@ -101,7 +101,7 @@ static void find_known(struct lingerers *s, int template) {
             if (look.in->wait[k] == WAIT_OWN ||
                 (wait_counts(look.in->wait[k]) && wait_lag(look.in->wait[k]) <= done[k]))
                 look.known |= 1U << k;
-        each_touched(s, &look, note_known);
+        lingering_each_touched(s, &look, note_known);
     }
 }
 
@@ -145,7 +145,7 @@ bool *find_lingering(const struct program *program, const int *allocation, size_
     for (size_t i = 0; i < allocations; i++)
         s.of[i] = (struct lingerer){.user = NONE, .outlasts = NONE};
     for (size_t t = 0; t < program->templates.count; t++)
-        find_uses(&s, (int)t);
+        lingering_find_uses(&s, (int)t);
     for (size_t t = 0; t < program->templates.count; t++)
         find_known(&s, (int)t);
     for (size_t i = 0; i < allocations; i++)

@@ -7,8 +7,8 @@ struct stretch {
 
 typedef VEC(struct stretch) stretches;
 
-static void stretch(stretches *s, int *at, const struct lifetimes *l, const struct program *program, int buffer, int i,
-                    int until) {
+static void ranges_stretch(stretches *s, int *at, const struct lifetimes *l, const struct program *program, int buffer,
+                           int i, int until) {
     int a = buffer == NONE ? NONE : l->allocation[program_root(program, buffer)];
     if (a == NONE)
         return;
@@ -28,7 +28,7 @@ static stretches stretches_of(const struct lifetimes *l, const struct program *p
     for (int i = 0; i < (int)t->instructions.count; i++) {
         const struct instruction *in = &t->instructions.item[i];
         for (int k = 0; k < instruction_buffers(in); k++)
-            stretch(&s, at, l, program, instruction_buffer_at(in, k), i, awaited[i]);
+            ranges_stretch(&s, at, l, program, instruction_buffer_at(in, k), i, awaited[i]);
     }
     free(awaited);
     free(at);
@@ -47,7 +47,7 @@ static struct stay *empty_stays(size_t count) {
     return all;
 }
 
-static void extend(struct stay *r, int invocation, int first, int last) {
+static void ranges_extend(struct stay *r, int invocation, int first, int last) {
     if (r->last < 0) {
         r->first = first;
         r->from = invocation;
@@ -63,8 +63,8 @@ static void note_invocation(struct stay *all, int microbatches, const struct lif
         const struct allocation *a = &l->allocations.item[s->item[i].allocation];
         bool mine = a->scope == SCOPE_SLOT && !a->once && microbatch != NONE;
         size_t row = (size_t)(mine ? microbatch : microbatches);
-        extend(&all[row * l->allocations.count + (size_t)s->item[i].allocation], invocation, start + s->item[i].first,
-               start + s->item[i].last);
+        ranges_extend(&all[row * l->allocations.count + (size_t)s->item[i].allocation], invocation,
+                      start + s->item[i].first, start + s->item[i].last);
     }
 }
 
@@ -83,8 +83,8 @@ static int note_schedule(struct stay *all, struct stay *held, const struct lifet
         int count = (int)t->instructions.count;
         note_invocation(all, program->microbatches, l, &of[v.template], v.microbatch, (int)k, start);
         if (v.microbatch != NONE && count)
-            extend(&held[(size_t)v.microbatch * program->pools.count + (size_t)t->chunk], (int)k, start,
-                   start + count - 1);
+            ranges_extend(&held[(size_t)v.microbatch * program->pools.count + (size_t)t->chunk], (int)k, start,
+                          start + count - 1);
         start += count;
     }
     for (size_t t = 0; t < templates; t++)

@@ -68,7 +68,7 @@ static void add_pool(struct program *p, const struct pool_part *part) {
 
 // [allocations][microbatches]: the offset of each allocation for each microbatch, any one if the microbatch does not
 // use it; -1: it is not placed here. Also sets the offsets of LOCAL allocations.
-static int64_t *tabulate(const struct program *p, struct lifetimes *l, const struct joined *joined) {
+static int64_t *parts_tabulate(const struct program *p, struct lifetimes *l, const struct joined *joined) {
     size_t n = (size_t)p->microbatches, blocks = joined->blocks.allocations.count;
     int64_t *of_block = mem_alloc(blocks * n * sizeof *of_block),
             *at = mem_alloc(l->allocations.count * n * sizeof *at);
@@ -100,7 +100,7 @@ static int64_t *tabulate(const struct program *p, struct lifetimes *l, const str
 static void make_parts(struct program *p, struct lifetimes *l, const struct joined *joined) {
     part_list all = {0};
     size_t whole = p->pools.count, n = (size_t)p->microbatches;
-    int64_t *at = tabulate(p, l, joined);
+    int64_t *at = parts_tabulate(p, l, joined);
     int *part = mem_alloc(l->allocations.count * sizeof *part);
     for (size_t i = 0; i < l->allocations.count; i++) {
         part[i] = NONE;

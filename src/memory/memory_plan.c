@@ -4,7 +4,7 @@
 #include "memory/place.h"
 #include "program/structure.h"
 
-static trireme_status add_bytes(int64_t *total, int64_t bytes, const struct buffer *buffer, trireme_error *error) {
+static trireme_status plan_add_bytes(int64_t *total, int64_t bytes, const struct buffer *buffer, trireme_error *error) {
     if (bytes < 0 || __builtin_add_overflow(*total, bytes, total))
         FAIL(TRIREME_ERROR_MEMORY, "buffer %s does not fit any address space", buffer->name);
     return TRIREME_OK;
@@ -107,7 +107,7 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
         int64_t *total = !alone ? &held : b->scope == SCOPE_STATE ? &state : &fixed;
         if (alone)
             b->offset = *total;
-        TRY(add_bytes(total, bytes, b, error));
+        TRY(plan_add_bytes(total, bytes, b, error));
     }
     TRY(program_check(program, table, error));
     bool had_parts = program->pools.item[program->pools.count - 1].part_of != NONE; // then whole slots may be too few

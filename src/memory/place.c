@@ -21,12 +21,12 @@ static int64_t lowest_offset(const struct placing *p, const struct allocation *a
 }
 
 // Takes the memory at its offset.
-static void put(struct placing *p, const struct allocation *a) {
+static void place_put(struct placing *p, const struct allocation *a) {
     taken_add(&p->placed, a->first, a->last, a->offset, a->bytes);
 }
 
 // Begins with nothing placed; what is in `order` may be placed then.
-static void begin(struct placing *p) {
+static void place_begin(struct placing *p) {
     int *times = mem_alloc(p->count * sizeof *times);
     for (size_t i = 0; i < p->count; i++)
         times[i] = p->item[p->order[i]].first;
@@ -36,12 +36,12 @@ static void begin(struct placing *p) {
 // Places all in the order given; returns the bytes that they span.
 static int64_t place(struct placing *p) {
     int64_t top = 0;
-    begin(p);
+    place_begin(p);
     for (size_t i = 0; i < p->count; i++) {
         struct allocation *a = &p->item[p->order[i]];
         a->offset = lowest_offset(p, a);
         top = MAX(top, a->offset + a->bytes);
-        put(p, a);
+        place_put(p, a);
     }
     taken_release(&p->placed);
     return top;
@@ -51,12 +51,12 @@ static int64_t place(struct placing *p) {
 
 typedef int (*comparison)(const struct allocation *a, const struct allocation *b);
 
-static int by_bytes(const struct allocation *a, const struct allocation *b) {
+static int items_by_bytes(const struct allocation *a, const struct allocation *b) {
     return COMPARE(b->bytes, a->bytes) ?: COMPARE(b->last - b->first, a->last - a->first);
 }
 
 static int by_lifetime(const struct allocation *a, const struct allocation *b) {
-    return COMPARE(b->last - b->first, a->last - a->first) ?: by_bytes(a, b);
+    return COMPARE(b->last - b->first, a->last - a->first) ?: items_by_bytes(a, b);
 }
 
 // Those that live equally long stay in the order in which they come.
@@ -66,11 +66,11 @@ static int by_lifetime_alone(const struct allocation *a, const struct allocation
 
 static int by_area(const struct allocation *a, const struct allocation *b) {
     double x = (double)a->bytes * (a->last - a->first + 1), y = (double)b->bytes * (b->last - b->first + 1);
-    return COMPARE(y, x) ?: by_bytes(a, b);
+    return COMPARE(y, x) ?: items_by_bytes(a, b);
 }
 
 static int by_birth(const struct allocation *a, const struct allocation *b) {
-    return COMPARE(a->first, b->first) ?: by_bytes(a, b);
+    return COMPARE(a->first, b->first) ?: items_by_bytes(a, b);
 }
 
 struct sort_context {
@@ -84,14 +84,14 @@ static int compare_indices(const void *a, const void *b, void *context) {
     return c->compare(&c->item[i], &c->item[k]) ?: COMPARE(i, k);
 }
 
-static void sort(const struct placing *p, comparison compare) {
+static void place_sort(const struct placing *p, comparison compare) {
     struct sort_context context = {p->item, compare};
     qsort_r(p->order, p->count, sizeof *p->order, compare_indices, &context);
 }
 
 // ---- one region
 
-static struct in_use *in_use_all(const struct placing *p) {
+static struct in_use *place_in_use_all(const struct placing *p) {
     struct in_use *all = mem_alloc(p->count * sizeof *all);
     for (size_t i = 0; i < p->count; i++) {
         const struct allocation *a = &p->item[p->order[i]];
@@ -101,15 +101,15 @@ static struct in_use *in_use_all(const struct placing *p) {
 }
 
 // The most bytes that live at one time.
-static int64_t bound(const struct placing *p) {
-    struct in_use *all = in_use_all(p);
+static int64_t place_bound(const struct placing *p) {
+    struct in_use *all = place_in_use_all(p);
     int64_t most = in_use_most(all, p->count);
     free(all);
     return most;
 }
 
 static int64_t place_by_skyline(const struct placing *p, int64_t enough, int64_t *offset) {
-    struct in_use *all = in_use_all(p);
+    struct in_use *all = place_in_use_all(p);
     int64_t top = place_skyline(all, p->count, enough);
     for (size_t i = 0; i < p->count; i++)
         offset[p->order[i]] = all[i].offset;
@@ -118,13 +118,13 @@ static int64_t place_by_skyline(const struct placing *p, int64_t enough, int64_t
 }
 
 static int64_t place_region(struct placing *p, size_t total) {
-    static const comparison ORDERS[] = {by_bytes, by_lifetime, by_lifetime_alone, by_area, by_birth};
+    static const comparison ORDERS[] = {items_by_bytes, by_lifetime, by_lifetime_alone, by_area, by_birth};
     if (p->count == 0)
         return 0;
-    int64_t enough = (int64_t)(TIGHT * (double)bound(p)), *offset = mem_alloc(total * sizeof *offset);
+    int64_t enough = (int64_t)(TIGHT * (double)place_bound(p)), *offset = mem_alloc(total * sizeof *offset);
     int64_t best = place_by_skyline(p, enough, offset);
     for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && best > enough; o++) {
-        sort(p, ORDERS[o]);
+        place_sort(p, ORDERS[o]);
         int64_t top = place(p);
         if (top >= best)
             continue;
@@ -152,7 +152,7 @@ static bool is_of_chunk(const struct allocation *a, int chunk) {
 }
 
 // Puts the chunk's allocations into `order`: those of a scope, or any.
-static void choose(struct placing *p, size_t total, enum buffer_scope scope, bool any) {
+static void place_choose(struct placing *p, size_t total, enum buffer_scope scope, bool any) {
     p->count = 0;
     for (size_t i = 0; i < total; i++)
         if (is_of_chunk(&p->item[i], p->chunk) && (any || p->item[i].scope == scope))
@@ -160,9 +160,9 @@ static void choose(struct placing *p, size_t total, enum buffer_scope scope, boo
 }
 
 // Repairs a region that takes more than is fair; returns the bytes that it takes then.
-static int64_t repair(const struct placing *p, int64_t bytes, int length) {
-    const int64_t fair = (int64_t)(FAIR * (double)bound(p));
-    struct in_use *all = bytes > fair ? in_use_all(p) : NULL;
+static int64_t place_repair_all(const struct placing *p, int64_t bytes, int length) {
+    const int64_t fair = (int64_t)(FAIR * (double)place_bound(p));
+    struct in_use *all = bytes > fair ? place_in_use_all(p) : NULL;
     if (all && place_repair(all, p->count, fair, MAX(1, length / QUARTERS), 1)) {
         bytes = 0;
         for (size_t i = 0; i < p->count; i++) {
@@ -176,8 +176,8 @@ static int64_t repair(const struct placing *p, int64_t bytes, int length) {
 
 int64_t place_together(struct lifetimes *l) {
     struct placing p = placing_create(l, 0);
-    choose(&p, l->allocations.count, SCOPE_LOCAL, true);
-    int64_t bytes = repair(&p, place_region(&p, l->allocations.count), l->length);
+    place_choose(&p, l->allocations.count, SCOPE_LOCAL, true);
+    int64_t bytes = place_repair_all(&p, place_region(&p, l->allocations.count), l->length);
     placing_release(&p);
     return bytes;
 }
@@ -223,12 +223,12 @@ struct apart {
     int64_t *offset;
 };
 
-static void add_live(int64_t *live, const struct allocation *a, int64_t bytes) {
+static void place_add_live(int64_t *live, const struct allocation *a, int64_t bytes) {
     for (int t = a->first; t <= a->last; t++)
         live[t] += bytes;
 }
 
-static bool presses(const int64_t *live, const struct allocation *a, int64_t target) {
+static bool place_presses(const int64_t *live, const struct allocation *a, int64_t target) {
     for (int t = a->first; t <= a->last; t++)
         if (live[t] > target)
             return true;
@@ -236,24 +236,24 @@ static bool presses(const int64_t *live, const struct allocation *a, int64_t tar
 }
 
 // Tries slots of at most `limit` bytes: where scratch is too full, its allocations go to the slot if that has room.
-static void try_order(struct apart *a, int64_t limit, comparison order) {
+static void place_try_order(struct apart *a, int64_t limit, comparison order) {
     struct placing *p = &a->placing;
     size_t total = a->l->allocations.count;
     memset(a->live, 0, ((size_t)a->l->length + 1) * sizeof *a->live);
-    choose(p, total, SCOPE_LOCAL, true);
-    begin(p);
+    place_choose(p, total, SCOPE_LOCAL, true);
+    place_begin(p);
     for (size_t i = 0; i < total; i++)
         if (is_of_chunk(&p->item[i], p->chunk) && p->item[i].scope == SCOPE_SLOT)
-            put(p, &p->item[i]);
+            place_put(p, &p->item[i]);
         else if (is_of_chunk(&p->item[i], p->chunk))
-            add_live(a->live, &p->item[i], p->item[i].bytes);
-    choose(p, total, SCOPE_LOCAL, false);
-    sort(p, order);
+            place_add_live(a->live, &p->item[i], p->item[i].bytes);
+    place_choose(p, total, SCOPE_LOCAL, false);
+    place_sort(p, order);
     int64_t target = MAX(0, a->least - a->slots * limit), slot = a->full;
     size_t moved = 0;
     for (size_t i = 0; i < p->count; i++) {
         struct allocation *item = &p->item[p->order[i]];
-        if (item->chunk == NONE || !presses(a->live, item, target))
+        if (item->chunk == NONE || !place_presses(a->live, item, target))
             continue;
         int64_t at = lowest_offset(p, item);
         if (at + item->bytes > limit)
@@ -262,17 +262,17 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
         item->scope = SCOPE_SLOT;
         item->pool = p->chunk;
         slot = MAX(slot, at + item->bytes);
-        add_live(a->live, item, -item->bytes);
-        put(p, item);
+        place_add_live(a->live, item, -item->bytes);
+        place_put(p, item);
         p->order[moved++] = p->order[i];
     }
     taken_release(&p->placed);
     int *back = mem_alloc((moved + 1) * sizeof *back);
     memcpy(back, p->order, moved * sizeof *back);
-    choose(p, total, SCOPE_LOCAL, false);
+    place_choose(p, total, SCOPE_LOCAL, false);
     // Only a smaller total is of use; most often the bound tells beforehand that it would not be smaller.
     int64_t useful = a->scratch + a->slots * (a->slot - slot);
-    int64_t scratch = moved ? bound(p) : INT64_MAX;
+    int64_t scratch = moved ? place_bound(p) : INT64_MAX;
     if (scratch < useful)
         scratch = place_region(p, total);
     if (scratch < useful) {
@@ -288,22 +288,22 @@ static void try_order(struct apart *a, int64_t limit, comparison order) {
     free(back);
 }
 
-static bool tight(const struct apart *a) {
+static bool place_tight(const struct apart *a) {
     return a->scratch + a->slots * a->slot <= (int64_t)(TIGHT * (double)a->least);
 }
 
 static void try_limit(struct apart *a, int64_t limit) {
-    static const comparison ORDERS[] = {by_bytes, by_birth, by_area};
-    for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && !tight(a); o++)
-        try_order(a, limit, ORDERS[o]);
+    static const comparison ORDERS[] = {items_by_bytes, by_birth, by_area};
+    for (size_t o = 0; o < ARRAY_LENGTH(ORDERS) && !place_tight(a); o++)
+        place_try_order(a, limit, ORDERS[o]);
 }
 
 // The least that slots and scratch can take: the most that lives at one time in scratch and one slot, and the other
 // slots in full.
 static int64_t least_bytes(const struct lifetimes *l, int chunk, int slots, int64_t full) {
     struct placing all = placing_create(l, chunk);
-    choose(&all, l->allocations.count, SCOPE_LOCAL, true);
-    int64_t least = bound(&all) + (slots - 1) * full;
+    place_choose(&all, l->allocations.count, SCOPE_LOCAL, true);
+    int64_t least = place_bound(&all) + (slots - 1) * full;
     placing_release(&all);
     return least;
 }
@@ -313,8 +313,8 @@ static void try_limits(struct apart *a) {
     size_t total = a->l->allocations.count, count = 0;
     int64_t limit[CANDIDATES];
     // Slots in which one of scratch's largest just fits above what is there at the same time.
-    choose(p, total, SCOPE_LOCAL, false);
-    sort(p, by_bytes);
+    place_choose(p, total, SCOPE_LOCAL, false);
+    place_sort(p, items_by_bytes);
     for (size_t i = 0; i < p->count && count < CANDIDATES; i++) {
         const struct allocation *item = &p->item[p->order[i]];
         int64_t above = 0;
@@ -330,7 +330,7 @@ static void try_limits(struct apart *a) {
             limit[count++] = above + item->bytes;
     }
     try_limit(a, a->full);
-    for (size_t i = 0; i < count && !tight(a); i++)
+    for (size_t i = 0; i < count && !place_tight(a); i++)
         if (a->slots * limit[i] < a->scratch + a->slots * a->slot)
             try_limit(a, limit[i]);
 }
@@ -343,20 +343,20 @@ int64_t place_apart(struct lifetimes *l, int chunk, int slots) {
     a.scope = mem_alloc(total * sizeof *a.scope);
     a.offset = mem_alloc(total * sizeof *a.offset);
     // All that crosses templates lives where they meet. What lives longest goes lowest, so that the room is above it.
-    choose(p, total, SCOPE_SLOT, false);
-    sort(p, by_lifetime);
+    place_choose(p, total, SCOPE_SLOT, false);
+    place_sort(p, by_lifetime);
     a.full = place(p);
-    if (a.full > (int64_t)(TIGHT * (double)bound(p)))
+    if (a.full > (int64_t)(TIGHT * (double)place_bound(p)))
         a.full = place_region(p, total);
     a.least = least_bytes(l, chunk, slots, a.full);
     a.slot = a.full;
-    choose(p, total, SCOPE_LOCAL, false);
+    place_choose(p, total, SCOPE_LOCAL, false);
     a.scratch = place_region(p, total);
     for (size_t i = 0; i < total; i++) {
         a.scope[i] = p->item[i].scope;
         a.offset[i] = p->item[i].offset;
     }
-    if (!tight(&a))
+    if (!place_tight(&a))
         try_limits(&a);
     for (size_t i = 0; i < total; i++) {
         if (p->item[i].scope == SCOPE_LOCAL && a.scope[i] == SCOPE_SLOT)

@@ -105,17 +105,18 @@ static void find_lightest(const struct repair *r, int64_t bytes, bool below, str
 }
 
 // How many stand that begin, or end, below a place.
-static size_t below(const struct repair *r, int order, int64_t place) {
+static size_t repair_below(const struct repair *r, int order, int64_t place) {
     const struct weighed *item = r->all[order].places.item;
     return PARTITION_POINT(i, r->all[order].places.count, (order == BY_BEGIN ? item[i].begin : item[i].end) < place);
 }
 
-static void stand(struct repair *r, int rank, int64_t at) {
+static void repair_stand(struct repair *r, int rank, int64_t at) {
     const struct in_use *range = range_of(r, rank);
     r->at[rank] = at;
     for (int order = 0; order < ORDERS; order++) {
         struct standing *all = &r->all[order];
-        const size_t i = below(r, order, order == BY_BEGIN ? at : at + range->bytes), behind = all->places.count - i;
+        const size_t i = repair_below(r, order, order == BY_BEGIN ? at : at + range->bytes),
+                     behind = all->places.count - i;
         VEC_PUSH(&all->times, (struct span_of_time){0});
         VEC_PUSH(&all->places, (struct weighed){0});
         memmove(&all->times.item[i + 1], &all->times.item[i], behind * sizeof *all->times.item);
@@ -125,11 +126,11 @@ static void stand(struct repair *r, int rank, int64_t at) {
     }
 }
 
-static void leave(struct repair *r, int rank) {
+static void repair_leave(struct repair *r, int rank) {
     const int64_t begin = r->at[rank], end = begin + range_of(r, rank)->bytes;
     for (int order = 0; order < ORDERS; order++) {
         struct standing *all = &r->all[order];
-        size_t i = below(r, order, order == BY_BEGIN ? begin : end);
+        size_t i = repair_below(r, order, order == BY_BEGIN ? begin : end);
         while (all->places.item[i].rank != rank)
             i++;
         const size_t behind = --all->places.count - i;
@@ -141,20 +142,20 @@ static void leave(struct repair *r, int rank) {
 }
 
 // Removes what is in the way. Returns the lowest of the ranks removed and `lowest`.
-static int clear(struct repair *r, int64_t begin, int64_t end, int lowest) {
+static int repair_clear(struct repair *r, int64_t begin, int64_t end, int lowest) {
     for (size_t i = 0; r->near[BY_BEGIN].item[i].begin < end; i++) {
         const struct weighed *near = &r->near[BY_BEGIN].item[i];
         if (near->end <= begin)
             continue;
         r->weight[near->rank] += HEAVIER * ((double)(near->end - near->begin) + LITTLE * (double)r->bytes);
         lowest = MIN(lowest, near->rank);
-        leave(r, near->rank);
+        repair_leave(r, near->rank);
     }
     return lowest;
 }
 
 // Attempt `number`. Gives up when it has not come further for a while: to begin in another way helps more often.
-static bool attempt(struct repair *r, uint64_t number) {
+static bool repair_attempt(struct repair *r, uint64_t number) {
     const double patience = STUCK * ((double)ATTEMPT + 3 * (double)r->count * (double)r->count);
     for (int order = 0; order < ORDERS; order++)
         r->all[order].places.count = r->all[order].times.count = 0;
@@ -182,9 +183,9 @@ static bool attempt(struct repair *r, uint64_t number) {
             find_near(r, BY_END, range);
             find_lightest(r, range->bytes, false, &best);
             find_lightest(r, range->bytes, true, &best);
-            lowest = clear(r, best.at, best.at + range->bytes, lowest);
+            lowest = repair_clear(r, best.at, best.at + range->bytes, lowest);
         }
-        stand(r, rank, best.at);
+        repair_stand(r, rank, best.at);
     }
     return false;
 }
@@ -195,12 +196,12 @@ struct sort_context {
     int64_t small; // bytes: up to these, ranges come last, whenever they begin
 };
 
-static double score_of(const struct in_use *r) {
+static double repair_score_of(const struct in_use *r) {
     return (double)r->bytes * sqrt((double)(r->last - r->first + 1));
 }
 
 // Of what begins in the same window of time, the largest and what lives long come first.
-static int compare(const void *a, const void *b, void *context) {
+static int repair_compare(const void *a, const void *b, void *context) {
     const struct sort_context *c = context;
     int i = *(const int *)a, k = *(const int *)b;
     const struct in_use *x = &c->range[i], *y = &c->range[k];
@@ -208,7 +209,7 @@ static int compare(const void *a, const void *b, void *context) {
         COMPARE(x->bytes <= c->small, y->bytes <= c->small) ?: COMPARE(x->first / c->window, y->first / c->window);
     if (order)
         return order;
-    double p = score_of(x), q = score_of(y);
+    double p = repair_score_of(x), q = repair_score_of(y);
     return COMPARE(q, p) ?: COMPARE(x->first, y->first) ?: COMPARE(i, k);
 }
 
@@ -248,8 +249,8 @@ bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period,
                                        i % 2 ? 0 : r.bytes / SMALL};
         for (size_t k = 0; k < count; k++)
             r.by_rank[k] = (int)k;
-        qsort_r(r.by_rank, count, sizeof *r.by_rank, compare, &context);
-        placed = attempt(&r, i);
+        qsort_r(r.by_rank, count, sizeof *r.by_rank, repair_compare, &context);
+        placed = repair_attempt(&r, i);
     }
     for (size_t i = 0; i < count && placed; i++) {
         range[r.by_rank[i]].offset = r.at[i];

@@ -28,7 +28,7 @@ struct skyline {
     int stretches;
 };
 
-static int next_free(int *next, int at) {
+static int skyline_next_free(int *next, int at) {
     int found = at;
     while (next[found] != found)
         found = next[found];
@@ -44,21 +44,22 @@ static int first_from(const struct skyline *s, int time) {
     return (int)PARTITION_POINT(i, (size_t)s->count, s->begun[i].first < time);
 }
 
-static bool is_within(const struct begun *range, const struct stretch *where) {
+static bool skyline_is_within(const struct begun *range, const struct stretch *where) {
     return range->first >= where->first && range->last <= where->last;
 }
 
 // The best of what is in use only within the stretch; NONE where there is nothing. In a long stretch one of the best of
 // all is soon found, in a short one all that begin within it are soon looked at: both searches go on side by side.
 static int best_within(struct skyline *s, const struct stretch *where) {
-    int best = NONE, i = next_free(s->next_begun, first_from(s, where->first)), r = next_free(s->next_rank, 0);
+    int best = NONE, i = skyline_next_free(s->next_begun, first_from(s, where->first)),
+        r = skyline_next_free(s->next_rank, 0);
     while (i < s->count && s->begun[i].first <= where->last) {
-        if (is_within(&s->begun[s->by_rank[r]], where))
+        if (skyline_is_within(&s->begun[s->by_rank[r]], where))
             return s->by_rank[r];
         if (s->begun[i].last <= where->last && (best == NONE || s->begun[i].rank < s->begun[best].rank))
             best = i;
-        i = next_free(s->next_begun, i + 1);
-        r = next_free(s->next_rank, r + 1);
+        i = skyline_next_free(s->next_begun, i + 1);
+        r = skyline_next_free(s->next_rank, r + 1);
     }
     return best;
 }
@@ -73,7 +74,7 @@ static int lower_neighbour(const struct skyline *s, int at) {
 }
 
 // Makes two neighbours one stretch if they are equally high; returns that, else the right one.
-static int merge(struct skyline *s, int left, int right) {
+static int skyline_merge(struct skyline *s, int left, int right) {
     if (left == NONE || right == NONE || s->stretch[left].height != s->stretch[right].height)
         return right;
     s->stretch[left].last = s->stretch[right].last;
@@ -84,14 +85,14 @@ static int merge(struct skyline *s, int left, int right) {
 }
 
 static int merge_both(struct skyline *s, int at) {
-    at = merge(s, s->stretch[at].before, at);
+    at = skyline_merge(s, s->stretch[at].before, at);
     if (s->stretch[at].after != NONE)
-        merge(s, at, s->stretch[at].after);
+        skyline_merge(s, at, s->stretch[at].after);
     return at;
 }
 
 // Makes a stretch's part before `time` a stretch of its own, and returns it.
-static int cut(struct skyline *s, int at, int time) {
+static int skyline_cut(struct skyline *s, int at, int time) {
     int left = s->stretches++, before = s->stretch[at].before;
     s->stretch[left] = s->stretch[at];
     s->stretch[left].last = time - 1;
@@ -104,12 +105,12 @@ static int cut(struct skyline *s, int at, int time) {
 }
 
 // Puts a range onto the stretch; returns what remains of it, or what it became.
-static int put(struct skyline *s, int at, const struct begun *range) {
+static int skyline_put(struct skyline *s, int at, const struct begun *range) {
     int rest = NONE, mine = at;
     if (range->first > s->stretch[at].first)
-        rest = cut(s, at, range->first);
+        rest = skyline_cut(s, at, range->first);
     if (range->last < s->stretch[at].last) {
-        mine = cut(s, at, range->last + 1);
+        mine = skyline_cut(s, at, range->last + 1);
         rest = at;
     }
     s->stretch[mine].height += range->bytes;
@@ -118,7 +119,7 @@ static int put(struct skyline *s, int at, const struct begun *range) {
 }
 
 // Places all, at offset[rank]; returns how high they stand.
-static int64_t fill(struct skyline *s, int64_t *offset) {
+static int64_t skyline_fill(struct skyline *s, int64_t *offset) {
     int64_t top = 0;
     int at = 0, placed = 0;
     while (placed < s->count) {
@@ -139,7 +140,7 @@ static int64_t fill(struct skyline *s, int64_t *offset) {
         s->next_begun[best]++;
         s->next_rank[range->rank]++;
         placed++;
-        at = put(s, at, range);
+        at = skyline_put(s, at, range);
     }
     return top;
 }
@@ -155,7 +156,7 @@ static int compare_scores(const void *a, const void *b) {
 }
 
 // Ranges that live longest are best; of two that live about equally long, the larger.
-static double score_of(const struct in_use *r, int weight_of_bytes) {
+static double skyline_score_of(const struct in_use *r, int weight_of_bytes) {
     double life = (double)r->last - r->first + 1, root = sqrt(sqrt((double)r->bytes));
     return weight_of_bytes == 0 ? life : weight_of_bytes == 1 ? life * root : life * root * root * root;
 }
@@ -183,7 +184,7 @@ int64_t place_skyline(struct in_use *range, size_t count, int64_t enough) {
     qsort_r(order, count, sizeof *order, compare_begins, range);
     for (int weight = 0; weight < 3 && best > enough; weight++) {
         for (size_t i = 0; i < count; i++)
-            scored[i] = (struct scored){score_of(&range[i], weight), (int)i};
+            scored[i] = (struct scored){skyline_score_of(&range[i], weight), (int)i};
         qsort(scored, count, sizeof *scored, compare_scores);
         for (size_t i = 0; i < count; i++)
             rank[scored[i].range] = (int)i;
@@ -196,7 +197,7 @@ int64_t place_skyline(struct in_use *range, size_t count, int64_t enough) {
             s.next_begun[i] = s.next_rank[i] = (int)i;
         s.stretch[0] = (struct stretch){0, end, NONE, NONE, 0};
         s.stretches = 1;
-        int64_t top = fill(&s, offset);
+        int64_t top = skyline_fill(&s, offset);
         if (top >= best)
             continue;
         best = top;

@@ -39,7 +39,7 @@ static void forget_before(spans *active, int time) {
 }
 
 // Merges lists that are in order of time.
-static void merge(spans *placed, const spans *more) {
+static void step_merge(spans *placed, const spans *more) {
     spans all = {mem_alloc((placed->count + more->count) * sizeof *all.item), 0, placed->count + more->count};
     for (size_t i = 0, k = 0; i < placed->count || k < more->count;)
         if (k == more->count || (i < placed->count && placed->item[i].first <= more->item[k].first))
@@ -71,14 +71,14 @@ static int64_t place_class(struct stepping *s, const struct range_class *c) {
         VEC_PUSH(&mine, span);
         top = MAX(top, span.end);
     }
-    merge(&s->placed, &mine);
+    step_merge(&s->placed, &mine);
     VEC_RELEASE(&mine);
     VEC_RELEASE(&more);
     return top;
 }
 
 // Returns the bytes that all span.
-static int64_t place(struct stepping *s) {
+static int64_t step_place(struct stepping *s) {
     int64_t top = 0;
     s->placed.count = 0;
     for (size_t i = 0; i < s->classes.count; i++) {
@@ -114,16 +114,16 @@ static int compare_classes(const struct sort_context *c, const struct live_range
     return COMPARE(q, p);
 }
 
-static int compare(const void *a, const void *b, void *context) {
+static int step_compare(const void *a, const void *b, void *context) {
     const struct sort_context *c = context;
     int i = *(const int *)a, k = *(const int *)b;
     const struct live_range *x = &c->s->item[i], *y = &c->s->item[k];
     return compare_classes(c, x, y) ?: COMPARE(x->first, y->first) ?: COMPARE(i, k);
 }
 
-static void arrange(struct stepping *s, enum order by) {
+static void step_arrange(struct stepping *s, enum order by) {
     struct sort_context context = {s, by};
-    qsort_r(s->order, s->count, sizeof *s->order, compare, &context);
+    qsort_r(s->order, s->count, sizeof *s->order, step_compare, &context);
     s->classes.count = 0;
     for (size_t i = 0; i < s->count; i++) {
         const struct live_range *r = &s->item[s->order[i]];
@@ -144,7 +144,7 @@ struct best {
     int64_t end;     // bytes at which nothing better is looked for
 };
 
-static void note(struct best *best, const struct stepping *s, int64_t top) {
+static void step_note(struct best *best, const struct stepping *s, int64_t top) {
     if (top >= best->top)
         return;
     best->top = top;
@@ -152,7 +152,7 @@ static void note(struct best *best, const struct stepping *s, int64_t top) {
         best->offset[s->order[i]] = s->item[s->order[i]].offset;
 }
 
-static struct in_use *in_use_all(const struct stepping *s) {
+static struct in_use *step_in_use_all(const struct stepping *s) {
     struct in_use *all = mem_alloc(s->count * sizeof *all);
     for (size_t i = 0; i < s->count; i++)
         all[i] = (struct in_use){s->item[i].first, s->item[i].last, s->allocation[s->item[i].allocation].bytes, 0};
@@ -163,7 +163,7 @@ static struct in_use *in_use_all(const struct stepping *s) {
 static void try_skyline(const struct stepping *s, struct best *best, int64_t enough) {
     if (best->top <= best->end || best->top - enough < enough / HOLES)
         return;
-    struct in_use *all = in_use_all(s);
+    struct in_use *all = step_in_use_all(s);
     int64_t top = place_skyline(all, s->count, best->end);
     if (top < best->top)
         for (size_t i = 0; i < s->count; i++)
@@ -180,7 +180,7 @@ static bool is_worth_repair(const struct best *best, int64_t fair) {
 // Aims at `fair` bytes; and if that fails, for less time each, half way between what failed and what is taken so far.
 static void try_repair(const struct stepping *s, struct best *best, int64_t fair, int microbatches) {
     int end = 0;
-    struct in_use *all = in_use_all(s);
+    struct in_use *all = step_in_use_all(s);
     for (size_t i = 0; i < s->count; i++)
         end = MAX(end, all[i].last);
     int64_t aim = fair, failed = fair;
@@ -213,9 +213,9 @@ int64_t place_step(struct live_ranges *ranges, const struct lifetimes *l, int64_
     }
     struct best best = {INT64_MAX, mem_alloc(total * sizeof *best.offset), MAX(enough, room->bytes)};
     for (int by = 0; by < ORDERS && best.top > best.end; by++) {
-        arrange(&s, (enum order)by);
+        step_arrange(&s, (enum order)by);
         if (by == 0 || !too_many(&s))
-            note(&best, &s, place(&s));
+            step_note(&best, &s, step_place(&s));
     }
     try_skyline(&s, &best, enough);
     const bool worth = is_worth_repair(&best, fair);

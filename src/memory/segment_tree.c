@@ -2,7 +2,7 @@
 
 enum { LISTS = 3 * 32 }; // that a search looks at: at most three of each level
 
-static int compare_times(const void *a, const void *b) {
+static int tree_compare_times(const void *a, const void *b) {
     int x = *(const int *)a, y = *(const int *)b;
     return COMPARE(x, y);
 }
@@ -10,7 +10,7 @@ static int compare_times(const void *a, const void *b) {
 void taken_create(struct taken *s, int *times, size_t count) {
     *s = (struct taken){.start = times, .leaves = 1};
     if (count > 1)
-        qsort(times, count, sizeof *times, compare_times);
+        qsort(times, count, sizeof *times, tree_compare_times);
     for (size_t i = 0; i < count; i++)
         if (i == 0 || times[i] != s->start[s->starts - 1])
             s->start[s->starts++] = times[i];
@@ -36,13 +36,13 @@ static size_t leaf_of(const struct taken *s, int time) {
 }
 
 // The first piece that ends above a place.
-static int above(const struct pieces *p, int64_t place) {
+static int tree_above(const struct pieces *p, int64_t place) {
     return (int)PARTITION_POINT(i, (size_t)p->count, p->item[i].end <= place);
 }
 
 // Adds a piece; those that it touches become one with it.
-static void add(struct pieces *p, struct piece piece) {
-    int at = above(p, piece.begin - 1), to = at;
+static void tree_add(struct pieces *p, struct piece piece) {
+    int at = tree_above(p, piece.begin - 1), to = at;
     for (; to < p->count && p->item[to].begin <= piece.end; to++) {
         piece.begin = MIN(piece.begin, p->item[to].begin);
         piece.end = MAX(piece.end, p->item[to].end);
@@ -61,12 +61,12 @@ void taken_add(struct taken *s, int first, int last, int64_t offset, int64_t byt
     const size_t from = leaf_of(s, first), to = leaf_of(s, last);
     for (size_t a = from, b = to + 1; a < b; a /= 2, b /= 2) {
         if (a % 2)
-            add(&s->covering[a++], piece);
+            tree_add(&s->covering[a++], piece);
         if (b % 2)
-            add(&s->covering[--b], piece);
+            tree_add(&s->covering[--b], piece);
     }
     for (size_t a = from; a > 0; a /= 2)
-        add(&s->beginning[a], piece);
+        tree_add(&s->beginning[a], piece);
 }
 
 // Lists of pieces, each from the first one on that is not yet below the place that is looked at.
@@ -77,7 +77,7 @@ struct lists {
     int count;
 };
 
-static void look_at(struct lists *lists, const struct pieces *p) {
+static void tree_look_at(struct lists *lists, const struct pieces *p) {
     if (p->count == 0)
         return;
     lists->item[lists->count].next = p->item;
@@ -90,12 +90,12 @@ static void find_lists(struct lists *lists, const struct taken *s, int first, in
     const size_t from = leaf_of(s, first), to = leaf_of(s, last);
     for (size_t a = from, b = to + 1; a < b; a /= 2, b /= 2) {
         if (a % 2)
-            look_at(lists, &s->beginning[a++]);
+            tree_look_at(lists, &s->beginning[a++]);
         if (b % 2)
-            look_at(lists, &s->beginning[--b]);
+            tree_look_at(lists, &s->beginning[--b]);
     }
     for (size_t a = from; a > 0; a /= 2)
-        look_at(lists, &s->covering[a]);
+        tree_look_at(lists, &s->covering[a]);
 }
 
 int64_t taken_lowest(const struct taken *s, int first, int last, int64_t bytes) {

@@ -17,7 +17,7 @@ static size_t up_to(const spans *by_offset, size_t count, int64_t offset) {
     return PARTITION_POINT(i, count, by_offset->item[i].offset <= offset);
 }
 
-static void move(struct span *to, const struct span *from, size_t count) {
+static void spans_move(struct span *to, const struct span *from, size_t count) {
     for (size_t i = count; i-- > 0;) // not memmove: the address sanitizer's goes byte by byte
         to[i] = from[i];
 }
@@ -26,7 +26,7 @@ void spans_insert(spans *by_offset, struct span span) {
     size_t place = up_to(by_offset, by_offset->count, span.offset);
     VEC_PUSH(by_offset, span);
     struct span *item = by_offset->item;
-    move(item + place + 1, item + place, by_offset->count - 1 - place);
+    spans_move(item + place + 1, item + place, by_offset->count - 1 - place);
     item[place] = span;
 }
 
@@ -44,7 +44,7 @@ void spans_merge(spans *to, spans *more) {
     for (struct span *item = to->item; more->count > 0; more->count--) {
         const struct span *last = &more->item[more->count - 1];
         size_t place = up_to(to, rest, last->offset);
-        move(item + place + more->count, item + place, rest - place);
+        spans_move(item + place + more->count, item + place, rest - place);
         item[place + more->count - 1] = *last;
         rest = place;
     }

@@ -19,12 +19,12 @@ int mesh_ranks(const struct mesh *mesh) {
 }
 
 // How far apart the numbers of neighbours along `axis` are.
-static int stride(const struct mesh *mesh, int axis) {
+static int mesh_stride(const struct mesh *mesh, int axis) {
     return mesh_group_size(mesh, AXES(axis) - 1);
 }
 
 int mesh_coordinate(const struct mesh *mesh, int rank, enum axis axis) {
-    return rank / stride(mesh, (int)axis) % mesh->degree[axis];
+    return rank / mesh_stride(mesh, (int)axis) % mesh->degree[axis];
 }
 
 int mesh_group_size(const struct mesh *mesh, axis_set group) {
@@ -48,7 +48,7 @@ int mesh_index(const struct mesh *mesh, int rank, axis_set group) {
 int mesh_member(const struct mesh *mesh, int rank, axis_set group, int index) {
     for (int a = 0; a < AXIS_COUNT; a++)
         if (group & AXES(a)) {
-            rank += (index % mesh->degree[a] - mesh_coordinate(mesh, rank, (enum axis)a)) * stride(mesh, a);
+            rank += (index % mesh->degree[a] - mesh_coordinate(mesh, rank, (enum axis)a)) * mesh_stride(mesh, a);
             index /= mesh->degree[a];
         }
     return rank;

@@ -52,7 +52,7 @@ static bool biases_fit(enum architecture_biases biases, const struct model_confi
     }
 }
 
-static bool fits(const struct architecture_info *a, const struct model_config *c) {
+static bool architecture_fits(const struct architecture_info *a, const struct model_config *c) {
     if (a->family != c->family || c->family == FAMILY_GPT2)
         return a->family == c->family;
     return a->qk_norm == c->qk_norm && biases_fit(a->biases, c) && (a->mlp_bias || !c->mlp_bias) &&
@@ -62,10 +62,10 @@ static bool fits(const struct architecture_info *a, const struct model_config *c
 
 const struct architecture_info *architecture_of(const struct model_config *config) {
     const struct architecture_info *own = &architecture_table[config->architecture];
-    if (fits(own, config))
+    if (architecture_fits(own, config))
         return own;
     for (size_t i = 0; i < ARCHITECTURE_COUNT; i++)
-        if (fits(&architecture_table[i], config))
+        if (architecture_fits(&architecture_table[i], config))
             return &architecture_table[i];
     return NULL;
 }

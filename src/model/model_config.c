@@ -233,7 +233,7 @@ static trireme_status start_from_family(struct model_config *out, const struct c
     return TRIREME_OK;
 }
 
-static trireme_status start(struct model_config *out, const struct config *config, trireme_error *error) {
+static trireme_status config_start(struct model_config *out, const struct config *config, trireme_error *error) {
     const struct config_model *m = &config->model;
     if (*m->preset)
         return model_config_preset(out, m->preset, error);
@@ -274,7 +274,7 @@ static void override_switch(bool *value, enum config_auto key) {
         *value = key == CONFIG_TRUE;
 }
 
-static void override(struct model_config *c, const struct config_model *m) {
+static void config_override(struct model_config *c, const struct config_model *m) {
     // What depends on an extent follows the new one, unless it is given itself.
     if (m->hidden_size > 0 || m->num_attention_heads > 0)
         c->head_dim = 0;
@@ -322,8 +322,8 @@ static trireme_status refuse_hidden_size(const struct model_config *c, const str
 }
 
 // Fills in what is still open, from the rest.
-static trireme_status derive(struct model_config *c, const struct config *config, int64_t tokenizer_vocab_size,
-                             trireme_error *error) {
+static trireme_status config_derive(struct model_config *c, const struct config *config, int64_t tokenizer_vocab_size,
+                                    trireme_error *error) {
     if (c->num_key_value_heads == 0)
         c->num_key_value_heads = c->num_attention_heads;
     if (c->head_dim == 0) {
@@ -371,10 +371,10 @@ static trireme_status tell_where(trireme_status status, const struct config *con
 trireme_status model_config_resolve(struct model_config *out, const struct config *config, int64_t tokenizer_vocab_size,
                                     trireme_error *error) {
     struct model_config c;
-    TRY(start(&c, config, error));
+    TRY(config_start(&c, config, error));
     TRY(refuse_foreign(&c, config, error));
-    override(&c, &config->model);
-    TRY(derive(&c, config, tokenizer_vocab_size, error));
+    config_override(&c, &config->model);
+    TRY(config_derive(&c, config, tokenizer_vocab_size, error));
     trireme_status status = model_config_check(&c, error);
     if (status != TRIREME_OK)
         return tell_where(status, config, error);

@@ -13,7 +13,7 @@ struct builder {
     const char *prefix, *hf_prefix; // of the unit's names: "layers.3.", "transformer.h.3."
 };
 
-static struct parameter *add(struct builder *b, const char *name, int ndim, int64_t rows, int64_t columns) {
+static struct parameter *parameters_add(struct builder *b, const char *name, int ndim, int64_t rows, int64_t columns) {
     VEC_PUSH(&b->table->parameters, (struct parameter){.name = mem_printf("%s%s", b->prefix, name),
                                                        .ndim = ndim,
                                                        .dim = {rows, columns},
@@ -23,7 +23,8 @@ static struct parameter *add(struct builder *b, const char *name, int ndim, int6
     return &b->table->parameters.item[b->table->parameters.count - 1];
 }
 
-static void add_piece(struct builder *b, struct parameter *p, const char *name, int64_t rows, bool transposed) {
+static void parameters_add_piece(struct builder *b, struct parameter *p, const char *name, int64_t rows,
+                                 bool transposed) {
     CHECK(p->pieces < (int)ARRAY_LENGTH(p->piece));
     int64_t row = parameter_rows(p);
     p->piece[p->pieces++] = (struct parameter_piece){
@@ -33,7 +34,7 @@ static void add_piece(struct builder *b, struct parameter *p, const char *name, 
 
 // A matrix [rows, columns] of normally distributed initial values.
 static struct parameter *add_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std) {
-    struct parameter *p = add(b, name, 2, rows, columns);
+    struct parameter *p = parameters_add(b, name, 2, rows, columns);
     p->init = INIT_NORMAL;
     p->std = std;
     return p;
@@ -41,11 +42,11 @@ static struct parameter *add_matrix(struct builder *b, const char *name, int64_t
 
 // Makes all of a matrix or vector one tensor of Hugging Face's.
 static void add_single(struct builder *b, struct parameter *p, const char *hf, bool transposed) {
-    add_piece(b, p, hf, p->dim[0], transposed);
+    parameters_add_piece(b, p, hf, p->dim[0], transposed);
 }
 
 static void add_vector(struct builder *b, const char *name, const char *hf, int64_t n, enum parameter_init init) {
-    struct parameter *p = add(b, name, 1, n, 1);
+    struct parameter *p = parameters_add(b, name, 1, n, 1);
     p->init = init;
     add_single(b, p, hf, false);
 }
@@ -61,7 +62,7 @@ static void add_embedding(struct builder *b) {
     bool gpt2 = c->family == FAMILY_GPT2;
     begin_unit(b, mem_strdup("embed"), "", gpt2 ? "transformer." : "model.");
     struct parameter *embed = add_matrix(b, "embed.weight", c->padded_vocab_size, c->hidden_size, c->initializer_range);
-    add_piece(b, embed, gpt2 ? "wte.weight" : "embed_tokens.weight", c->vocab_size, false);
+    parameters_add_piece(b, embed, gpt2 ? "wte.weight" : "embed_tokens.weight", c->vocab_size, false);
     if (gpt2)
         add_single(b,
                    add_matrix(b, "position.weight", c->max_position_embeddings, c->hidden_size, c->initializer_range),
@@ -95,13 +96,13 @@ static void add_llama_layer(struct builder *b) {
     int64_t q = c->num_attention_heads * c->head_dim, kv = c->num_key_value_heads * c->head_dim;
     double std = c->initializer_range;
     struct parameter *qkv = add_matrix(b, "attention.qkv.weight", q + 2 * kv, width, std);
-    add_piece(b, qkv, "self_attn.q_proj.weight", q, false);
-    add_piece(b, qkv, "self_attn.k_proj.weight", kv, false);
-    add_piece(b, qkv, "self_attn.v_proj.weight", kv, false);
+    parameters_add_piece(b, qkv, "self_attn.q_proj.weight", q, false);
+    parameters_add_piece(b, qkv, "self_attn.k_proj.weight", kv, false);
+    parameters_add_piece(b, qkv, "self_attn.v_proj.weight", kv, false);
     add_single(b, add_matrix(b, "attention.out.weight", width, q, std), "self_attn.o_proj.weight", false);
     struct parameter *up = add_matrix(b, "mlp.up.weight", 2 * inner, width, std);
-    add_piece(b, up, "mlp.gate_proj.weight", inner, false);
-    add_piece(b, up, "mlp.up_proj.weight", inner, false);
+    parameters_add_piece(b, up, "mlp.gate_proj.weight", inner, false);
+    parameters_add_piece(b, up, "mlp.up_proj.weight", inner, false);
     add_single(b, add_matrix(b, "mlp.down.weight", width, inner, std), "mlp.down_proj.weight", false);
     add_vector(b, "attention_norm.weight", "input_layernorm.weight", width, INIT_ONE);
     add_vector(b, "mlp_norm.weight", "post_attention_layernorm.weight", width, INIT_ONE);
@@ -110,17 +111,17 @@ static void add_llama_layer(struct builder *b) {
         add_vector(b, "attention.k_norm.weight", "self_attn.k_norm.weight", c->head_dim, INIT_ONE);
     }
     if (c->attention_bias) {
-        struct parameter *bias = add(b, "attention.qkv.bias", 1, q + 2 * kv, 1);
-        add_piece(b, bias, "self_attn.q_proj.bias", q, false);
-        add_piece(b, bias, "self_attn.k_proj.bias", kv, false);
-        add_piece(b, bias, "self_attn.v_proj.bias", kv, false);
+        struct parameter *bias = parameters_add(b, "attention.qkv.bias", 1, q + 2 * kv, 1);
+        parameters_add_piece(b, bias, "self_attn.q_proj.bias", q, false);
+        parameters_add_piece(b, bias, "self_attn.k_proj.bias", kv, false);
+        parameters_add_piece(b, bias, "self_attn.v_proj.bias", kv, false);
     }
     if (c->attention_output_bias)
         add_vector(b, "attention.out.bias", "self_attn.o_proj.bias", width, INIT_ZERO);
     if (c->mlp_bias) {
-        struct parameter *bias = add(b, "mlp.up.bias", 1, 2 * inner, 1);
-        add_piece(b, bias, "mlp.gate_proj.bias", inner, false);
-        add_piece(b, bias, "mlp.up_proj.bias", inner, false);
+        struct parameter *bias = parameters_add(b, "mlp.up.bias", 1, 2 * inner, 1);
+        parameters_add_piece(b, bias, "mlp.gate_proj.bias", inner, false);
+        parameters_add_piece(b, bias, "mlp.up_proj.bias", inner, false);
         add_vector(b, "mlp.down.bias", "mlp.down_proj.bias", width, INIT_ZERO);
     }
 }
@@ -130,8 +131,9 @@ static void add_head(struct builder *b) {
     bool gpt2 = c->family == FAMILY_GPT2;
     begin_unit(b, mem_strdup("head"), "", "");
     if (!c->tie_word_embeddings)
-        add_piece(b, add_matrix(b, "head.weight", c->padded_vocab_size, c->hidden_size, c->initializer_range),
-                  "lm_head.weight", c->vocab_size, false);
+        parameters_add_piece(b,
+                             add_matrix(b, "head.weight", c->padded_vocab_size, c->hidden_size, c->initializer_range),
+                             "lm_head.weight", c->vocab_size, false);
     add_vector(b, "norm.weight", gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", c->hidden_size, INIT_ONE);
     if (gpt2 && c->bias)
         add_vector(b, "norm.bias", "transformer.ln_f.bias", c->hidden_size, INIT_ZERO);
@@ -165,7 +167,7 @@ void parameter_table_create(struct parameter_table *table, const struct model_co
     parameter_table_index(table);
 }
 
-static int compare_names(const void *a, const void *b, void *table) {
+static int parameters_compare_names(const void *a, const void *b, void *table) {
     const struct parameter *parameter = ((const struct parameter_table *)table)->parameters.item;
     return strcmp(parameter[*(const int *)a].name, parameter[*(const int *)b].name);
 }
@@ -175,7 +177,7 @@ void parameter_table_index(struct parameter_table *table) {
     table->by_name = mem_alloc(count * sizeof *table->by_name);
     for (size_t i = 0; i < count; i++)
         table->by_name[i] = (int)i;
-    qsort_r(table->by_name, count, sizeof *table->by_name, compare_names, table);
+    qsort_r(table->by_name, count, sizeof *table->by_name, parameters_compare_names, table);
     table->first = mem_alloc((table->units.count + 1) * sizeof *table->first);
     size_t at = 0;
     for (size_t u = 0; u <= table->units.count; u++) {

@@ -77,25 +77,25 @@ struct splitter {
     bool halves;
 };
 
-static struct run part(int64_t extent, int index, int64_t all) {
+static struct run split_part(int64_t extent, int index, int64_t all) {
     return (struct run){extent, index * extent, clamp(all - index * extent, extent)};
 }
 
-static struct run scaled(struct run run, int64_t by) {
+static struct run split_scaled(struct run run, int64_t by) {
     return (struct run){run.extent * by, run.first * by, run.valid * by};
 }
 
 static struct run kv_heads(const struct splitter *s) {
-    return part(s->split->kv_heads, s->index / s->split->copies, s->config->num_key_value_heads);
+    return split_part(s->split->kv_heads, s->index / s->split->copies, s->config->num_key_value_heads);
 }
 
 static struct run query_heads(const struct splitter *s) {
     int64_t queries = s->config->num_attention_heads / s->config->num_key_value_heads;
     struct run groups = kv_heads(s);
     if (s->split->copies == 1)
-        return scaled(groups, queries);
+        return split_scaled(groups, queries);
     // One key-value head, whose queries are dealt out to the copies.
-    struct run own = part(s->split->heads, s->index % s->split->copies, queries);
+    struct run own = split_part(s->split->heads, s->index % s->split->copies, queries);
     own.first += groups.first * queries;
     own.valid = groups.valid ? own.valid : 0;
     return own;
@@ -107,8 +107,8 @@ int64_t model_split_heads(const struct model_split *split, const struct model_co
 }
 
 // Appends a local parameter, made from whole parameter `p` and without rows yet, and returns it.
-static struct parameter *add(struct parameter_table *out, const struct parameter *p, const char *name,
-                             enum parameter_class split) {
+static struct parameter *split_add(struct parameter_table *out, const struct parameter *p, const char *name,
+                                   enum parameter_class split) {
     struct parameter local = {.name = mem_strdup(name),
                               .ndim = p->ndim,
                               .dim = {0, p->dim[1]},
@@ -123,7 +123,7 @@ static struct parameter *add(struct parameter_table *out, const struct parameter
     return &out->parameters.item[out->parameters.count - 1];
 }
 
-static void add_rows(struct parameter *local, struct run run, int64_t whole_row) {
+static void split_add_rows(struct parameter *local, struct run run, int64_t whole_row) {
     CHECK(local->regions < (int)ARRAY_LENGTH(local->region));
     if (run.valid)
         local->region[local->regions++] =
@@ -142,58 +142,59 @@ static void add_columns(struct parameter *local, const struct parameter *p, stru
 static void split_qkv(const struct splitter *s, struct parameter_table *out, const struct parameter *p) {
     int64_t size = s->config->head_dim, q = s->config->num_attention_heads * size;
     int64_t kv = s->config->num_key_value_heads * size;
-    struct run queries = scaled(query_heads(s), size), keys = scaled(kv_heads(s), size);
+    struct run queries = split_scaled(query_heads(s), size), keys = split_scaled(kv_heads(s), size);
     if (s->split->copies == 1) {
-        struct parameter *local = add(out, p, p->name, CLASS_SPLIT);
-        add_rows(local, queries, 0);
-        add_rows(local, keys, q);
-        add_rows(local, keys, q + kv);
+        struct parameter *local = split_add(out, p, p->name, CLASS_SPLIT);
+        split_add_rows(local, queries, 0);
+        split_add_rows(local, keys, q);
+        split_add_rows(local, keys, q + kv);
         return;
     }
     // "attention.qkv.weight" becomes "attention.q.weight" and "attention.kv.weight".
     const char *dot = strrchr(p->name, '.');
     int stem = (int)(dot - p->name) - 3;
     char *name[2] = {mem_printf("%.*sq%s", stem, p->name, dot), mem_printf("%.*skv%s", stem, p->name, dot)};
-    add_rows(add(out, p, name[0], CLASS_SPLIT), queries, 0);
-    struct parameter *local = add(out, p, name[1], CLASS_KV);
-    add_rows(local, keys, q);
-    add_rows(local, keys, q + kv);
+    split_add_rows(split_add(out, p, name[0], CLASS_SPLIT), queries, 0);
+    struct parameter *local = split_add(out, p, name[1], CLASS_KV);
+    split_add_rows(local, keys, q);
+    split_add_rows(local, keys, q + kv);
     free(name[0]);
     free(name[1]);
 }
 
-static bool is_spread(const struct model_split *split) {
+static bool split_is_spread(const struct model_split *split) {
     return split->vocabulary_stages > 1;
 }
 
 static void split_parameter(const struct splitter *s, struct parameter_table *out, const struct parameter *p) {
     const struct model_config *c = s->config;
-    struct run inner = part(s->split->intermediate_size, s->index, c->intermediate_size);
-    if (parameter_is_vocabulary(p) && (s->split->ranks > 1 || is_spread(s->split))) {
-        add_rows(add(out, p, p->name, is_spread(s->split) ? CLASS_VOCABULARY : CLASS_SPLIT),
-                 part(s->split->vocab_size, s->vocabulary, c->vocab_size), 0);
+    struct run inner = split_part(s->split->intermediate_size, s->index, c->intermediate_size);
+    if (parameter_is_vocabulary(p) && (s->split->ranks > 1 || split_is_spread(s->split))) {
+        split_add_rows(split_add(out, p, p->name, split_is_spread(s->split) ? CLASS_VOCABULARY : CLASS_SPLIT),
+                       split_part(s->split->vocab_size, s->vocabulary, c->vocab_size), 0);
     } else if (s->split->ranks == 1) {
-        add_rows(add(out, p, p->name, CLASS_WHOLE), (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
+        split_add_rows(split_add(out, p, p->name, CLASS_WHOLE), (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
     } else if (text_ends(p->name, "attention.qkv.weight") || text_ends(p->name, "attention.qkv.bias")) {
         split_qkv(s, out, p);
     } else if (text_ends(p->name, "attention.out.weight")) {
-        add_columns(add(out, p, p->name, CLASS_SPLIT), p, scaled(query_heads(s), c->head_dim));
+        add_columns(split_add(out, p, p->name, CLASS_SPLIT), p, split_scaled(query_heads(s), c->head_dim));
     } else if (text_ends(p->name, "mlp.up.weight") || text_ends(p->name, "mlp.up.bias")) {
-        struct parameter *local = add(out, p, p->name, CLASS_SPLIT);
+        struct parameter *local = split_add(out, p, p->name, CLASS_SPLIT);
         for (int64_t at = 0; at < parameter_rows(p); at += c->intermediate_size)
-            add_rows(local, inner, at);
+            split_add_rows(local, inner, at);
     } else if (text_ends(p->name, "mlp.down.weight")) {
-        add_columns(add(out, p, p->name, CLASS_SPLIT), p, inner);
+        add_columns(split_add(out, p, p->name, CLASS_SPLIT), p, inner);
     } else {
         // Norms of queries and keys work on some of the heads, parameters between layers on some of the rows.
         bool share = s->split->sequence || text_ends(p->name, "q_norm.weight") || text_ends(p->name, "k_norm.weight");
-        add_rows(add(out, p, p->name, share ? CLASS_SHARE : CLASS_WHOLE), (struct run){p->dim[0], 0, p->dim[0]}, 0);
+        split_add_rows(split_add(out, p, p->name, share ? CLASS_SHARE : CLASS_WHOLE),
+                       (struct run){p->dim[0], 0, p->dim[0]}, 0);
     }
 }
 
 // A tied embedding's gradient is summed over the ends of a pipeline, and ranks that look rows up in their parts need
 // whole rows: the position embeddings are then not in the embedding's unit.
-static bool apart(const struct splitter *s, const struct parameter *p) {
+static bool split_apart(const struct splitter *s, const struct parameter *p) {
     return (s->config->tie_word_embeddings || s->split->row_ranks > 1) && strcmp(p->name, "position.weight") == 0;
 }
 
@@ -203,15 +204,16 @@ struct kind {
     int half, split, apart;
 };
 
-static struct kind kind_of(const struct splitter *s, const struct parameter *p) {
+static struct kind split_kind_of(const struct splitter *s, const struct parameter *p) {
     bool joined = s->joined && s->joined[p->section] != NONE; // a tied embedding is there without its unit
     return (struct kind){joined ? s->joined[p->section] : p->section, s->halves && strstr(p->name, ".mlp") != NULL,
-                         (int)p->split, apart(s, p)};
+                         (int)p->split, split_apart(s, p)};
 }
 
 // Compares by unit, then decayed parameters first; with `units_alone`, 0 for two of the same unit.
-static int compare(const struct splitter *s, const struct parameter *p, const struct parameter *q, bool units_alone) {
-    struct kind a = kind_of(s, p), b = kind_of(s, q);
+static int split_compare(const struct splitter *s, const struct parameter *p, const struct parameter *q,
+                         bool units_alone) {
+    struct kind a = split_kind_of(s, p), b = split_kind_of(s, q);
     int x[] = {a.first, a.half, a.split, a.apart, !p->decayed}, y[] = {b.first, b.half, b.split, b.apart, !q->decayed};
     int order = 0;
     for (size_t i = 0; i < ARRAY_LENGTH(x) - units_alone && order == 0; i++)
@@ -242,20 +244,20 @@ static char *unit_name(const struct splitter *s, const struct parameter_table *w
 }
 
 // Sorts parameters by unit, stably, and names the units.
-static void regroup(const struct splitter *s, struct parameter_table *out, const struct parameter_table *whole) {
+static void split_regroup(const struct splitter *s, struct parameter_table *out, const struct parameter_table *whole) {
     struct parameter *item = out->parameters.item;
     for (size_t i = 1; i < out->parameters.count; i++) {
         struct parameter p = item[i];
         size_t at = i;
-        for (; at > 0 && compare(s, &item[at - 1], &p, false) > 0; at--)
+        for (; at > 0 && split_compare(s, &item[at - 1], &p, false) > 0; at--)
             item[at] = item[at - 1];
         item[at] = p;
     }
     for (size_t i = 0; i < out->parameters.count; i++) {
-        if (i == 0 || compare(s, &item[i - 1], &item[i], true))
-            VEC_PUSH(&out->units, unit_name(s, whole, kind_of(s, &item[i])));
+        if (i == 0 || split_compare(s, &item[i - 1], &item[i], true))
+            VEC_PUSH(&out->units, unit_name(s, whole, split_kind_of(s, &item[i])));
         item[i].unit = (int)out->units.count - 1;
-        struct kind kind = kind_of(s, &item[i]);
+        struct kind kind = split_kind_of(s, &item[i]);
         item[i].set = 2 * kind.first + kind.half;
     }
 }
@@ -286,26 +288,26 @@ void parameter_table_split(struct parameter_table *out, const struct parameter_t
     for (size_t i = 0; i < whole->parameters.count; i++) {
         const struct parameter *p = &whole->parameters.item[i];
         bool tied = config->tie_word_embeddings && strcmp(p->name, "embed.weight") == 0;
-        bool everywhere = parameter_is_vocabulary(p) && is_spread(split);
+        bool everywhere = parameter_is_vocabulary(p) && split_is_spread(split);
         if (!joined || joined[p->section] != NONE || everywhere || (tied && joined[whole->units.count - 1] != NONE))
             split_parameter(&s, out, p);
     }
-    regroup(&s, out, whole);
+    split_regroup(&s, out, whole);
     parameter_table_index(out);
 }
 
 // ---- values
 
-static struct parameter_span common(struct parameter_span a, struct parameter_span b) {
+static struct parameter_span split_common(struct parameter_span a, struct parameter_span b) {
     return (struct parameter_span){MAX(a.begin, b.begin), MIN(a.end, b.end)};
 }
 
 // The rows of `columns` that a span touches.
-static struct parameter_span rows_of(struct parameter_span span, int64_t columns) {
+static struct parameter_span split_rows_of(struct parameter_span span, int64_t columns) {
     return (struct parameter_span){span.begin / columns, divide_up(span.end, columns)};
 }
 
-static struct parameter_span before(struct parameter_span span, int64_t by) {
+static struct parameter_span split_before(struct parameter_span span, int64_t by) {
     return (struct parameter_span){span.begin - by, span.end - by};
 }
 
@@ -313,13 +315,15 @@ void parameter_take(const struct parameter *local, const struct parameter *whole
                     const void *from, struct parameter_span held, void *to, int64_t size) {
     for (int i = 0; i < local->regions; i++) {
         const struct parameter_region *r = &local->region[i];
-        struct parameter_span rows =
-            common(before(rows_of(given, whole->dim[1]), r->whole_row), before(rows_of(held, local->dim[1]), r->row));
-        rows = common(rows, (struct parameter_span){0, r->rows});
+        struct parameter_span rows = split_common(split_before(split_rows_of(given, whole->dim[1]), r->whole_row),
+                                                  split_before(split_rows_of(held, local->dim[1]), r->row));
+        rows = split_common(rows, (struct parameter_span){0, r->rows});
         for (int64_t row = rows.begin; row < rows.end; row++) {
-            struct parameter_span in_given = before(given, (r->whole_row + row) * whole->dim[1] + r->whole_column);
-            struct parameter_span in_held = before(held, (r->row + row) * local->dim[1] + r->column);
-            struct parameter_span both = common(common(in_given, in_held), (struct parameter_span){0, r->columns});
+            struct parameter_span in_given =
+                split_before(given, (r->whole_row + row) * whole->dim[1] + r->whole_column);
+            struct parameter_span in_held = split_before(held, (r->row + row) * local->dim[1] + r->column);
+            struct parameter_span both =
+                split_common(split_common(in_given, in_held), (struct parameter_span){0, r->columns});
             if (both.begin < both.end)
                 memcpy((char *)to + (both.begin - in_held.begin) * size,
                        (const char *)from + (both.begin - in_given.begin) * size,
@@ -338,15 +342,16 @@ bool parameter_next(struct parameter_runs *runs, struct parameter_run *out) {
     for (; runs->region < runs->local->regions; runs->region++, runs->row = 0) {
         const struct parameter_region *r = &runs->local->region[runs->region];
         const int64_t width = runs->local->dim[1];
-        struct parameter_span rows = common(before((struct parameter_span){w->row, w->row + w->rows}, r->whole_row),
-                                            before(rows_of(runs->held, width), r->row));
-        rows = common(rows, (struct parameter_span){runs->row, r->rows});
+        struct parameter_span rows =
+            split_common(split_before((struct parameter_span){w->row, w->row + w->rows}, r->whole_row),
+                         split_before(split_rows_of(runs->held, width), r->row));
+        rows = split_common(rows, (struct parameter_span){runs->row, r->rows});
         const struct parameter_span in_window =
-            before((struct parameter_span){w->column, w->column + w->columns}, r->whole_column);
+            split_before((struct parameter_span){w->column, w->column + w->columns}, r->whole_column);
         for (int64_t row = rows.begin; row < rows.end; row++) {
-            const struct parameter_span in_held = before(runs->held, (r->row + row) * width + r->column);
+            const struct parameter_span in_held = split_before(runs->held, (r->row + row) * width + r->column);
             const struct parameter_span both =
-                common(common(in_window, in_held), (struct parameter_span){0, r->columns});
+                split_common(split_common(in_window, in_held), (struct parameter_span){0, r->columns});
             if (both.begin >= both.end)
                 continue;
             *out = (struct parameter_run){both.begin - in_held.begin,

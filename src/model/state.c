@@ -1,6 +1,6 @@
 #include "model/state.h"
 
-static int64_t padded(int64_t elements) {
+static int64_t state_padded(int64_t elements) {
     return round_up(elements, PARAMETER_ALIGNMENT);
 }
 
@@ -8,7 +8,7 @@ static int64_t unit_count(const struct program *program, const struct parameter_
                           const struct state_layout *layout, int unit) {
     int64_t count = 0, parts = mesh_group_size(&program->mesh, layout->shards) * PARAMETER_ALIGNMENT;
     FOR_UNIT(table, i, unit)
-        count += padded(parameter_count(&table->parameters.item[i]));
+        count += state_padded(parameter_count(&table->parameters.item[i]));
     return round_up(count, parts);
 }
 
@@ -40,7 +40,7 @@ static void declare_slices(struct program *program, const struct parameter_table
         for (int a = 0; a < AXIS_COUNT; a++)
             if ((AXES(a) & AXES_TENSOR) && b->placement[a] != PLACE_REPLICATE)
                 b->placement[a] = PLACE_SHARD(p->split_dim);
-        offset += padded(parameter_count(p));
+        offset += state_padded(parameter_count(p));
     }
 }
 
@@ -100,7 +100,7 @@ void model_state_declare(struct model_state *state, struct program *program, con
         memcpy(state->gathered, state->unit, (size_t)units * sizeof(int));
     for (int i = 0; i < parameters; i++)
         if (table->parameters.item[i].decayed)
-            state->decayed[table->parameters.item[i].unit] += padded(parameter_count(&table->parameters.item[i]));
+            state->decayed[table->parameters.item[i].unit] += state_padded(parameter_count(&table->parameters.item[i]));
     if (config->family == FAMILY_LLAMA)
         state->rope = program_buffer(program, "rope", dtype_accumulate(dtype), KIND_PARAM, SCOPE_STATE, 2,
                                      (int64_t[]){positions, config->head_dim});

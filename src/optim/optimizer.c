@@ -62,26 +62,27 @@ void optimizer_state_release(struct optimizer_state *state) {
 }
 
 // The part of a unit's parameters that this rank updates; reduced() below gives the same part of its gradient.
-static struct operand updated(const struct program *program, const struct optimizer_state *state,
-                              const struct model_state *model, int unit) {
+static struct operand optimizer_updated(const struct program *program, const struct optimizer_state *state,
+                                        const struct model_state *model, int unit) {
     struct operand whole = operand_whole(program, model->unit[unit]);
     bool part = state->zero_stage == 1 || state->zero_stage == 2;
     return part ? operand_part(program, whole, state->shards) : whole;
 }
 
-static struct operand reduced(const struct program *program, const struct optimizer_state *state, int unit) {
+static struct operand optimizer_reduced(const struct program *program, const struct optimizer_state *state, int unit) {
     struct operand whole = operand_whole(program, state->gradient[unit]);
     return state->zero_stage == 1 ? operand_part(program, whole, state->shards) : whole;
 }
 
 // The update of one unit, under the predicate that norm and loss are finite.
-static void emit_update(const struct optimizer_state *state, const struct model_state *model, struct program *program,
-                        int template, const struct optimizer_config *config, int lr,
-                        const struct optimizer_outputs *outputs, int unit) {
+static void optimizer_emit_update(const struct optimizer_state *state, const struct model_state *model,
+                                  struct program *program, int template, const struct optimizer_config *config, int lr,
+                                  const struct optimizer_outputs *outputs, int unit) {
 #define WHOLE(buffer) operand_whole(program, buffer)
-    struct operand p = updated(program, state, model, unit);
+    struct operand p = optimizer_updated(program, state, model, unit);
     struct operand rem = state->remainder ? WHOLE(state->remainder[unit]) : operand_none();
-    struct operand g = reduced(program, state, unit), m = WHOLE(state->m[unit]), decayed = WHOLE(state->decayed[unit]);
+    struct operand g = optimizer_reduced(program, state, unit), m = WHOLE(state->m[unit]),
+                   decayed = WHOLE(state->decayed[unit]);
     struct operand rate = WHOLE(lr), factor = WHOLE(outputs->factor);
     struct instruction *update = NULL;
     switch (config->name) {
@@ -142,7 +143,7 @@ static struct operand emit_square_sum(const struct optimizer_state *state, const
                 sum = operand_whole(program,
                                     program_buffer(program, name, DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1}));
             }
-            struct operand gradient = reduced(program, state, u);
+            struct operand gradient = optimizer_reduced(program, state, u);
             struct instruction *square =
                 program_emit(program, template, OP_SQUARE_SUM, PHASE_OPTIMIZER, NONE, 1, &gradient, 1, &sum, NULL);
             square->accumulate = first ? ACCUMULATE_NO : ACCUMULATE_YES;
@@ -186,5 +187,5 @@ void optimizer_emit(const struct optimizer_state *state, const struct model_stat
     program_emit(program, template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
         outputs->finite;
     for (int u = 0; u < model->units; u++)
-        emit_update(state, model, program, template, config, lr, outputs, u);
+        optimizer_emit_update(state, model, program, template, config, lr, outputs, u);
 }

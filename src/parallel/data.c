@@ -139,8 +139,9 @@ static void clone_units(struct program *program, int template, struct use *use, 
 
 // The units that the template reads, in order, then those of ahead[units] that have to be there when it ends, each with
 // the place where it is gathered.
-static struct uses find_uses(const struct program *program, int template, const struct model_state *model,
-                             const struct parallel *parallel, const struct op_table *ops, const int *ahead, int units) {
+static struct uses data_find_uses(const struct program *program, int template, const struct model_state *model,
+                                  const struct parallel *parallel, const struct op_table *ops, const int *ahead,
+                                  int units) {
     const struct template *t = &program->templates.item[template];
     int *unit_of = units_of(program, model->gathered, model->units);
     size_t *first = first_reads(program, template, unit_of, model->units);
@@ -187,7 +188,7 @@ void data_gather(struct program *program, int template, const struct model_state
                  const struct parallel *parallel, const struct op_table *ops) {
     if (parallel->zero_stage < 3)
         return;
-    struct uses uses = find_uses(program, template, model, parallel, ops, NULL, 0);
+    struct uses uses = data_find_uses(program, template, model, parallel, ops, NULL, 0);
     clone_units(program, template, uses.item, uses.count);
     emit_uses(program, template, model, uses.item, uses.count);
     VEC_RELEASE(&uses);
@@ -197,11 +198,11 @@ void data_gather_both(struct program *program, int forward, int backward, const 
                       const struct parallel *parallel, const struct op_table *ops) {
     if (parallel->zero_stage < 3)
         return;
-    struct uses back = find_uses(program, backward, model, parallel, ops, NULL, 0);
+    struct uses back = data_find_uses(program, backward, model, parallel, ops, NULL, 0);
     VEC(int) ahead = {0};
     for (size_t k = 0; k < back.count && back.item[k].at == 0; k++)
         VEC_PUSH(&ahead, back.item[k].unit);
-    struct uses there = find_uses(program, forward, model, parallel, ops, ahead.item, (int)ahead.count);
+    struct uses there = data_find_uses(program, forward, model, parallel, ops, ahead.item, (int)ahead.count);
     clone_units(program, forward, there.item, there.count);
     emit_uses(program, forward, model, there.item, there.count);
     keep_gathered(program, back.item, ahead.count);

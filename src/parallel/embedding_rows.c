@@ -15,14 +15,14 @@ struct gatherer {
     VEC(int) wanted; // buffers whose rows are gathered, ascending
 };
 
-static bool is_whole(const struct program *program, const struct operand *operand) {
+static bool rows_is_whole(const struct program *program, const struct operand *operand) {
     const struct operand whole = operand_whole(program, operand->buffer);
     return program->buffers.item[operand->buffer].parent == NONE && operand_equal(operand, &whole);
 }
 
 static bool adds_rows(const struct gatherer *g, const struct instruction *in) {
-    return in->op == OP_EMBED_DW && g->tables[in->out[0].buffer] && is_whole(g->rewrite.program, &in->in[0]) &&
-           is_whole(g->rewrite.program, &in->in[1]);
+    return in->op == OP_EMBED_DW && g->tables[in->out[0].buffer] && rows_is_whole(g->rewrite.program, &in->in[0]) &&
+           rows_is_whole(g->rewrite.program, &in->in[1]);
 }
 
 // Whether gathering the rows takes at most half of the time of reducing the table: a rank receives the rows of all
@@ -36,7 +36,7 @@ static bool are_few(const struct gatherer *g, const struct instruction *in) {
 }
 
 // Has the rows in `buffer` gathered, for an instruction that `before` others precede.
-static void want(struct gatherer *g, int buffer, size_t before) {
+static void rows_want(struct gatherer *g, int buffer, size_t before) {
     struct program *p = g->rewrite.program;
     const struct template *t = &p->templates.item[g->rewrite.template];
     if (g->all[buffer] != NONE)
@@ -65,8 +65,8 @@ static size_t find_rows(struct gatherer *g) {
             const struct instruction *in = &t->instructions.item[i];
             if (!adds_rows(g, in) || (pass == 0 ? !g->always && !are_few(g, in) : g->all[in->in[1].buffer] == NONE))
                 continue;
-            want(g, in->in[0].buffer, i);
-            want(g, in->in[1].buffer, i);
+            rows_want(g, in->in[0].buffer, i);
+            rows_want(g, in->in[1].buffer, i);
             found++;
         }
     sort_ints(g->wanted.item, g->wanted.count);
@@ -74,7 +74,7 @@ static size_t find_rows(struct gatherer *g) {
 }
 
 // With several microbatches only the last one's rows are gathered.
-static enum when when(const struct gatherer *g) {
+static enum when rows_when(const struct gatherer *g) {
     return g->rewrite.program->microbatches > 1 ? WHEN_LAST : WHEN_ALWAYS;
 }
 
@@ -86,7 +86,7 @@ static void emit_gathers(struct gatherer *g, size_t made) {
             continue;
         program_communicate(p, g->rewrite.template, OP_ALL_GATHER, PHASE_WEIGHT, STREAM_REDUCE, g->group,
                             operand_whole(p, b), operand_whole(p, g->all[b]))
-            ->when = when(g);
+            ->when = rows_when(g);
         g->made[b] = GATHERED;
         rewrite_take_last(&g->rewrite);
     }
@@ -96,18 +96,18 @@ static void emit_gathers(struct gatherer *g, size_t made) {
 // added until the last one, before which that sum is reduced.
 static void add_all(struct gatherer *g, struct instruction in) {
     struct program *p = g->rewrite.program;
-    if (when(g) == WHEN_LAST) {
+    if (rows_when(g) == WHEN_LAST) {
         in.when = WHEN_NOT_LAST;
         VEC_PUSH(&g->rewrite.out, in);
         program_give_operands(p, &in, in.inputs, in.in, in.outputs, in.out);
     }
-    in.when = when(g);
+    in.when = rows_when(g);
     for (int k = 0; k < 2; k++)
         in.in[k] = operand_whole(p, g->all[in.in[k].buffer]);
     VEC_PUSH(&g->rewrite.out, in);
 }
 
-static void rewrite(struct gatherer *g, int template) {
+static void rows_rewrite(struct gatherer *g, int template) {
     struct program *program = g->rewrite.program;
     rewrite_begin(&g->rewrite, program, template);
     if (!find_rows(g))
@@ -132,7 +132,7 @@ bool *rows_gather(struct program *program, const int *template, int templates, a
     for (size_t b = 0; b < buffers; b++)
         g.all[b] = NONE;
     for (int k = 0; k < templates; k++)
-        rewrite(&g, template[k]);
+        rows_rewrite(&g, template[k]);
     bool *all = mem_alloc(program->buffers.count * sizeof *all);
     for (size_t b = 0; b < buffers; b++)
         if (g.all[b] != NONE)

@@ -134,7 +134,7 @@ static int shortest_stage(const struct schedule *s, int rank, const int *count) 
 // If all layers of a rank take equally long, no other layout makes the busiest rank less busy. Compare with any other
 // layout: as long as layers are left, some rank has fewer than in that layout, and with one more it has no more work
 // than that layout's busiest rank.
-static void balance(const struct parallel *parallel, bool all_full, double head, int layers, int *count) {
+static void layout_balance(const struct parallel *parallel, bool all_full, double head, int layers, int *count) {
     const struct schedule *s = parallel->schedule;
     int ranks = s->stages, stages = ranks * s->chunks;
     double *work = mem_alloc((size_t)ranks * sizeof *work);
@@ -160,16 +160,16 @@ static void balance(const struct parallel *parallel, bool all_full, double head,
     free(work);
 }
 
-static trireme_status lay_out(struct parallel *parallel, const struct config *config, const struct model_config *model,
-                              int stages, trireme_error *error) {
+static trireme_status layout_fill(struct parallel *parallel, const struct config *config,
+                                  const struct model_config *model, int stages, trireme_error *error) {
     int layers = (int)model->num_hidden_layers;
     int *first = parallel->first_layer = mem_alloc((size_t)(stages + 1) * sizeof *first);
     const char *said = config->parallelism.pipeline_parallel_layout;
     if (strcmp(said, "auto") == 0 && parallel->schedule) {
         int *count = mem_alloc((size_t)stages * sizeof *count);
         bool is_spread = parallel->split.vocabulary_stages > 1;
-        balance(parallel, config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL,
-                is_spread ? 0 : head_in_layers(config, model), layers, count);
+        layout_balance(parallel, config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL,
+                       is_spread ? 0 : head_in_layers(config, model), layers, count);
         for (int v = 0; v < stages; v++)
             first[v + 1] = first[v] + count[v];
         free(count);
@@ -206,7 +206,7 @@ trireme_status layout_resolve(struct parallel *parallel, const struct config *co
                                   &parallel->selective_layers, false};
     TRY(read_again(&full, config, stages, error));
     TRY(read_again(&selective, config, stages, error));
-    TRY(lay_out(parallel, config, model, stages, error));
+    TRY(layout_fill(parallel, config, model, stages, error));
     TRY(fit_again(&full, parallel, NULL, config, stages, error));
     return fit_again(&selective, parallel, parallel->full_layers, config, stages, error);
 }

@@ -80,7 +80,7 @@ static bool is_pointwise(const struct op_info *info) {
     return letters > 0 && s[letters] == 0 && (int)letters == info->out[0].ndim;
 }
 
-static bool is_kept(const struct recomputation *r, size_t instruction) {
+static bool recompute_is_kept(const struct recomputation *r, size_t instruction) {
     const struct instruction *f = &r->forward->instructions.item[instruction];
     const struct op_info *info = &r->table->op[f->op];
     if (r->chosen[instruction])
@@ -93,7 +93,7 @@ static bool is_kept(const struct recomputation *r, size_t instruction) {
 }
 
 // Whether backward may not read `root` and must compute it again.
-static bool dropped(const struct recomputation *r, int root) {
+static bool recompute_dropped(const struct recomputation *r, int root) {
     if (r->program->buffers.item[root].kind != KIND_ACT)
         return false;
     if (r->first_maker[root] == r->first_maker[root + 1])
@@ -102,15 +102,16 @@ static bool dropped(const struct recomputation *r, int root) {
     const struct instruction *f = &r->forward->instructions.item[first];
     if (f->layer == NONE && r->layers->at_once)
         return false;
-    return mode_of(r, f) == CONFIG_RECOMPUTE_FULL ? !leaves_layer(r, root, f->layer) : !is_kept(r, (size_t)first);
+    return mode_of(r, f) == CONFIG_RECOMPUTE_FULL ? !leaves_layer(r, root, f->layer)
+                                                  : !recompute_is_kept(r, (size_t)first);
 }
 
-static int replace(struct recomputation *r, int buffer);
+static int recompute_replace(struct recomputation *r, int buffer);
 
 static void replace_inputs(struct recomputation *r, struct instruction *instruction) {
     for (int i = 0; i < instruction->inputs; i++)
         if (instruction->in[i].buffer != NONE)
-            instruction->in[i].buffer = replace(r, instruction->in[i].buffer);
+            instruction->in[i].buffer = recompute_replace(r, instruction->in[i].buffer);
 }
 
 static int replace_root(struct recomputation *r, int root) {
@@ -135,11 +136,11 @@ static int replace_root(struct recomputation *r, int root) {
     return r->replaced[root];
 }
 
-static int replace(struct recomputation *r, int buffer) {
+static int recompute_replace(struct recomputation *r, int buffer) {
     if ((size_t)buffer >= r->known)
         return buffer;
     int root = program_root(r->program, buffer);
-    if (!dropped(r, root))
+    if (!recompute_dropped(r, root))
         return buffer;
     int again = replace_root(r, root);
     if (root == buffer)
@@ -161,7 +162,7 @@ struct candidate {
 };
 
 // In operations of matrix products: attention does half as many operations in the same time.
-static double cost_of(const struct recomputation *r, const struct instruction *in) {
+static double recompute_cost_of(const struct recomputation *r, const struct instruction *in) {
     bool attends = r->table->op[in->op].family == FAMILY_ATTENTION;
     return instruction_flops(r->table, in) * (attends ? 2 : 1);
 }
@@ -171,7 +172,7 @@ static double cost_of_all(const struct recomputation *r, const struct template *
     double cost = 0;
     for (size_t i = 0; i < t->instructions.count; i++)
         if (mode_of(r, &t->instructions.item[i]) == CONFIG_RECOMPUTE_SELECTIVE)
-            cost += cost_of(r, &t->instructions.item[i]);
+            cost += recompute_cost_of(r, &t->instructions.item[i]);
     return cost;
 }
 
@@ -202,7 +203,7 @@ static int compare_candidates(const void *a, const void *b) {
 
 // Chooses greedily within the budget: first what saves most bytes for its cost; of equals the earliest, which is run
 // again when little else is still kept.
-static void choose(struct recomputation *r, const struct template *backward) {
+static void recompute_choose(struct recomputation *r, const struct template *backward) {
     VEC(struct candidate) candidates = {0};
     bool *is_read = mem_alloc(r->known * sizeof *is_read);
     for (size_t i = 0; i < backward->instructions.count; i++) {
@@ -217,7 +218,7 @@ static void choose(struct recomputation *r, const struct template *backward) {
         if (f->layer == NONE || mode_of(r, f) != CONFIG_RECOMPUTE_SELECTIVE || info->role == ROLE_COMMUNICATION ||
             is_pointwise(info))
             continue;
-        struct candidate c = {i, cost_of(r, f), gain_of(r, f, is_read)};
+        struct candidate c = {i, recompute_cost_of(r, f), gain_of(r, f, is_read)};
         if (c.cost > 0 && c.gain > 0)
             VEC_PUSH(&candidates, c);
     }
@@ -244,7 +245,7 @@ void recompute_rewrite(struct program *program, const struct op_table *table, in
     find_readers(&r);
     find_makers(&r);
     const struct template *b = &program->templates.item[backward];
-    choose(&r, b);
+    recompute_choose(&r, b);
     rewrite_begin(&r.backward, program, backward);
     for (size_t i = 0; i < b->instructions.count; i++) {
         struct instruction instruction = b->instructions.item[i];

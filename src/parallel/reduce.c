@@ -36,7 +36,8 @@ static axis_set shared_axes(const struct parameter_table *table, int unit, const
 
 // Appends a reduction. Sharded gradients are summed between replicas on a stream of their own: that goes over other
 // links, while the next unit's gradient is being scattered.
-static void emit(struct reducer *r, enum op op, axis_set group, enum when when, struct operand in, struct operand out) {
+static void reduce_emit(struct reducer *r, enum op op, axis_set group, enum when when, struct operand in,
+                        struct operand out) {
     struct program *program = r->rewrite.program;
     const enum stream stream = op == OP_ALL_REDUCE && r->optimizer->zero_stage >= 1 ? STREAM_REPLICAS : STREAM_REDUCE;
     struct instruction *i = program_communicate(program, r->rewrite.template, op, PHASE_WEIGHT, stream, group, in, out);
@@ -88,17 +89,17 @@ static void reduce_unit(struct reducer *r, int unit) {
     if (stage >= 2 && once)
         zero_gaps(r, whole.buffer, WHEN_LAST);
     if (stage >= 1)
-        emit(r, OP_REDUCE_SCATTER, r->optimizer->shards, once ? WHEN_LAST : WHEN_ALWAYS, whole, part);
+        reduce_emit(r, OP_REDUCE_SCATTER, r->optimizer->shards, once ? WHEN_LAST : WHEN_ALWAYS, whole, part);
     if (!rest)
         return;
     bool complete = false;
     FOR_SLICES(r->slices, s, whole.buffer)
         complete |= r->complete[s];
     if (!complete)
-        emit(r, OP_ALL_REDUCE, rest, WHEN_LAST, part, part);
+        reduce_emit(r, OP_ALL_REDUCE, rest, WHEN_LAST, part, part);
     FOR_SLICES(r->slices, s, whole.buffer)
         if (complete && !r->complete[s])
-            emit(r, OP_ALL_REDUCE, rest, WHEN_LAST, operand_whole(program, s), operand_whole(program, s));
+            reduce_emit(r, OP_ALL_REDUCE, rest, WHEN_LAST, operand_whole(program, s), operand_whole(program, s));
 }
 
 static int *last_writers(const struct reducer *r, const int *backward, int templates) {
@@ -187,7 +188,7 @@ static void wait_before(struct reducer *r, size_t i, int done, int count) {
 
 // Adds to live[i], for each instruction, the bytes of scratch other than gradients that live while it runs. With
 // several slots what forward has left is not in scratch.
-static void add_live(const struct reducer *r, int64_t *live) {
+static void reduce_add_live(const struct reducer *r, int64_t *live) {
     const struct program *p = r->rewrite.program;
     const size_t count = r->rewrite.out.count;
     size_t *first = mem_alloc(p->buffers.count * sizeof *first), *last = mem_alloc(p->buffers.count * sizeof *last);
@@ -267,7 +268,7 @@ static void find_sets(const struct reducer *r, struct sets *sets) {
         sets->number[k] = NONE;
     bool *begun = mem_alloc((size_t)units * sizeof *begun);
     int64_t *live = mem_alloc((count + 1) * sizeof *live);
-    add_live(r, live);
+    reduce_add_live(r, live);
     for (size_t i = 0; i < count; i++) {
         const struct instruction *in = &r->rewrite.out.item[i];
         const int written = in->stream == STREAM_COMPUTE ? written_units(r, in, unit) : 0;

@@ -45,7 +45,8 @@ static trireme_status find_degrees(const struct config *config, struct degree de
 
 // The times of passes, to which some schedules are fitted, in floating-point operations of a layer and token: products
 // with weights count once in each pass; attention, which has no weights, once in forward and twice in backward.
-static struct schedule_times times_of(const struct config *config, const struct model_config *model, int stages) {
+static struct schedule_times resolve_times_of(const struct config *config, const struct model_config *model,
+                                              int stages) {
     double short_of = model_layers_flops(model, 1, 0), whole = model_layers_flops(model, 1, config->training.seq_len);
     double weights = short_of / 3, attention = (whole - short_of) / 3;
     struct schedule_times times = {
@@ -60,7 +61,7 @@ static struct schedule_times times_of(const struct config *config, const struct 
 // backward, where the backward for the weights is a pass of its own; embedding only moves rows.
 static struct schedule_times spread_times_of(const struct config *config, const struct model_config *model, int ranks,
                                              int chunks) {
-    struct schedule_times times = times_of(config, model, ranks * chunks);
+    struct schedule_times times = resolve_times_of(config, model, ranks * chunks);
     double head = (model_flops(model, 1, 0) - model_layers_flops(model, 1, 0)) / 3 / ranks;
     double *const layers[] = {&times.forward, &times.backward_input, &times.backward_weight};
     for (size_t i = 0; i < ARRAY_LENGTH(layers); i++)
@@ -159,7 +160,7 @@ static trireme_status find_schedule(struct parallel *out, struct schedule_store 
     const struct config_parallelism *p = &config->parallelism;
     struct schedule_options options;
     TRY(check_pipeline(&options, config, model, out->mesh.degree[AXIS_PP], error));
-    options.times = times_of(config, model, out->mesh.degree[AXIS_PP] * MAX(1, options.chunks));
+    options.times = resolve_times_of(config, model, out->mesh.degree[AXIS_PP] * MAX(1, options.chunks));
     struct schedule *schedule = mem_alloc(sizeof *schedule);
     trireme_status status =
         make_schedule(schedule, store, &options, out->mesh.degree[AXIS_PP], out->microbatches, config, model, error);
@@ -243,7 +244,7 @@ static trireme_status check_zero_stage(const struct config *config, int64_t shar
     return TRIREME_OK;
 }
 
-static trireme_status check_schedule(const struct config *config, trireme_error *error) {
+static trireme_status resolve_check_schedule(const struct config *config, trireme_error *error) {
     const char *name = config->parallelism.pipeline_parallel_schedule;
     if (!schedule_kind(name) && access(name, R_OK) != 0)
         return config_refuse(config, "parallelism.pipeline_parallel_schedule", error,
@@ -263,7 +264,7 @@ static trireme_status check_no_pipeline(const struct config *config, trireme_err
     if (p->pipeline_parallel_activation_limit > 0)
         return config_refuse(config, "parallelism.pipeline_parallel_activation_limit", error,
                              "but pipeline_parallel_degree is 1");
-    return check_schedule(config, error);
+    return resolve_check_schedule(config, error);
 }
 
 trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
@@ -282,7 +283,7 @@ trireme_status parallel_check(const struct config *config, const struct model_co
     TRY(check_zero_stage(config, shards, ranks, error));
     if (stages == 1)
         return check_no_pipeline(config, error);
-    TRY(check_schedule(config, error));
+    TRY(resolve_check_schedule(config, error));
     struct schedule_options unused;
     if (stages > 1 && config_is_set(config, "parallelism.pipeline_parallel_schedule"))
         return check_pipeline(&unused, config, model, stages, error);

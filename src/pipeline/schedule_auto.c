@@ -41,7 +41,7 @@ static struct schedule_options as_a_whole(const struct schedule_options *o) {
     return whole;
 }
 
-static double cost_of(const struct schedule *s, const struct schedule_times *t) {
+static double auto_cost_of(const struct schedule *s, const struct schedule_times *t) {
     struct schedule_cost cost;
     schedule_cost(s, t, &cost);
     double result = cost.cost;
@@ -91,7 +91,7 @@ static bool is_least(const struct best *best) {
     return best->cost <= work * (1 + ROUNDING);
 }
 
-static bool holds(const struct schedule *s, int limit, double weight_share) {
+static bool auto_holds(const struct schedule *s, int limit, double weight_share) {
     for (int r = 0; r < s->stages; r++)
         if (s->chunks * schedule_activations(s, r, weight_share) > limit + 1e-9)
             return false;
@@ -100,10 +100,10 @@ static bool holds(const struct schedule *s, int limit, double weight_share) {
 
 // Takes over a schedule, and keeps it if it is within the limit and the best so far. Of schedules of equal cost, one
 // that is within the limit when all counts whole is better.
-static void offer(struct best *best, struct schedule *s) {
-    const bool fits = s->rank[0].count > 0 && holds(s, best->limit, best->options->weight_share);
-    const bool is_whole = fits && holds(s, best->limit, 1);
-    const double cost = fits ? cost_of(s, &best->options->times) : INFINITY;
+static void auto_offer(struct best *best, struct schedule *s) {
+    const bool fits = s->rank[0].count > 0 && auto_holds(s, best->limit, best->options->weight_share);
+    const bool is_whole = fits && auto_holds(s, best->limit, 1);
+    const double cost = fits ? auto_cost_of(s, &best->options->times) : INFINITY;
     if (cost < best->cost * (1 - ROUNDING) || (cost <= best->cost * (1 + ROUNDING) && is_whole && !best->is_whole)) {
         struct schedule worse = best->schedule;
         best->schedule = *s;
@@ -132,13 +132,13 @@ static struct schedule in_parts(const struct schedule *whole) {
 // ---- one chunk to a rank
 
 // First counting whole, if the schedule is within the limit so, and then as the options say.
-static void polish(struct best *best) {
+static void auto_polish(struct best *best) {
     double passes = POLISH_PART * (double)best->options->search_passes;
     for (int k = 0; k < 2 && !is_least(best); k++) {
         const struct schedule_options whole = as_a_whole(best->options);
         struct schedule tried = schedule_copy(&best->schedule);
         passes = schedule_polish(&tried, k == 0 && best->is_whole ? &whole : best->options, passes);
-        offer(best, &tried);
+        auto_offer(best, &tried);
     }
 }
 
@@ -150,22 +150,22 @@ static void make_of_one(struct schedule *s, const struct schedule_options *o) {
     schedule_make_1f1b(&made, o);
     struct schedule parts = in_parts(&made);
     schedule_release(&made);
-    offer(&best, &parts);
+    auto_offer(&best, &parts);
     made = schedule_empty_like(s);
     schedule_make_zb_h1(&made, o);
-    offer(&best, &made);
+    auto_offer(&best, &made);
     made = schedule_empty_like(s);
     schedule_make_zb_h2(&made, o);
-    offer(&best, &made);
+    auto_offer(&best, &made);
     const int limits[] = {o->activation_limit, 2 * s->stages, 3 * s->stages / 2, s->stages};
     for (size_t i = 0; i < ARRAY_LENGTH(limits); i++) {
         if (i > 0 && limits[i] >= o->activation_limit)
             continue;
         made = schedule_empty_like(s);
         find_of_one(&made, o, limits[i], best.cost, best.is_whole);
-        offer(&best, &made);
+        auto_offer(&best, &made);
     }
-    polish(&best);
+    auto_polish(&best);
     CHECK(best.cost < INFINITY);
     schedule_release(s);
     *s = best.schedule;
@@ -210,7 +210,7 @@ static void search_groups(struct best *best, const struct schedule *like, const 
     VEC_RELEASE(&plans);
     struct schedule found = schedule_empty_like(like);
     search_end(&search, &found);
-    offer(best, &found);
+    auto_offer(best, &found);
 }
 
 // The best of the published schedules and of what searches find, in the placement of `interleaved` and, with two
@@ -226,18 +226,18 @@ static void make_of_several(struct schedule *s, const struct schedule_options *o
     schedule_make_interleaved(&made, o);
     struct schedule parts = in_parts(&made);
     schedule_release(&made);
-    offer(&best, &parts);
+    auto_offer(&best, &parts);
     if (s->chunks == 2 && o->activation_limit >= (p + 4) / 3) {
         schedule_begin_there_and_back(&made, p, s->microbatches, 2);
         (o->activation_limit >= p             ? schedule_make_zb_v
          : o->activation_limit >= (p + 2) / 2 ? schedule_make_v_half
                                               : schedule_make_v_min)(&made, &strict);
-        offer(&best, &made);
+        auto_offer(&best, &made);
     }
     if (s->chunks == 2 && !is_least(&best)) {
         schedule_begin_there_and_back(&made, p, s->microbatches, 2);
         schedule_make_v(&made, &half, best.limit);
-        offer(&best, &made);
+        auto_offer(&best, &made);
     }
     if (!is_least(&best))
         search_groups(&best, s, &half);

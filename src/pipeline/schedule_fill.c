@@ -11,7 +11,7 @@ struct timed_pass {
 };
 
 // At equal times by microbatch, chunk and kind: the order must not depend on the library's qsort.
-static int compare_times(const void *a, const void *b) {
+static int fill_compare_times(const void *a, const void *b) {
     const struct timed_pass *x = a, *y = b;
     return COMPARE(x->time, y->time)
                ?: COMPARE(x->pass.microbatch, y->pass.microbatch)
@@ -34,7 +34,7 @@ int plan_by_time(struct schedule *plan, const int (*when)[3], int interval) {
                     *at++ = (struct timed_pass){times[2] + later, {PASS_BACKWARD_WEIGHT, c, m}};
             }
         count = (size_t)(at - all);
-        qsort(all, count, sizeof *all, compare_times);
+        qsort(all, count, sizeof *all, fill_compare_times);
         int held = 0;
         for (size_t i = 0; i < count; i++) {
             struct pass pass = all[i].pass;
@@ -84,7 +84,7 @@ struct filler {
     int *first;
 };
 
-static struct line *line_of(const struct filler *f, int rank, int chunk, int kind) {
+static struct line *fill_line_of(const struct filler *f, int rank, int chunk, int kind) {
     return &f->line[(rank * f->plan->chunks + chunk) * LINES + kind];
 }
 
@@ -93,7 +93,7 @@ static int line_kind(enum pass_kind kind) {
 }
 
 static bool is_done(const struct filler *f, int rank, struct pass pass) {
-    return pass.microbatch < line_of(f, rank, pass.chunk, line_kind(pass.kind))->done;
+    return pass.microbatch < fill_line_of(f, rank, pass.chunk, line_kind(pass.kind))->done;
 }
 
 // When a pass can begin, by the passes of other ranks alone: INFINITY where the pass that it needs has not begun.
@@ -108,13 +108,13 @@ static double ready_at(const struct filler *f, int rank, struct pass pass) {
         kind = FORWARD;
     }
     struct schedule_place place = s->place[needed];
-    double at = line_of(f, place.rank, place.chunk, kind)->ended[pass.microbatch];
+    double at = fill_line_of(f, place.rank, place.chunk, kind)->ended[pass.microbatch];
     if (at < 0)
         return INFINITY;
     return at + (place.rank == rank ? 0 : f->how->times.latency);
 }
 
-static double duration(const struct filler *f, enum pass_kind kind) {
+static double fill_duration(const struct filler *f, enum pass_kind kind) {
     const struct schedule_times *t = &f->how->times;
     return kind == PASS_FORWARD ? t->forward : kind == PASS_BACKWARD_INPUT ? t->backward_input : t->backward_weight;
 }
@@ -160,10 +160,10 @@ static void note_clock(struct filler *f, int rank) {
     }
 }
 
-static void do_pass(struct filler *f, int rank, struct pass pass) {
+static void fill_do_pass(struct filler *f, int rank, struct pass pass) {
     const struct schedule *s = f->plan;
     struct lane *lane = &f->lane[rank];
-    double start = lane->clock, end = start + duration(f, pass.kind);
+    double start = lane->clock, end = start + fill_duration(f, pass.kind);
     if (lane->first_start < 0)
         lane->first_start = start;
     else
@@ -171,7 +171,7 @@ static void do_pass(struct filler *f, int rank, struct pass pass) {
     schedule_add(f->out, rank, pass.kind, pass.chunk, pass.microbatch);
     lane->clock = lane->last_end = end;
     int kind = line_kind(pass.kind), stage = s->virtual_stage[rank * s->chunks + pass.chunk];
-    struct line *line = line_of(f, rank, pass.chunk, kind);
+    struct line *line = fill_line_of(f, rank, pass.chunk, kind);
     line->done++;
     if (kind == WEIGHT) {
         lane->weights_left--;
@@ -203,7 +203,7 @@ static struct pass oldest_weights(const struct filler *f, int rank) {
 static size_t first_of_kind(const struct filler *f, int rank, int kind) {
     size_t first = SIZE_MAX;
     for (int c = 0; c < f->plan->chunks; c++) {
-        const struct line *line = line_of(f, rank, c, kind);
+        const struct line *line = fill_line_of(f, rank, c, kind);
         if (line->done < f->plan->microbatches)
             first = MIN(first, line->place[line->done]);
     }
@@ -219,14 +219,14 @@ static size_t find_early(const struct filler *f, int rank, double until, double 
     size_t first = SIZE_MAX;
     *next = INFINITY;
     for (int k = 0; k < 2 * s->chunks; k++) {
-        const struct line *line = line_of(f, rank, k / 2, k % 2 ? BACKWARD : FORWARD);
+        const struct line *line = fill_line_of(f, rank, k / 2, k % 2 ? BACKWARD : FORWARD);
         if (line->done == s->microbatches || line->place[line->done] >= first)
             continue;
         if (f->how->in_line && line->place[line->done] != first_of_kind(f, rank, k % 2 ? BACKWARD : FORWARD))
             continue;
         size_t place = line->place[line->done];
         struct pass pass = s->rank[rank].item[place];
-        double length = duration(f, pass.kind), at = ready_at(f, rank, pass);
+        double length = fill_duration(f, pass.kind), at = ready_at(f, rank, pass);
         if (MAX(at, lane->clock) + length > until + f->how->rank[rank].overrun * length + ROUNDING)
             continue;
         if (at > lane->clock && at >= *next) // saves looking whether it fits, which takes longest
@@ -252,39 +252,39 @@ static void fill_gap(struct filler *f, int rank, double at) {
     bool fits = until - lane->clock >= weight;
     if (has_weights(lane)) {
         struct pass oldest = oldest_weights(f, rank);
-        size_t place = line_of(f, rank, oldest.chunk, WEIGHT)->place[oldest.microbatch];
+        size_t place = fill_line_of(f, rank, oldest.chunk, WEIGHT)->place[oldest.microbatch];
         bool is_first = place < early || (how->weights_first && !has_room(f, lane));
         if (early == SIZE_MAX ? fits || idle > how->patience + ROUNDING : fits && is_first) {
-            do_pass(f, rank, oldest);
+            fill_do_pass(f, rank, oldest);
             return;
         }
     }
     if (early < SIZE_MAX)
-        do_pass(f, rank, f->plan->rank[rank].item[early]);
+        fill_do_pass(f, rank, f->plan->rank[rank].item[early]);
     else
         lane->clock = until;
 }
 
 // A rank's decision at its clock; false if the plan does not fit.
-static bool decide(struct filler *f, int rank) {
+static bool fill_decide(struct filler *f, int rank) {
     const struct schedule_rank *list = &f->plan->rank[rank];
     struct lane *lane = &f->lane[rank];
     while (lane->next < list->count && is_done(f, rank, list->item[lane->next]))
         lane->next++;
     if (lane->next == list->count) {
-        do_pass(f, rank, oldest_weights(f, rank));
+        fill_do_pass(f, rank, oldest_weights(f, rank));
         return true;
     }
     struct pass pass = list->item[lane->next];
     double at = ready_at(f, rank, pass);
-    if (pass.kind == PASS_BACKWARD_WEIGHT && line_of(f, rank, pass.chunk, BACKWARD)->done <= pass.microbatch)
+    if (pass.kind == PASS_BACKWARD_WEIGHT && fill_line_of(f, rank, pass.chunk, BACKWARD)->done <= pass.microbatch)
         return false;
     if (at > lane->clock)
         fill_gap(f, rank, at);
     else if (pass.kind != PASS_FORWARD || has_room(f, lane))
-        do_pass(f, rank, pass);
+        fill_do_pass(f, rank, pass);
     else if (has_weights(lane))
-        do_pass(f, rank, oldest_weights(f, rank));
+        fill_do_pass(f, rank, oldest_weights(f, rank));
     else
         return false;
     return true;
@@ -308,7 +308,7 @@ static void filler_begin(struct filler *f, const struct schedule *plan, const st
         const struct schedule_rank *list = &plan->rank[r];
         for (size_t i = 0; i < list->count; i++) {
             struct pass pass = list->item[i];
-            line_of(f, r, pass.chunk, line_kind(pass.kind))->place[pass.microbatch] = i;
+            fill_line_of(f, r, pass.chunk, line_kind(pass.kind))->place[pass.microbatch] = i;
         }
         f->lane[r].first_start = -1;
         f->lane[r].weights = mem_alloc(chunks * m * sizeof *f->lane[r].weights);
@@ -337,7 +337,7 @@ struct fill_cost schedule_fill(const struct schedule *plan, const struct fill *h
     for (int left = plan->stages; left > 0;) {
         int rank = f.first[1];
         struct lane *lane = &f.lane[rank];
-        if (lane->clock == INFINITY || !decide(&f, rank)) {
+        if (lane->clock == INFINITY || !fill_decide(&f, rank)) {
             cost.most = INFINITY;
             break;
         }

@@ -90,7 +90,7 @@ static struct next_pass first_of_rank(const struct by_clock *b, int rank) {
     return first;
 }
 
-static void do_pass(struct by_clock *b, int rank, struct next_pass pass) {
+static void hanayo_do_pass(struct by_clock *b, int rank, struct next_pass pass) {
     const struct schedule *s = b->lists;
     const int behind = pass.stage + (pass.gradient ? -1 : 1), before = pass.stage + (pass.gradient ? 1 : -1);
     const int last = s->stages * s->chunks - 1, microbatch = b->done[2 * pass.stage + pass.gradient]++;
@@ -153,7 +153,7 @@ static bool go_by_clock(const struct schedule *lists, const struct schedule_time
         if (first[rank].start == INFINITY)
             break;
         const int behind = first[rank].stage + (first[rank].gradient ? -1 : 1);
-        do_pass(&b, rank, first[rank]);
+        hanayo_do_pass(&b, rank, first[rank]);
         first[rank] = first_of_rank(&b, rank);
         if (behind >= 0 && behind < lists->stages * lists->chunks)
             first[lists->place[behind].rank] = first_of_rank(&b, lists->place[behind].rank);
@@ -190,7 +190,7 @@ struct trials {
 
 // Tries one order; whether it comes to an end. Of two that are equally good by one clock, the earlier choice is kept,
 // and then the one with fewer microbatches on their way.
-static bool try_order(struct trials *t, enum choice choice, int most_begun, struct schedule *out) {
+static bool hanayo_try_order(struct trials *t, enum choice choice, int most_begun, struct schedule *out) {
     struct schedule tried = schedule_empty_like(t->lists);
     struct schedule_cost cost = {.cost = INFINITY};
     bool ends = go_by_clock(t->lists, &t->clock, choice, t->limit, most_begun, &tried);
@@ -217,7 +217,7 @@ static void try_clock(struct trials *t, struct schedule *out) {
     for (int i = 0; i <= most; i++) {
         int more = first + i <= most ? first + i : most - i; // up from the first, then down
         for (enum choice c = FIRST_LISTED; c < CHOICES && (t->passes_left > 0 || t->least == INFINITY); c++)
-            if (more < too_many[c] && !try_order(t, c, held + more, out))
+            if (more < too_many[c] && !hanayo_try_order(t, c, held + more, out))
                 too_many[c] = more;
     }
 }
@@ -231,7 +231,7 @@ static bool take_in_order(struct trials *t, const struct schedule *lists, double
     t->clock = *t->times;
     t->best = AS_LISTED; // no choice comes before it
     // If the lists' order comes to an end with some number of microbatches on their way, it does so with the most.
-    if (try_order(t, AS_LISTED, held + MIN(held, lists->microbatches), out))
+    if (hanayo_try_order(t, AS_LISTED, held + MIN(held, lists->microbatches), out))
         return true;
     for (int k = 0; k < CLOCKS && (k == 0 || t->passes_left > 0); k++) {
         t->clock.latency = t->times->latency + CLOCK[k].later * t->times->forward;

@@ -12,7 +12,7 @@ struct measure {
     double most, sum; // over the ranks' times; INFINITY where ranks wait for one another for ever
 };
 
-static struct measure measure(const struct schedule *s, const struct schedule_times *times) {
+static struct measure polish_measure(const struct schedule *s, const struct schedule_times *times) {
     struct schedule_cost cost;
     struct measure m = {INFINITY, INFINITY};
     if (!schedule_finishes(s, times, &cost))
@@ -35,7 +35,7 @@ static void move_pass(struct schedule_rank *list, size_t from, size_t to) {
 
 // Numbers the microbatches anew, so that each kind has them in order. False if a backward would come before its
 // forward, or a weights' pass before the backward for the input.
-static bool number(struct schedule_rank *list) {
+static bool polish_number(struct schedule_rank *list) {
     int next[PASS_KINDS] = {0};
     for (size_t i = 0; i < list->count; i++) {
         struct pass *pass = &list->item[i];
@@ -61,9 +61,9 @@ static bool try_move(struct polish *p, int rank, size_t from, size_t to) {
     const size_t bytes = list->count * sizeof *list->item;
     memcpy(p->before.item, list->item, bytes);
     move_pass(list, from, to);
-    if (number(list) &&
+    if (polish_number(list) &&
         schedule_activations(s, rank, p->options->weight_share) <= p->options->activation_limit + ROUNDING) {
-        const struct measure m = measure(s, &p->options->times);
+        const struct measure m = polish_measure(s, &p->options->times);
         const double less = ROUNDING * p->now.most;
         p->passes_left -= 3. * s->stages * s->microbatches;
         if (m.most < p->now.most - less || (m.most <= p->now.most && m.sum < p->now.sum - less)) {
@@ -88,7 +88,7 @@ static bool move_passes(struct polish *p, int rank) {
 }
 
 double schedule_polish(struct schedule *s, const struct schedule_options *o, double passes) {
-    struct polish p = {.schedule = s, .options = o, .passes_left = passes, .now = measure(s, &o->times)};
+    struct polish p = {.schedule = s, .options = o, .passes_left = passes, .now = polish_measure(s, &o->times)};
     p.before.item = mem_alloc(s->rank[0].count * sizeof *p.before.item);
     for (bool moved = true; moved && p.passes_left > 0;) {
         moved = false;

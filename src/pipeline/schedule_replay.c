@@ -58,8 +58,8 @@ struct marks {
     size_t chunks, microbatches;
 };
 
-static trireme_status mark(const struct schedule *s, int rank, struct pass pass, struct marks *marks,
-                           trireme_error *error) {
+static trireme_status replay_mark(const struct schedule *s, int rank, struct pass pass, struct marks *marks,
+                                  trireme_error *error) {
     char name[PASS_TEXT], other[PASS_TEXT];
     struct rank_words words = rank_words(s, rank);
     pass_print(s, pass, name);
@@ -104,7 +104,7 @@ static trireme_status check_rank(const struct schedule *s, int rank, trireme_err
     struct marks marks = {mem_alloc((chunks + 1) * tracked), chunks, tracked};
     trireme_status status = TRIREME_OK;
     for (size_t i = 0; i < list->count && status == TRIREME_OK; i++)
-        status = mark(s, rank, list->item[i], &marks, error);
+        status = replay_mark(s, rank, list->item[i], &marks, error);
     for (size_t i = 0; i < chunks * tracked && status == TRIREME_OK; i++)
         if (marks.done[i] != DONE_ALL)
             status =
@@ -117,7 +117,8 @@ static trireme_status check_rank(const struct schedule *s, int rank, trireme_err
 }
 
 // Passes that all ranks do together must come in the order of rank 0. Each rank is known to have all passes.
-static trireme_status check_order(const struct schedule *s, int rank, enum pass_kind kind, trireme_error *error) {
+static trireme_status replay_check_order(const struct schedule *s, int rank, enum pass_kind kind,
+                                         trireme_error *error) {
     const struct schedule_rank *first = &s->rank[0], *list = &s->rank[rank];
     char here[PASS_TEXT], there[PASS_TEXT];
     for (size_t i = 0, k = 0; i < list->count; i++) {
@@ -143,7 +144,7 @@ static trireme_status check_orders(const struct schedule *s, trireme_error *erro
     for (int rank = 1; rank < s->stages && s->vocabulary; rank++)
         for (enum pass_kind kind = 0; kind < PASS_KINDS; kind++)
             if (is_meeting(kind))
-                TRY(check_order(s, rank, kind, error));
+                TRY(replay_check_order(s, rank, kind, error));
     return TRIREME_OK;
 }
 
@@ -166,7 +167,7 @@ struct replay {
     bool *is_waiting;            // [rank]
 };
 
-static size_t cell(const struct replay *r, int stage, int microbatch) {
+static size_t replay_cell(const struct replay *r, int stage, int microbatch) {
     return (size_t)stage * (size_t)r->s->microbatches + (size_t)microbatch;
 }
 
@@ -264,12 +265,12 @@ static bool is_there(const struct replay *r, int rank, struct pass pass, double 
         *since = (embed ? r->embed : r->loss)[pass.microbatch] + (s->stages > 1 ? r->times.latency : 0);
         return (embed ? r->embedded : r->lost)[pass.microbatch] == s->stages;
     }
-    double there = (need.kind == PASS_FORWARD ? r->forward : r->backward)[cell(r, need.stage, pass.microbatch)];
+    double there = (need.kind == PASS_FORWARD ? r->forward : r->backward)[replay_cell(r, need.stage, pass.microbatch)];
     *since = there + (s->place[need.stage].rank == rank ? 0 : r->times.latency);
     return there >= 0;
 }
 
-static void look_at(struct replay *r, int rank) {
+static void replay_look_at(struct replay *r, int rank) {
     if (r->is_waiting[rank])
         return;
     r->is_waiting[rank] = true;
@@ -279,33 +280,33 @@ static void look_at(struct replay *r, int rank) {
 static void look_at_all_but(struct replay *r, int rank) {
     for (int other = 0; other < r->s->stages; other++)
         if (other != rank)
-            look_at(r, other);
+            replay_look_at(r, other);
 }
 
 // ---- where ranks meet
 
 // The rank that sends what L and G begin with: that of the last and of the first virtual stage.
-static int sender(const struct schedule *s, enum pass_kind kind) {
+static int replay_sender(const struct schedule *s, enum pass_kind kind) {
     return s->place[kind == PASS_LOSS ? s->stages * s->chunks - 1 : 0].rank;
 }
 
 // Whether with its next pass the rank sends what the same pass of other ranks begins with.
-static bool sends(const struct schedule *s, int rank, size_t next) {
+static bool replay_sends(const struct schedule *s, int rank, size_t next) {
     const struct schedule_rank *list = &s->rank[rank];
     enum pass_kind kind = next < list->count ? list->item[next].kind : PASS_EMBED;
-    return is_meeting(kind) && kind != PASS_EMBED && sender(s, kind) == rank;
+    return is_meeting(kind) && kind != PASS_EMBED && replay_sender(s, kind) == rank;
 }
 
 // Whether the other ranks have come far enough for a rank to do a pass that all do together. There is room for one
 // microbatch of each kind, so all must have done the one before; and the sender must have come to that pass.
-static bool meets(const struct replay *r, int rank, struct pass pass) {
+static bool replay_meets(const struct replay *r, int rank, struct pass pass) {
     if (!r->met || !is_meeting(pass.kind))
         return true;
-    int before = r->met[rank][pass.kind], from = sender(r->s, pass.kind);
+    int before = r->met[rank][pass.kind], from = replay_sender(r->s, pass.kind);
     if (r->all_met[pass.kind] < before)
         return false;
     return pass.kind == PASS_EMBED || from == rank || r->met[from][pass.kind] > before ||
-           (sends(r->s, from, r->next[from]) && r->s->rank[from].item[r->next[from]].kind == pass.kind);
+           (replay_sends(r->s, from, r->next[from]) && r->s->rank[from].item[r->next[from]].kind == pass.kind);
 }
 
 // The rank for which a pass waits that meets() refuses: it waits for the next pass of that kind in that rank's list.
@@ -313,7 +314,7 @@ static int waits_to_meet(const struct replay *r, int rank, enum pass_kind kind) 
     for (int other = 0; other < r->s->stages; other++)
         if (r->met[other][kind] < r->met[rank][kind])
             return other;
-    return sender(r->s, kind);
+    return replay_sender(r->s, kind);
 }
 
 static void note_met(struct replay *r, int rank, enum pass_kind kind) {
@@ -344,14 +345,14 @@ static void note_end(struct replay *r, int rank, struct pass pass, double end) {
     if (pass.kind == PASS_BACKWARD_WEIGHT)
         return;
     bool forward = pass.kind == PASS_FORWARD;
-    double *done = &(forward ? r->forward : r->backward)[cell(r, stage, m)];
+    double *done = &(forward ? r->forward : r->backward)[replay_cell(r, stage, m)];
     int taker = stage + (forward ? 1 : -1);
     *done = end;
     if (taker >= 0 && taker <= last && s->place[taker].rank != rank) {
         double *link = &r->link[rank][2 * forward + (s->place[taker].rank > rank)];
         *done = MAX(end, *link);
         *link = *done + r->times.link;
-        look_at(r, s->place[taker].rank);
+        replay_look_at(r, s->place[taker].rank);
     } else if (s->vocabulary && (taker < 0 || taker > last)) {
         look_at_all_but(r, rank);
     }
@@ -364,7 +365,7 @@ static bool replay_pass(struct replay *r, int rank) {
     if (r->next[rank] == list->count)
         return false;
     struct pass pass = list->item[r->next[rank]];
-    if (!is_there(r, rank, pass, &since) || !meets(r, rank, pass))
+    if (!is_there(r, rank, pass, &since) || !replay_meets(r, rank, pass))
         return false;
     double start = MAX(r->free_at[rank], since), end = start + pass_seconds(&r->times, pass.kind);
     if (r->pass)
@@ -373,7 +374,7 @@ static bool replay_pass(struct replay *r, int rank) {
     r->next[rank]++;
     note_end(r, rank, pass, end);
     note_met(r, rank, pass.kind);
-    if (r->met && sends(r->s, rank, r->next[rank]))
+    if (r->met && replay_sends(r->s, rank, r->next[rank]))
         look_at_all_but(r, rank);
     return true;
 }
@@ -382,7 +383,7 @@ static bool replay_pass(struct replay *r, int rank) {
 // it.
 static void replay_run(struct replay *r) {
     for (int rank = r->s->stages; rank-- > 0;)
-        look_at(r, rank);
+        replay_look_at(r, rank);
     while (r->waiting.count > 0) {
         int rank = r->waiting.item[--r->waiting.count];
         r->is_waiting[rank] = false;

@@ -73,7 +73,7 @@ static double try_way(struct schedule_search *s, const struct schedule *plan, co
 }
 
 // Fills a plan in two ways, to tell roughly how good it is. Where the search stands afterwards means nothing.
-static double probe(struct schedule_search *s, const struct schedule *plan) {
+static double search_probe(struct schedule_search *s, const struct schedule *plan) {
     struct fill_rank *rank = mem_alloc((size_t)plan->stages * sizeof *rank);
     double least = INFINITY;
     for (int k = 0; k < 2 && !is_over(s); k++) {
@@ -107,12 +107,12 @@ struct draws {
     uint64_t stream, count;
 };
 
-static double draw(struct draws *d) {
+static double search_draw(struct draws *d) {
     return rng_uniform(0x5ced, d->stream, d->count++);
 }
 
 static int draw_below(struct draws *d, int n) {
-    return (int)(draw(d) * n);
+    return (int)(search_draw(d) * n);
 }
 
 // Draws a range first <= last < n: one, the first few, the last few, some, or all.
@@ -132,7 +132,7 @@ static void change_plan(struct schedule *plan, bool in_line, struct draws *d) {
     int first, last, lines = 3 * plan->chunks;
     draw_range(d, plan->stages, &first, &last);
     int before = draw_below(d, lines), behind = (before + 1 + draw_below(d, lines - 1)) % lines;
-    double from = draw(d), to = draw(d), whole = draw(d);
+    double from = search_draw(d), to = search_draw(d), whole = search_draw(d);
     if (in_line && before % 3 == behind % 3)
         return;
     if (whole < .3) {
@@ -159,7 +159,7 @@ static void change_plan(struct schedule *plan, bool in_line, struct draws *d) {
 static void change_ways(const struct schedule_search *s, struct fill_rank *rank, struct draws *d) {
     int first, last;
     draw_range(d, s->plan.stages, &first, &last);
-    double what = draw(d), amount = draw(d), idle = s->cost.most - s->work;
+    double what = search_draw(d), amount = search_draw(d), idle = s->cost.most - s->work;
     for (int r = first; r <= last; r++) {
         if (what < .2)
             rank[r].patience = idle * amount;
@@ -173,13 +173,13 @@ static void change_ways(const struct schedule_search *s, struct fill_rank *rank,
 }
 
 // Changes the plan, and how it is filled, as long as that helps; ends at the latest when `reserve` passes are left.
-static void climb(struct schedule_search *s, struct draws *d, double reserve) {
+static void search_climb(struct schedule_search *s, struct draws *d, double reserve) {
     size_t bytes = (size_t)s->plan.stages * sizeof *s->rank;
     struct fill_rank *rank = mem_alloc(bytes);
     struct schedule plan = schedule_empty_like(&s->plan);
     for (int vain = 0; vain < VAIN_CHANGES && s->passes_left > reserve && !is_over(s); vain++) {
         struct fill_cost before = s->cost;
-        double what = draw(d);
+        double what = search_draw(d);
         memcpy(rank, s->rank, bytes);
         plan_copy(&plan, &s->plan);
         if (what < .6)
@@ -212,7 +212,7 @@ void search_plans(struct schedule_search *s, struct schedule *plan, size_t count
     double *cost = mem_alloc(count * sizeof *cost);
     struct kept *kept = mem_alloc(most * sizeof *kept);
     for (size_t i = 0; i < count; i++)
-        cost[i] = probe(s, &plan[i]);
+        cost[i] = search_probe(s, &plan[i]);
     while (kept_count < MIN(count, most)) {
         size_t best = 0;
         for (size_t i = 1; i < count; i++)
@@ -231,7 +231,7 @@ void search_plans(struct schedule_search *s, struct schedule *plan, size_t count
         memcpy(s->rank, kept[i].rank, bytes);
         plan_copy(&s->plan, &plan[kept[i].plan]);
         if (s->cost.most < INFINITY)
-            climb(s, &d, s->passes_left * (1 - 1. / (double)(kept_count - i)));
+            search_climb(s, &d, s->passes_left * (1 - 1. / (double)(kept_count - i)));
         free(kept[i].rank);
     }
     for (size_t i = 0; i < count; i++)

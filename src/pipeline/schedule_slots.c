@@ -16,7 +16,7 @@ static bool is_backward(const struct pass *pass, bool for_input) {
     return pass->kind == PASS_BACKWARD || pass->kind == (for_input ? PASS_BACKWARD_INPUT : PASS_BACKWARD_WEIGHT);
 }
 
-static bool begins(const struct schedule *s, int rank, const struct pass *pass, enum slots_for what, int taker) {
+static bool slots_begins(const struct schedule *s, int rank, const struct pass *pass, enum slots_for what, int taker) {
     switch (what) {
     case SLOTS_FOR_LOSS:
     case SLOTS_FOR_LOSS_INPUTS:
@@ -39,8 +39,8 @@ static bool ends_forward(const struct schedule *s, int rank, const struct pass *
     return pass->kind == PASS_FORWARD && pass->chunk == chunk;
 }
 
-static bool ends(const struct schedule *s, int rank, const struct pass *pass, enum slots_for what, int chunk,
-                 bool forward_only) {
+static bool slots_ends(const struct schedule *s, int rank, const struct pass *pass, enum slots_for what, int chunk,
+                       bool forward_only) {
     switch (what) {
     case SLOTS_FOR_LOSS:
         return pass->kind == PASS_LOSS_WEIGHT; // the total's turn, too
@@ -99,7 +99,7 @@ static int most_on_way(double *sent, double *taken, int microbatches) {
 }
 
 // How many virtual stages are on the rank of the virtual stage before.
-static int turns(const struct schedule *s) {
+static int slots_turns(const struct schedule *s) {
     int count = 0;
     for (int stage = 1; stage < s->stages * s->chunks; stage++)
         count += s->place[stage].rank == s->place[stage - 1].rank;
@@ -114,7 +114,7 @@ static bool one_is_enough(const struct schedule *s) {
         return false;
     if (s->chunks == 1)
         return true;
-    const int back = turns(s);
+    const int back = slots_turns(s);
     const bool rounds = back == 0 && s->microbatches % s->stages == 0, splits = schedule_splits_backward(s);
     return !s->vocabulary && (splits ? s->chunks == 2 && back < 2 : rounds);
 }
@@ -160,7 +160,7 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
     long *left = mem_alloc((size_t)s->microbatches * sizeof *left);
     for (size_t i = 0; i < list->count; i++) {
         const struct pass *pass = &list->item[i];
-        if (embedded ? pass->kind == PASS_EMBED : begins(s, rank, pass, what, taker)) {
+        if (embedded ? pass->kind == PASS_EMBED : slots_begins(s, rank, pass, what, taker)) {
             vacant = -1;
             for (int k = 0; k < count; k++)
                 if (left[k] >= 0 && (vacant < 0 || (inputs && left[k] < left[vacant])))
@@ -173,7 +173,7 @@ int schedule_slots(const struct schedule *s, int rank, int chunk, enum slots_for
             while (held + more > count && count < s->microbatches)
                 left[count++] = 0;
         }
-        if (ends(s, rank, pass, what, chunk, forward_only)) {
+        if (slots_ends(s, rank, pass, what, chunk, forward_only)) {
             left[slot[pass->microbatch]] = (long)i + 1;
             held--;
         }

@@ -58,7 +58,7 @@ static bool same_recipe(const struct schedule_recipe *a, const struct schedule_r
 }
 
 // With the lock held.
-static const struct schedule *find(const struct schedule_store *store, const struct schedule_recipe *recipe) {
+static const struct schedule *store_find(const struct schedule_store *store, const struct schedule_recipe *recipe) {
     for (size_t i = store->all.count; i-- > 0;)
         if (same_recipe(&store->all.item[i].recipe, recipe))
             return &store->all.item[i].schedule;
@@ -67,7 +67,7 @@ static const struct schedule *find(const struct schedule_store *store, const str
 
 bool schedule_store_find(struct schedule_store *store, const struct schedule_recipe *recipe, struct schedule *out) {
     pthread_mutex_lock(&store->lock);
-    const struct schedule *found = find(store, recipe);
+    const struct schedule *found = store_find(store, recipe);
     if (found)
         *out = schedule_copy(found);
     pthread_mutex_unlock(&store->lock);
@@ -87,7 +87,7 @@ void schedule_store_add(struct schedule_store *store, const struct schedule_reci
     for (int r = 0; r < schedule->stages; r++)
         passes += schedule->rank[r].count;
     pthread_mutex_lock(&store->lock);
-    if (passes <= PASSES && !find(store, recipe)) {
+    if (passes <= PASSES && !store_find(store, recipe)) {
         while (store->passes + passes > PASSES)
             forget_oldest(store);
         struct stored new = {*recipe, schedule_copy(schedule), passes};

@@ -66,7 +66,7 @@ static bool token_next(struct parser *p, struct token *token) {
 #define FAIL_LINE(p, format, ...) \
     return error_set((p)->error, TRIREME_ERROR_CORRUPT, "line %d: " format, (p)->line, __VA_ARGS__)
 
-static trireme_status bad(struct parser *p, struct token token, const char *expected) {
+static trireme_status text_bad(struct parser *p, struct token token, const char *expected) {
     char found[JSON_EXCERPT_BYTES];
     FAIL_LINE(p, "expected %s, found %s", expected,
               json_excerpt_bytes(token.at, (size_t)(token.end - token.at), found));
@@ -85,7 +85,7 @@ static bool token_number(struct token *token, int *out) {
     return token->at > start;
 }
 
-static trireme_status parse_placement(struct parser *p) {
+static trireme_status text_parse_placement(struct parser *p) {
     if (p->stages || p->rank.count)
         FAIL_LINE(p, "\"%s\" comes once, before the ranks", PLACEMENT);
     int most = -1;
@@ -93,7 +93,7 @@ static trireme_status parse_placement(struct parser *p) {
         struct token rest = token;
         int rank;
         if (!token_number(&rest, &rank) || rest.at != rest.end)
-            return bad(p, token, "the rank of a virtual stage");
+            return text_bad(p, token, "the rank of a virtual stage");
         VEC_PUSH(&p->placement, rank);
         most = MAX(most, rank);
     }
@@ -124,34 +124,35 @@ static trireme_status parse_pass(struct parser *p, struct token token, struct pa
     const char *letters = PASS_LETTERS, *letter = memchr(letters, *rest.at++, PASS_KINDS);
     *pass = (struct pass){0};
     if (!letter || !token_number(&rest, &pass->microbatch))
-        return bad(p, token, expected);
+        return text_bad(p, token, expected);
     pass->kind = (enum pass_kind)(letter - letters);
     if (pass->kind >= PASS_EMBED) {
         p->vocabulary = true;
-        return rest.at == rest.end ? TRIREME_OK : bad(p, token, "a pass of no chunk, such as E0, L0, T0 or G0");
+        return rest.at == rest.end ? TRIREME_OK : text_bad(p, token, "a pass of no chunk, such as E0, L0, T0 or G0");
     }
     bool has_chunk = rest.at < rest.end && *rest.at == '.';
     if (has_chunk) {
         rest.at++;
         if (!token_number(&rest, &pass->chunk))
-            return bad(p, token, expected);
+            return text_bad(p, token, expected);
     }
     if (rest.at != rest.end || (many && !has_chunk))
-        return bad(p, token, expected);
+        return text_bad(p, token, expected);
     if (has_chunk && !many)
-        return bad(p, token,
-                   p->stages ? "passes without chunks, since a rank has but one"
-                             : "passes without chunks, or before the ranks a line \"placement\" with the rank of each "
-                               "virtual stage");
+        return text_bad(p, token,
+                        p->stages
+                            ? "passes without chunks, since a rank has but one"
+                            : "passes without chunks, or before the ranks a line \"placement\" with the rank of each "
+                              "virtual stage");
     return TRIREME_OK;
 }
 
-static trireme_status parse_line(struct parser *p) {
+static trireme_status text_parse_line(struct parser *p) {
     struct token token;
     if (!token_next(p, &token))
         return TRIREME_OK;
     if ((size_t)(token.end - token.at) == strlen(PLACEMENT) && memcmp(token.at, PLACEMENT, strlen(PLACEMENT)) == 0)
-        return parse_placement(p);
+        return text_parse_placement(p);
     if (p->stages && (int)p->rank.count == p->stages)
         FAIL_LINE(p, "a line too many: \"%s\" names %d ranks, one line each", PLACEMENT, p->stages);
     VEC_PUSH(&p->rank, (struct schedule_rank){.line = p->line});
@@ -177,7 +178,7 @@ static trireme_status parse_lines(struct parser *p, const char *text, size_t len
         p->line++;
         p->at = at;
         p->end = comment ? comment : line_end > at && line_end[-1] == '\r' ? line_end - 1 : line_end;
-        TRY(parse_line(p));
+        TRY(text_parse_line(p));
         at = line_end < end ? line_end + 1 : end;
     }
     if (p->rank.count == 0)

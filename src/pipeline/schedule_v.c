@@ -24,7 +24,7 @@ struct block {
 };
 
 // The first time after `time` that, modulo BLOCK, no pass of the rank has taken yet.
-static int next_free(int time, unsigned *taken) {
+static int vshape_next_free(int time, unsigned *taken) {
     do
         time++;
     while (*taken >> time % BLOCK & 1);
@@ -51,8 +51,8 @@ static bool block_times(const struct block *block, int stages, int (*when)[3]) {
             1u << first[0] % BLOCK | 1u << first[1] % BLOCK | 1u << second[0] % BLOCK | 1u << second[1] % BLOCK;
         if (__builtin_popcount(taken) < 4)
             return false;
-        second[2] = next_free(second[1], &taken);
-        first[2] = next_free(first[1], &taken);
+        second[2] = vshape_next_free(second[1], &taken);
+        first[2] = vshape_next_free(first[1], &taken);
     }
     return true;
 }
@@ -144,7 +144,7 @@ static bool block_fits(const struct schedule *like, const int (*when)[3], double
     return fits;
 }
 
-static void add_block(struct plans *plans, const struct schedule *like, const int (*when)[3], double limit) {
+static void vshape_add_block(struct plans *plans, const struct schedule *like, const int (*when)[3], double limit) {
     struct schedule plan = schedule_empty_like(like);
     plan_by_time(&plan, when, BLOCK);
     struct schedule bare = without_weights(&plan);
@@ -175,7 +175,7 @@ void schedule_make_v(struct schedule *s, const struct schedule_options *o, int l
             const int(*times)[3] = (const int(*)[3])when;
             if (!block_times(&block, s->stages, when) || !block_fits(s, times, limit) || search.passes_left < 0)
                 continue;
-            add_block(&plans, s, times, limit);
+            vshape_add_block(&plans, s, times, limit);
             search.passes_left -= 12. * s->stages * s->microbatches;
         }
     free(when);

@@ -41,7 +41,7 @@ static bool is_forward(struct pass pass) {
     return pass.kind == PASS_FORWARD;
 }
 
-static void begin(struct spreader *s, const struct schedule *plan, const struct schedule_times *t) {
+static void vocabulary_begin(struct spreader *s, const struct schedule *plan, const struct schedule_times *t) {
     double vocabulary = schedule_vocabulary_time(t);
     double own = plan->chunks * schedule_chunk_time(t);
     double longer = own > 0 ? MIN(1 + vocabulary / own, MOST_LONGER) : 1;
@@ -77,7 +77,7 @@ static void begin(struct spreader *s, const struct schedule *plan, const struct 
         }
 }
 
-static void end(struct spreader *s) {
+static void vocabulary_end(struct spreader *s) {
     schedule_cost_release(&s->cost);
     free(s->embed);
     free(s->last);
@@ -105,7 +105,7 @@ static int compare_timed(const void *a, const void *b) {
     return order ?: COMPARE(x->pass.microbatch, y->pass.microbatch);
 }
 
-static struct schedule order(const struct spreader *s) {
+static struct schedule vocabulary_order(const struct spreader *s) {
     struct schedule out = schedule_empty_like(s->plan);
     out.vocabulary = true;
     struct timeline all = {0};
@@ -128,7 +128,7 @@ static struct schedule order(const struct spreader *s) {
 }
 
 // Whether no rank holds more than auto's options allow.
-static bool is_within(const struct schedule *s, const struct schedule_options *o) {
+static bool vocabulary_is_within(const struct schedule *s, const struct schedule_options *o) {
     for (int r = 0; r < s->stages && o->activation_limit; r++)
         if (schedule_activations(s, r, o->weight_share) > o->activation_limit + 1e-9)
             return false;
@@ -136,21 +136,21 @@ static bool is_within(const struct schedule *s, const struct schedule_options *o
 }
 
 // Spreads the vocabulary in the best way within the limit; returns the cost.
-static double spread(struct schedule *schedule, const struct schedule_times *times,
-                     const struct schedule_options *limit) {
+static double vocabulary_spread(struct schedule *schedule, const struct schedule_times *times,
+                                const struct schedule_options *limit) {
     struct spreader s;
     struct schedule best = schedule_empty_like(schedule);
     double least = INFINITY;
-    begin(&s, schedule, times);
+    vocabulary_begin(&s, schedule, times);
     const double latency = s.times.latency;
     for (int later = latency > 0 ? -1 : 0; later <= MOST_LATER; later++) {
         // Without latency backwards stay where they are among the forwards, and a rank holds what it held.
         s.times.latency = later < 0 ? 0 : latency;
         s.later = MAX(later, 0) * s.work + s.times.latency + 2 * s.moment;
-        struct schedule tried = order(&s);
+        struct schedule tried = vocabulary_order(&s);
         struct schedule_cost cost;
         schedule_cost(&tried, times, &cost);
-        if (is_within(&tried, limit) && cost.cost < least * (1 - 1e-3)) { // holding more must pay
+        if (vocabulary_is_within(&tried, limit) && cost.cost < least * (1 - 1e-3)) { // holding more must pay
             least = cost.cost;
             schedule_swap(&tried, &best);
         }
@@ -158,7 +158,7 @@ static double spread(struct schedule *schedule, const struct schedule_times *tim
         schedule_release(&tried);
     }
     CHECK(least < INFINITY);
-    end(&s);
+    vocabulary_end(&s);
     schedule_swap(schedule, &best);
     schedule->vocabulary = true;
     schedule_release(&best);
@@ -167,7 +167,7 @@ static double spread(struct schedule *schedule, const struct schedule_times *tim
 
 void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule_times *times) {
     const struct schedule_options limit = schedule->options;
-    double least = spread(schedule, times, &limit);
+    double least = vocabulary_spread(schedule, times, &limit);
     for (int less = 1; less <= MOST_LATER && less < limit.activation_limit; less++) {
         struct schedule_options options = limit;
         struct schedule tried;
@@ -176,7 +176,7 @@ void schedule_spread_vocabulary(struct schedule *schedule, const struct schedule
         options.search_passes /= MOST_LATER; // in all as many as the schedule's own search had
         if (schedule_create(&tried, "auto", schedule->stages, schedule->microbatches, &options, &error) != TRIREME_OK)
             break; // too little for so many stages
-        double cost = spread(&tried, times, &limit);
+        double cost = vocabulary_spread(&tried, times, &limit);
         if (cost < least * (1 - 1e-3)) {
             struct schedule worse = *schedule;
             least = cost;

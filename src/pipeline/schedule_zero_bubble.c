@@ -4,7 +4,7 @@
 // The order of 1F1B with `depth` times as many forwards ahead, and backward in two parts. As long as there are
 // forwards, rank i leaves depth * i weights' passes undone: the first ranks, whose last backward comes last, then have
 // the least left to do.
-static void make(struct schedule *s, int depth) {
+static void zero_bubble_make(struct schedule *s, int depth) {
     int p = s->stages, m = s->microbatches;
     for (int r = 0; r < p; r++) {
         int ahead = MIN(depth * (p - 1 - r), m), weights = 0;
@@ -25,10 +25,10 @@ static void make(struct schedule *s, int depth) {
 
 void schedule_make_zb_h1(struct schedule *s, const struct schedule_options *o) {
     (void)o;
-    make(s, 1);
+    zero_bubble_make(s, 1);
 }
 
 void schedule_make_zb_h2(struct schedule *s, const struct schedule_options *o) {
     (void)o;
-    make(s, 2);
+    zero_bubble_make(s, 2);
 }

@@ -21,7 +21,7 @@ struct advice {
 enum outcome { LACKS, FITS, IMPOSSIBLE }; // impossible: for other reasons than memory
 
 // Whether anything fits; *found becomes the plan of it that takes least time.
-static enum outcome search(struct advice *a, const struct plan_request *r, struct plan_choice *found) {
+static enum outcome advise_search(struct advice *a, const struct plan_request *r, struct plan_choice *found) {
     struct plan_request quick = *r;
     struct plan_result result;
     trireme_error why = {0};
@@ -48,8 +48,8 @@ static enum outcome search(struct advice *a, const struct plan_request *r, struc
     return any ? FITS : LACKS;
 }
 
-static bool fits(struct advice *a, const struct plan_request *r, struct plan_choice *found) {
-    return search(a, r, found) == FITS;
+static bool advise_fits(struct advice *a, const struct plan_request *r, struct plan_choice *found) {
+    return advise_search(a, r, found) == FITS;
 }
 
 // With one key of the configuration at another value.
@@ -64,7 +64,7 @@ static enum outcome search_with(struct advice *a, const char *key, const char *v
     bool set = config_set(&config, key, value, "advice", &none) == TRIREME_OK;
     if (model_config_follows_length(&config))
         model.max_position_embeddings = config.training.seq_len;
-    enum outcome outcome = set ? search(a, &changed, NULL) : IMPOSSIBLE;
+    enum outcome outcome = set ? advise_search(a, &changed, NULL) : IMPOSSIBLE;
     config_release(&config);
     return outcome;
 }
@@ -88,7 +88,7 @@ struct values {
     VEC(int64_t);
 };
 
-static void drop(struct values *values, int index) {
+static void advise_drop(struct values *values, int index) {
     values->count--;
     memmove(&values->item[index], &values->item[index + 1], (values->count - (size_t)index) * sizeof *values->item);
 }
@@ -101,7 +101,7 @@ static int smallest_change(struct advice *a, const char *key, struct values *val
         if (outcome == LACKS)
             return -1;
         if (outcome == IMPOSSIBLE)
-            drop(values, 0);
+            advise_drop(values, 0);
         first_fits = outcome == FITS;
     }
     int fit = values->count > 0 ? 0 : -1, no_fit = (int)values->count;
@@ -113,7 +113,7 @@ static int smallest_change(struct advice *a, const char *key, struct values *val
         else if (outcome == LACKS)
             no_fit = middle;
         else
-            drop(values, middle), no_fit--;
+            advise_drop(values, middle), no_fit--;
     }
     return fit;
 }
@@ -144,7 +144,7 @@ static bool fits_freed(struct advice *a, const char *key, struct plan_choice *fo
     config_copy(&config, a->request->config);
     config_forget(&config, key);
     changed.config = &config;
-    const bool any = fits(a, &changed, found);
+    const bool any = advise_fits(a, &changed, found);
     config_release(&config);
     return any;
 }
@@ -296,7 +296,7 @@ static bool fits_without(struct advice *a, const bool free[DEGREES], struct degr
     for (int i = 0; i < DEGREES; i++)
         if (free[i])
             found &= config_set(&config, degrees[i].key, "-1", "advice", &none) == TRIREME_OK;
-    found = found && fits(a, &changed, &choice);
+    found = found && advise_fits(a, &changed, &choice);
     config_release(&config);
     list_degrees(degrees, a->request->config, &choice);
     return found;
@@ -366,7 +366,7 @@ static void try_lengths(struct advice *a) {
 static bool fits_on(struct advice *a, int64_t ranks) {
     struct plan_request more = *a->request;
     more.ranks = (int)ranks;
-    return fits(a, &more, NULL);
+    return advise_fits(a, &more, NULL);
 }
 
 // Doubles the devices as often as needed, and then tries numbers between that and the last that was too few, node by
@@ -397,7 +397,7 @@ static void try_devices(struct advice *a) {
 }
 
 // Of the device that has least.
-static int64_t memory_of(const struct cluster *c) {
+static int64_t advise_memory_of(const struct cluster *c) {
     int64_t least = INT64_MAX;
     for (size_t i = 0; i < c->groups.count; i++)
         least = MIN(least, c->devices.item[c->groups.item[i].device].memory);
@@ -414,7 +414,8 @@ static void try_clusters(struct advice *a) {
             continue;
         other.cluster = &cluster;
         if (!topology_without(&cluster, r->ranks, model_dtype(r->config)) &&
-            memory_of(&cluster) > memory_of(r->cluster) && cluster.total_devices >= r->ranks && fits(a, &other, NULL))
+            advise_memory_of(&cluster) > advise_memory_of(r->cluster) && cluster.total_devices >= r->ranks &&
+            advise_fits(a, &other, NULL))
             text_add(a->out, "fits with cluster=%s\n", s->name);
         cluster_release(&cluster);
     }

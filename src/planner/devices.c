@@ -9,7 +9,7 @@
 static const double ALIKE = 1.01;
 
 // The kind of a rank, which is added if it is new. Where there are more ranks than devices, they share devices.
-static int kind_of(struct estimator *e, int rank) {
+static int devices_kind_of(struct estimator *e, int rank) {
     const struct cluster *c = e->request->cluster;
     const int shared = topology_share(c, e->request->ranks), device = cluster_type(c, rank / shared);
     const struct station s = station_on(c, rank / shared, shared);
@@ -44,7 +44,7 @@ void estimator_devices(struct estimator *e) {
     e->kind = mem_alloc((size_t)ranks * sizeof *e->kind);
     e->next = mem_alloc((size_t)ranks * sizeof *e->next);
     for (int r = 0; r < ranks; r++)
-        e->kind[r] = kind_of(e, r);
+        e->kind[r] = devices_kind_of(e, r);
     for (int r = ranks; r-- > 0;)
         e->next[r] = r + 1 < ranks && e->kind[r + 1] == e->kind[r] ? e->next[r + 1] : r + 1;
     for (size_t i = 0; i < e->kinds.count; i++) {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 
-static struct plan_choice single(const struct probe *p) {
+static struct plan_choice estimate_single(const struct probe *p) {
     return (struct plan_choice){.replicas = 1,
                                 .shards = 1,
                                 .tensor = p->tensor,
@@ -60,8 +60,8 @@ static trireme_status compile_batch(struct stage_programs *programs, struct para
 }
 
 // Measures a step of a model of `layers` layers on the tensor ranks alone.
-static trireme_status measure(struct probe_part *out, const struct estimator *e, const struct probe *p, int layers,
-                              trireme_error *error) {
+static trireme_status estimate_measure(struct probe_part *out, const struct estimator *e, const struct probe *p,
+                                       int layers, trireme_error *error) {
     const struct plan_request *r = e->request;
     struct model_config model = *r->model;
     model.num_hidden_layers = layers;
@@ -71,7 +71,7 @@ static trireme_status measure(struct probe_part *out, const struct estimator *e,
     plain.ranks_before = p->first;
     small.cluster = &plain;
     small.ranks = p->tensor;
-    struct plan_choice choice = single(p);
+    struct plan_choice choice = estimate_single(p);
     struct config config;
     TRY(plan_config(&config, &small, &choice, error));
     struct parallel plan = {0};
@@ -132,7 +132,7 @@ double held_bytes(const struct shape *s, const struct plan_choice *c, const int 
 }
 
 // Bytes of the message that a program sends after its forward.
-static double message_bytes(const struct program *p) {
+static double estimate_message_bytes(const struct program *p) {
     FOR_INSTRUCTIONS(i, p)
         if (i->op == OP_SEND)
             return communicated_bytes(p, i);
@@ -148,7 +148,7 @@ static trireme_status measure_slot(struct probe_slot *out, const struct plan_req
     struct plan_request small = *r;
     small.model = &model;
     small.ranks = 2 * p->tensor;
-    struct plan_choice choice = single(p);
+    struct plan_choice choice = estimate_single(p);
     choice.stages = 2;
     choice.schedule = apart ? "zb-h1" : "1f1b";
     struct config config;
@@ -162,7 +162,7 @@ static trireme_status measure_slot(struct probe_slot *out, const struct plan_req
         struct probe_slot whole = {0};
         for (int k = 0; k <= apart; k++)
             whole.held[k].rest = (double)program_held_bytes(first, r->ops, k ? PHASE_BACKWARD : PHASE_FORWARD);
-        whole.message = message_bytes(first);
+        whole.message = estimate_message_bytes(first);
         whole.scratch = (double)(first->step_bytes - first->fixed_bytes) -
                         count_messages(plan.schedule, schedule_splits_backward(plan.schedule), 0) * whole.message -
                         most_held(plan.schedule, 0, layer, &whole, true);
@@ -194,7 +194,8 @@ static void fill_probe(const struct estimator *e, struct probe *p) {
     struct probe_part few = {0}, more = {0};
     trireme_error why;
     int layers = (int)MIN(FEW, e->request->model->num_hidden_layers);
-    if (measure(&few, e, p, layers, &why) != TRIREME_OK || measure(&more, e, p, layers + 1, &why) != TRIREME_OK)
+    if (estimate_measure(&few, e, p, layers, &why) != TRIREME_OK ||
+        estimate_measure(&more, e, p, layers + 1, &why) != TRIREME_OK)
         p->why = error_copy(&why);
     for (int i = 0; i < PROBE_NUMBERS; i++) {
         double layer = MAX(0, more.number[i] - few.number[i]);
@@ -481,8 +482,8 @@ bool data_links_create(struct data_links *out, const struct plan_request *r, con
 
 // Seconds of a collective on a layer: nearly all bytes are in one of its units, but each unit is communicated by
 // itself.
-static double collective(const struct data_links *l, const struct route *route, enum op op, double units,
-                         double bytes) {
+static double estimate_collective(const struct data_links *l, const struct route *route, enum op op, double units,
+                                  double bytes) {
     if (route->ranks < 2 || bytes <= 0)
         return 0;
     return cost_communicate(l->cluster, route, op, bytes) + (units - 1) * cost_communicate(l->cluster, route, op, 0);
@@ -517,13 +518,13 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
         out.seconds += cost_communicate(l->cluster, &p->ends, OP_ALL_REDUCE, p->tied / (z >= 1 ? shards : 1));
     double units = p->layers + 1, gradient = narrow * p->gradients / units, parameter = p->parameters / units;
     if (z == 0) {
-        double one = collective(l, &l->all, OP_ALL_REDUCE, p->layer_units, gradient);
+        double one = estimate_collective(l, &l->all, OP_ALL_REDUCE, p->layer_units, gradient);
         out.seconds += add_beside(l, units * one, one, p->last_backward);
         return out;
     }
-    double scatter = collective(l, &l->shards, OP_REDUCE_SCATTER, p->layer_units, gradient),
-           gather = collective(l, &l->shards, OP_ALL_GATHER, p->layer_units, parameter),
-           reduce = collective(l, &l->replicas, OP_ALL_REDUCE, p->layer_units, gradient / shards);
+    double scatter = estimate_collective(l, &l->shards, OP_REDUCE_SCATTER, p->layer_units, gradient),
+           gather = estimate_collective(l, &l->shards, OP_ALL_GATHER, p->layer_units, parameter),
+           reduce = estimate_collective(l, &l->replicas, OP_ALL_REDUCE, p->layer_units, gradient / shards);
     int m = p->microbatches;
     // Gathers hide behind forward, except the first unit's: in each microbatch, or in the first one alone.
     out.seconds += gather + (z == 3 ? m : 1) * add_beside(l, units * gather, 0, p->forward);

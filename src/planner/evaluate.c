@@ -64,8 +64,8 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
     return s.status;
 }
 
-static void take_memory(struct plan_answer *out, const struct plan_request *r, const struct simulation *s,
-                        const struct mesh *mesh) {
+static void evaluate_take_memory(struct plan_answer *out, const struct plan_request *r, const struct simulation *s,
+                                 const struct mesh *mesh) {
     int last = NONE;
     struct sim_memory of_program = {0};
     for (int i = 0; i < s->classes; i++) {
@@ -167,7 +167,7 @@ static bool shrink_tightest(struct plan_answer *out, const struct plan_request *
             return true;
         if (!program_shrink(tightest, r->ops, programs->room))
             return false;
-        take_memory(out, r, simulation, &programs->plan.mesh);
+        evaluate_take_memory(out, r, simulation, &programs->plan.mesh);
     }
 }
 
@@ -182,7 +182,7 @@ static trireme_status evaluate(struct plan_answer *out, const struct plan_reques
     if (status == TRIREME_OK) {
         *out = (struct plan_answer){.choice = *choice, .least_memory = memory == PLAN_LEAST_MEMORY};
         take_time(out, r, &simulation);
-        take_memory(out, r, &simulation, &programs.plan.mesh);
+        evaluate_take_memory(out, r, &simulation, &programs.plan.mesh);
         *enough = shrink_tightest(out, r, &programs, &simulation, memory);
     }
     simulation_release(&simulation);
@@ -197,7 +197,7 @@ trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request 
     return enough ? TRIREME_OK : evaluate(out, r, choice, memory, false, &enough, error);
 }
 
-static int sum_of(const char *list) {
+static int evaluate_sum_of(const char *list) {
     int sum = 0;
     for (char *end; list && *list; list = *end ? end + 1 : end)
         sum += (int)strtol(list, &end, 10);
@@ -207,7 +207,7 @@ static int sum_of(const char *list) {
 static void print_recompute(struct text *t, const struct config *config, const struct plan_choice *c) {
     static const char *const PHRASES[] = {"no recompute", "selective recompute", "full recompute"};
     const struct config_activation_checkpoint *given = &config->activation_checkpoint;
-    int full = sum_of(c->full_layers), selective = sum_of(c->selective_layers);
+    int full = evaluate_sum_of(c->full_layers), selective = evaluate_sum_of(c->selective_layers);
     if (full)
         text_add(t, "full recompute of %d layer%s", full, full > 1 ? "s" : "");
     if (selective)
@@ -277,7 +277,7 @@ char *plan_answer_print(const struct config *config, const struct plan_result *r
 }
 
 // How much a choice recomputes, as a rank: 1 some layers in part, 2 all in part, 3 some layers in full, 4 all in full.
-static int recomputed(const struct plan_choice *c) {
+static int evaluate_recomputed(const struct plan_choice *c) {
     return c->recompute == CONFIG_RECOMPUTE_FULL        ? 4
            : c->full_layers                             ? 3
            : c->recompute == CONFIG_RECOMPUTE_SELECTIVE ? 2
@@ -285,7 +285,7 @@ static int recomputed(const struct plan_choice *c) {
 }
 
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse) {
-    const int least = recomputed(&better->choice), again = recomputed(&worse->choice);
+    const int least = evaluate_recomputed(&better->choice), again = evaluate_recomputed(&worse->choice);
     // Where both recompute some layers, one may recompute more of them.
     const bool more = again > least || (again == least && plan_choice_mixes(&worse->choice));
     const char *what = more ? "recompute" : "computing";

@@ -105,7 +105,7 @@ static struct again again_of(const struct plan_request *r, const struct plan_cho
 }
 
 // Whether layers differ in mode, where the rest is in mode `rest`.
-static bool is_mixed(const struct again *again, enum config_recompute rest) {
+static bool export_is_mixed(const struct again *again, enum config_recompute rest) {
     return (*again->full && rest != CONFIG_RECOMPUTE_FULL) || (*again->selective && rest == CONFIG_RECOMPUTE_NONE);
 }
 
@@ -130,7 +130,7 @@ static void mixed_is_not_there(struct text *cannot, const struct again *again, e
 // Notes that layers differ in the plan, and that all are in one mode there.
 static void mixed_is_all(struct text *cannot, const struct again *again, enum config_recompute rest,
                          enum config_recompute all) {
-    if (is_mixed(again, rest))
+    if (export_is_mixed(again, rest))
         mixed_is_not_there(cannot, again, rest,
                            all == CONFIG_RECOMPUTE_FULL ? "all layers are in full, not some"
                                                         : "all layers are selective, not some");

@@ -59,7 +59,7 @@ void layers_spread(const struct layers_problem *p, int stage, const struct layer
         of_chunk[chunk[k].index] = take_layers(chunk_layers(p, &chunk[k], layers_count(c)), &left);
 }
 
-static bool fits(const struct layers_problem *p, int stage, const struct layers_choice *c) {
+static bool layers_fits(const struct layers_problem *p, int stage, const struct layers_choice *c) {
     return layers_bytes(p, stage, c) <= p->stage[stage].room;
 }
 
@@ -69,7 +69,7 @@ static bool some_mode_fits(const struct layers_problem *p, int stage, int layers
     for (int m = 0; m < RECOMPUTE_MODES && !any; m++) {
         struct layers_choice all = {{0}};
         all.of[m] = layers;
-        any = fits(p, stage, &all);
+        any = layers_fits(p, stage, &all);
     }
     return any;
 }
@@ -78,18 +78,18 @@ static bool some_mode_fits(const struct layers_problem *p, int stage, int layers
 // for what the first one takes.
 static bool add_selective(const struct layers_problem *p, int stage, struct layers_choice *c) {
     const int full = c->of[CONFIG_RECOMPUTE_FULL], rest = c->of[CONFIG_RECOMPUTE_NONE];
-    if (fits(p, stage, c))
+    if (layers_fits(p, stage, c))
         return true;
     int least = 1, most = rest;
     while (least < most) {
         const int middle = (least + most) / 2;
-        if (fits(p, stage, &(struct layers_choice){{rest - middle, middle, full}}))
+        if (layers_fits(p, stage, &(struct layers_choice){{rest - middle, middle, full}}))
             most = middle;
         else
             least = middle + 1;
     }
     *c = (struct layers_choice){{rest - most, most, full}};
-    return rest > 0 && fits(p, stage, c);
+    return rest > 0 && layers_fits(p, stage, c);
 }
 
 double layers_least(const struct layers_problem *p, int stage, int layers, struct layers_choice *out) {

@@ -26,7 +26,7 @@ static int kin_of(struct learnt *l, const struct plan_choice *c) {
     return (int)l->kin.count - 1;
 }
 
-static int mesh_of(struct learnt *l, const struct plan_choice *c) {
+static int learn_mesh_of(struct learnt *l, const struct plan_choice *c) {
     for (size_t i = 0; i < l->meshes.count; i++)
         if (l->meshes.item[i].tensor == c->tensor && l->meshes.item[i].stages == c->stages)
             return (int)i;
@@ -36,7 +36,7 @@ static int mesh_of(struct learnt *l, const struct plan_choice *c) {
 
 void learnt_place(struct learnt *l, struct candidate *c) {
     c->kin = kin_of(l, &c->choice);
-    c->mesh = mesh_of(l, &c->choice);
+    c->mesh = learn_mesh_of(l, &c->choice);
 }
 
 void learnt_add(struct learnt *l, const struct candidate *c, const struct plan_answer *a) {

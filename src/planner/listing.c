@@ -28,7 +28,7 @@ struct lines {
 };
 
 // Equal ones in the order in which they were found.
-static int by_seconds(const void *x, const void *y) {
+static int listing_by_seconds(const void *x, const void *y) {
     const struct plan_answer *a = *(struct plan_answer *const *)x, *b = *(struct plan_answer *const *)y;
     return COMPARE(a->seconds, b->seconds) ?: COMPARE(a, b);
 }
@@ -38,7 +38,7 @@ static int64_t free_bytes(const struct plan_answer *a) {
 }
 
 // The last line of a plan's family that is not slower than the plan; or NONE.
-static int line_of(const struct lines *lines, const struct plan_answer *a) {
+static int listing_line_of(const struct lines *lines, const struct plan_answer *a) {
     for (int i = lines->count - 1; i >= 0; i--)
         if (lines->line[i]->seconds <= a->seconds && compare_families(&lines->line[i]->choice, &a->choice) == 0)
             return i;
@@ -48,7 +48,7 @@ static int line_of(const struct lines *lines, const struct plan_answer *a) {
 // Whether a plan becomes a line. Nothing is listed for taking less memory than a line before that line's least memory
 // is known.
 static bool is_line(const struct lines *lines, const struct plan_answer *a, bool trades) {
-    int last = line_of(lines, a);
+    int last = listing_line_of(lines, a);
     return last == NONE || (trades && lines->line[last]->least_memory &&
                             (double)(free_bytes(a) - free_bytes(lines->line[last])) >= PLAN_TRADE * (double)a->room);
 }
@@ -58,7 +58,7 @@ static struct lines choose_lines(struct search *s, bool trades) {
     struct plan_answer **order = mem_alloc((s->found.count + 1) * sizeof *order);
     for (size_t i = 0; i < s->found.count; i++)
         order[i] = &s->found.item[i];
-    qsort(order, s->found.count, sizeof *order, by_seconds);
+    qsort(order, s->found.count, sizeof *order, listing_by_seconds);
     for (size_t i = 0; i < s->found.count && lines.count < PLAN_ANSWERS; i++)
         if (is_line(&lines, order[i], trades))
             lines.line[lines.count++] = order[i];
@@ -185,11 +185,11 @@ static void count_variants(const struct search *s, const struct lines *lines) {
     for (int i = 0; i < lines->count; i++) {
         struct lines before = *lines;
         before.count = i;
-        lines->line[i]->traded = line_of(&before, lines->line[i]);
+        lines->line[i]->traded = listing_line_of(&before, lines->line[i]);
     }
     for (size_t i = 0; i < s->found.count; i++) {
         const struct plan_answer *a = &s->found.item[i];
-        const int last = line_of(lines, a);
+        const int last = listing_line_of(lines, a);
         struct plan_answer *line = last == NONE ? NULL : lines->line[last];
         bool is_line = false;
         for (int k = 0; k < lines->count; k++)

@@ -198,7 +198,7 @@ void mix_release(struct mix *mix) {
 
 // ---- choosing
 
-static bool is_mixed(const struct mix *mix) {
+static bool mix_is_mixed(const struct mix *mix) {
     int all[RECOMPUTE_MODES] = {0}, kinds = 0;
     for (int r = 0; r < mix->problem.stages; r++)
         for (int m = 0; m < RECOMPUTE_MODES; m++)
@@ -228,7 +228,7 @@ static bool plain_surely_fits(struct mix *mix) {
     return all_fit(mix, mix->of, mix->mode_set ? MEMORY_SLACK : mix->shape ? TOO_LOW : 1);
 }
 
-static bool is_plain(const struct mix *mix) {
+static bool mix_is_plain(const struct mix *mix) {
     bool plain = true;
     for (int r = 0; r < mix->problem.stages; r++)
         plain &= mix->of[r].of[0] == plain_layers(mix, r).of[0] && layers_count(&mix->of[r]) == mix->of[r].of[0];
@@ -265,7 +265,7 @@ static bool choose_within(struct mix *mix, double slack, bool quickly) {
 
 // Whether what is chosen is no other choice of the search.
 static bool is_new(const struct mix *mix) {
-    return mix->mode_set || (mix->by_speed || mix->moved ? !is_plain(mix) : is_mixed(mix));
+    return mix->mode_set || (mix->by_speed || mix->moved ? !mix_is_plain(mix) : mix_is_mixed(mix));
 }
 
 bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe, bool quickly) {
@@ -284,7 +284,7 @@ bool mix_choose(struct mix *mix, const struct plan_choice *c, const struct pipe_
 }
 
 // What the room of each stage is multiplied with where layers just fit, found by bisection; chosen for that.
-static double balance(struct mix *mix) {
+static double mix_balance_layers(struct mix *mix) {
     enum { STEPS = 40 };
     struct layers_problem *p = &mix->problem;
     double *room = mem_alloc((size_t)p->stages * sizeof *room), least = 0, most = 0;
@@ -313,7 +313,7 @@ static double balance(struct mix *mix) {
 double mix_balance(struct mix *mix, const struct plan_choice *c, const struct pipe_estimate *pipe) {
     mix->balanced = true;
     read_state(mix, c, pipe);
-    return balance(mix);
+    return mix_balance_layers(mix);
 }
 
 static int slowest_stage(const struct mix *mix) {
@@ -429,7 +429,7 @@ static trireme_status measure_stages(const struct mix *mix, double *bytes, const
 typedef bool measured_modes[RECOMPUTE_MODES];
 
 // Corrects the estimates of each stage by what it takes: also those of modes that were not measured.
-static void correct(struct mix *mix, const double *bytes, measured_modes *measured) {
+static void mix_correct(struct mix *mix, const double *bytes, measured_modes *measured) {
     struct layers_problem *p = &mix->problem;
     for (int i = 0; i < p->stages; i++) {
         const int deepest = layers_deepest(&mix->of[i]);
@@ -443,7 +443,7 @@ static void correct(struct mix *mix, const double *bytes, measured_modes *measur
 
 // For when nothing fits: as many layers as are chosen may yet fit if all are recomputed in full, on stages that were
 // not measured so. False where that is no hope.
-static bool hope(struct mix *mix, const measured_modes *measured) {
+static bool mix_hope(struct mix *mix, const measured_modes *measured) {
     struct layers_problem *p = &mix->problem;
     bool any = false;
     for (int i = 0; i < p->stages; i++) {
@@ -463,8 +463,8 @@ static bool hope(struct mix *mix, const measured_modes *measured) {
 static bool choose_again(struct mix *mix, const measured_modes *measured) {
     struct layers_problem *p = &mix->problem;
     if (mix->balanced)
-        return isfinite(balance(mix));
-    return isfinite(layers_choose(p, mix->of)) || (hope(mix, measured) && isfinite(layers_choose(p, mix->of)));
+        return isfinite(mix_balance_layers(mix));
+    return isfinite(layers_choose(p, mix->of)) || (mix_hope(mix, measured) && isfinite(layers_choose(p, mix->of)));
 }
 
 trireme_status mix_fit(struct mix *mix, const struct plan_request *r, struct plan_choice *choice,
@@ -485,7 +485,7 @@ trireme_status mix_fit(struct mix *mix, const struct plan_request *r, struct pla
         bool fits = true;
         for (int i = 0; i < p->stages; i++)
             fits &= bytes[i] <= p->stage[i].room;
-        correct(mix, bytes, measured);
+        mix_correct(mix, bytes, measured);
         // Estimates that were right once are not wrong later: what fits next is no slower.
         if (fits || !found)
             swap_lists(choice, &next);

@@ -75,7 +75,7 @@ static int best_of(struct search *s, struct job *job, int jobs, struct plan_answ
 }
 
 // Moves one layer at a time, each time the move that helps most, as long as one does.
-static void climb(struct search *s, struct plan_answer *best, int stages, int *layers) {
+static void move_climb(struct search *s, struct plan_answer *best, int stages, int *layers) {
     struct job *job = mem_alloc((size_t)count_moves(stages) * sizeof *job);
     int(*move)[2] = mem_alloc((size_t)count_moves(stages) * sizeof *move);
     for (int found = 0; found != NONE;) {
@@ -98,7 +98,7 @@ static void climb(struct search *s, struct plan_answer *best, int stages, int *l
 }
 
 // Begins with layers that were best for other plans, if they are better for this one.
-static void begin(struct layouts *l, struct plan_answer *best, int stages, int *layers) {
+static void move_begin(struct layouts *l, struct plan_answer *best, int stages, int *layers) {
     struct job *job = mem_alloc((l->moved.count + 1) * sizeof *job);
     const int **of = mem_alloc((l->moved.count + 1) * sizeof *of);
     int jobs = 0;
@@ -118,7 +118,7 @@ static void begin(struct layouts *l, struct plan_answer *best, int stages, int *
 }
 
 // Takes ownership of the layers, and keeps them unless they are known.
-static void note(struct layouts *l, int ranks, int stages, int *layers) {
+static void move_note(struct layouts *l, int ranks, int stages, int *layers) {
     bool known = false;
     for (size_t i = 0; i < l->moved.count; i++) {
         const struct moved *m = &l->moved.item[i];
@@ -183,14 +183,14 @@ static bool move_layers(struct layouts *l, const struct plan_answer *of, double 
     }
     struct plan_answer best = *of;
     VEC_PUSH(&l->climbed, *c);
-    begin(l, &best, stages, layers);
-    climb(s, &best, stages, layers);
-    note(l, c->stages, stages, layers);
+    move_begin(l, &best, stages, layers);
+    move_climb(s, &best, stages, layers);
+    move_note(l, c->stages, stages, layers);
     l->spent += each * (s->out->ways - before);
     return true;
 }
 
-static int by_seconds(const void *x, const void *y) {
+static int move_by_seconds(const void *x, const void *y) {
     const struct plan_answer *a = x, *b = y;
     return COMPARE(a->seconds, b->seconds);
 }
@@ -206,7 +206,7 @@ void search_layouts(struct search *s) {
     struct plan_answer best[PLAN_ANSWERS], *found = mem_alloc((count + 1) * sizeof *found);
     memcpy(best, s->out->answers.item, answers * sizeof *best);
     memcpy(found, s->found.item, count * sizeof *found);
-    qsort(found, count, sizeof *found, by_seconds);
+    qsort(found, count, sizeof *found, move_by_seconds);
     int kinds = 0;
     for (size_t i = 0; i < answers && kinds < BEST; i++) {
         const bool alike = is_climbed(&l, &best[i].choice);

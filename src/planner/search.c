@@ -54,7 +54,7 @@ void evaluate_all(const struct plan_request *request, struct job *job, int jobs,
 
 // ---- orders
 
-static int by_bytes(const void *x, const void *y) {
+static int search_by_bytes(const void *x, const void *y) {
     const struct candidate *a = x, *b = y;
     return COMPARE(a->estimate.bytes, b->estimate.bytes) ?: COMPARE(a->estimate.seconds, b->estimate.seconds);
 }
@@ -69,7 +69,7 @@ bool is_same_plan(const struct plan_answer *a, const struct plan_answer *b) {
 }
 
 // Keeps the best, in order.
-static void keep(struct plan_result *out, const struct plan_answer *answer) {
+static void search_keep(struct plan_result *out, const struct plan_answer *answer) {
     for (size_t i = 0; i < out->answers.count; i++)
         if (is_same_plan(&out->answers.item[i], answer))
             return;
@@ -87,7 +87,7 @@ static void keep(struct plan_result *out, const struct plan_answer *answer) {
 void result_take(struct plan_result *out, const struct plan_answer *answer) {
     int64_t lacks = answer->memory - answer->room;
     if (lacks <= 0)
-        keep(out, answer);
+        search_keep(out, answer);
     else if (out->closest.memory == 0 || lacks < out->closest.memory - out->closest.room)
         out->closest = *answer;
 }
@@ -184,7 +184,7 @@ void run_batch(struct search *s, struct candidate **batch, int jobs) {
 
 // Takes the most promising candidates that may fit, but only a few of each kin at once, so that the next ones are
 // chosen by what these have taught.
-static int choose(struct search *s, const struct candidates *all, struct candidate **batch) {
+static int search_choose(struct search *s, const struct candidates *all, struct candidate **batch) {
     int count = 0;
     while (count < BATCH) {
         struct candidate *best = NULL;
@@ -215,7 +215,7 @@ static int choose(struct search *s, const struct candidates *all, struct candida
 }
 
 // Whether none of the rest can be among the best; `next` is the most promising of them.
-static bool enough(struct search *s, const struct candidate *next) {
+static bool search_enough(struct search *s, const struct candidate *next) {
     size_t count = s->out->answers.count;
     return count == PLAN_ANSWERS &&
            learnt_seconds(&s->learnt, next) * learnt_slack(&s->learnt, next) > s->out->answers.item[count - 1].seconds;
@@ -225,7 +225,7 @@ static void search_promising(struct search *s, const struct candidates *all) {
     const struct plan_request *r = s->request;
     struct candidate *batch[BATCH];
     int count;
-    while ((count = choose(s, all, batch)) > 0 && !enough(s, batch[0])) {
+    while ((count = search_choose(s, all, batch)) > 0 && !search_enough(s, batch[0])) {
         if (s->until > 0 && clock_now() > s->until) {
             s->out->complete = false;
             break;
@@ -258,7 +258,7 @@ static bool is_sibling(const struct plan_choice *a, const struct plan_choice *b)
            a->zero_stage == b->zero_stage && a->micro_batch_size == b->micro_batch_size && a->recompute == b->recompute;
 }
 
-static int by_seconds(const void *x, const void *y) {
+static int search_by_seconds(const void *x, const void *y) {
     const struct candidate *a = *(struct candidate *const *)x, *b = *(struct candidate *const *)y;
     return COMPARE(a->estimate.seconds, b->estimate.seconds);
 }
@@ -278,7 +278,7 @@ static void search_siblings(struct search *s, const struct candidates *all) {
             if (!all->item[k].done && is_sibling(&all->item[k].choice, &best[i]) &&
                 learnt_may_fit(&s->learnt, &all->item[k]))
                 siblings[count++] = &all->item[k];
-        qsort(siblings, (size_t)count, sizeof *siblings, by_seconds);
+        qsort(siblings, (size_t)count, sizeof *siblings, search_by_seconds);
         if (count)
             run_batch(s, siblings, MIN(count, (int)BATCH));
     }
@@ -403,13 +403,13 @@ void answers_measure_memory(struct search *s, struct plan_answer *const *answer,
     free(job);
 }
 
-static int64_t lacks(const struct plan_answer *a) {
+static int64_t search_lacks(const struct plan_answer *a) {
     return a->memory - a->room;
 }
 
 // The bytes that a plan lacks even with the best plan of its programs' memory.
 static int64_t lacks_at_least(const struct plan_answer *a) {
-    return lacks(a) - a->of_tightest.part[MEMORY_UNUSED];
+    return search_lacks(a) - a->of_tightest.part[MEMORY_UNUSED];
 }
 
 // Finds the plan that lacks least with memory as `train` plans it, which was not done where it could not have fitted.
@@ -418,14 +418,14 @@ static void find_closest(struct search *s) {
         struct plan_answer *closest = NULL, *next = NULL;
         for (size_t i = 0; i < s->lacking.count; i++) {
             struct plan_answer *a = &s->lacking.item[i];
-            if (a->least_memory && (!closest || lacks(a) < lacks(closest)))
+            if (a->least_memory && (!closest || search_lacks(a) < search_lacks(closest)))
                 closest = a;
             if (!a->least_memory && (!next || lacks_at_least(a) < lacks_at_least(next)))
                 next = a;
         }
         if (closest)
             s->out->closest = *closest;
-        if (!next || (closest && lacks_at_least(next) > lacks(closest)))
+        if (!next || (closest && lacks_at_least(next) > search_lacks(closest)))
             return;
         answers_measure_memory(s, &next, 1);
     }
@@ -497,7 +497,7 @@ trireme_status plan_search(struct plan_result *out, const struct plan_request *r
                   layouts_until = end ? begin + (int64_t)(OF_LAYOUTS * (double)(end - begin)) : 0;
     estimator_create(&estimator, request, !request->only_fit);
     trireme_status status = space_list(&all, &estimator, error);
-    VEC_SORT(&all, by_bytes);
+    VEC_SORT(&all, search_by_bytes);
     result.choices = (int)all.count;
     for (size_t i = 0; i < all.count; i++) {
         learnt_place(&search.learnt, &all.item[i]);

@@ -27,7 +27,7 @@ enum { FEW_PASSES = 20000 };
 
 // How many microbatches have the same bubble: as long as the steady state repeats, more add none; but where
 // microbatches go in groups of as many as there are stages, it depends on how many the last group lacks.
-static int fewer(const struct schedule_kind *kind, int microbatches, int stages) {
+static int shapes_fewer(const struct schedule_kind *kind, int microbatches, int stages) {
     return MIN(microbatches, 2 * stages + (kind->properties & SCHEDULE_GROUPS ? microbatches % stages : 0));
 }
 
@@ -56,7 +56,7 @@ static struct shape_seconds time_schedule(const struct schedule *s, const struct
 }
 
 // Times in units of a chunk's forward; those of a rank's part of the vocabulary are approximate.
-static struct schedule_times times_of(const struct shape *s, bool vocabulary) {
+static struct schedule_times shapes_times_of(const struct shape *s, bool vocabulary) {
     struct schedule_times times = {.forward = 1, .backward_input = s->full ? 2 : 1, .backward_weight = 1};
     if (vocabulary) {
         times.loss = times.loss_weight = .1;
@@ -66,15 +66,15 @@ static struct schedule_times times_of(const struct shape *s, bool vocabulary) {
 }
 
 // Rounds to sixths of an octave, so that most values were computed before; very small ones become 0.
-static double rounded(double forwards) {
+static double shapes_rounded(double forwards) {
     enum { STEPS = 6 };
     static const double LEAST = 1. / 256;
     return forwards < LEAST ? 0 : exp2(round(STEPS * log2(forwards)) / STEPS);
 }
 
 double shape_waiting(struct shape *s, bool vocabulary, double latency, double link, int microbatches) {
-    latency = rounded(latency);
-    link = rounded(link);
+    latency = shapes_rounded(latency);
+    link = shapes_rounded(link);
     if (link == 0)
         return 0;
     struct shape_order *o = &s->order[vocabulary];
@@ -83,7 +83,7 @@ double shape_waiting(struct shape *s, bool vocabulary, double latency, double li
         if (o->waits.item[i].latency == latency && o->waits.item[i].link == link)
             found = &o->waits.item[i];
     if (!found) {
-        struct schedule_times times = times_of(s, o->schedule.vocabulary);
+        struct schedule_times times = shapes_times_of(s, o->schedule.vocabulary);
         times.latency = latency;
         times.link = link;
         const struct shape_seconds with = time_schedule(&o->schedule, &times);
@@ -95,7 +95,7 @@ double shape_waiting(struct shape *s, bool vocabulary, double latency, double li
 }
 
 static void fill_order(const struct shape *s, struct shape_order *o) {
-    const struct schedule_times times = times_of(s, o->schedule.vocabulary);
+    const struct schedule_times times = shapes_times_of(s, o->schedule.vocabulary);
     double layers = schedule_chunk_time(&times) * o->schedule.chunks, vocabulary = schedule_vocabulary_time(&times);
     o->without = time_schedule(&o->schedule, &times);
     o->idle = MAX(0, (o->without.few - s->microbatches * (layers + vocabulary)) / layers);
@@ -112,7 +112,8 @@ static void fill_order(const struct shape *s, struct shape_order *o) {
 
 void fill_shape(const struct estimator *e, struct shape *s) {
     struct shape_order *ends = &s->order[0], *spread = &s->order[1];
-    struct schedule_options options = {.chunks = s->chunks, .times = times_of(s, false), .search_passes = FEW_PASSES};
+    struct schedule_options options = {
+        .chunks = s->chunks, .times = shapes_times_of(s, false), .search_passes = FEW_PASSES};
     const struct schedule_kind *kind = schedule_kind(s->name);
     if (kind && kind->properties & SCHEDULE_LIMIT) {
         options.weight_share = 1;
@@ -128,7 +129,7 @@ void fill_shape(const struct estimator *e, struct shape *s) {
     }
     spread->schedule = schedule_copy(&ends->schedule);
     if (!spread->schedule.vocabulary) {
-        const struct schedule_times times = times_of(s, true);
+        const struct schedule_times times = shapes_times_of(s, true);
         schedule_spread_vocabulary(&spread->schedule, &times);
     }
     s->splits = schedule_splits_backward(&ends->schedule);
@@ -151,7 +152,7 @@ void release_shape(struct shape *s) {
 struct shape *find_shape(struct estimator *e, const struct plan_choice *c, int microbatches) {
     // A file's schedule has its own number of microbatches.
     const struct schedule_kind *kind = schedule_kind(c->schedule);
-    int few = kind ? fewer(kind, microbatches, c->stages) : microbatches;
+    int few = kind ? shapes_fewer(kind, microbatches, c->stages) : microbatches;
     bool full = c->recompute == CONFIG_RECOMPUTE_FULL;
     for (size_t i = 0; i < e->shapes.count; i++) {
         struct shape *s = e->shapes.item[i];

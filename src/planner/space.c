@@ -13,11 +13,11 @@ enum { TENSOR_NODES = 2, TENSOR_FEW = 8 };
 enum { LOGITS_WAYS = 20 };
 
 // The value of a key if the user has set it; 0 where it is free.
-static int64_t fixed(const struct config *c, const char *key, int64_t value) {
+static int64_t space_fixed(const struct config *c, const char *key, int64_t value) {
     return config_is_set(c, key) && value > 0 ? value : 0;
 }
 
-static bool allows(int64_t fixed, int64_t value) {
+static bool space_allows(int64_t fixed, int64_t value) {
     return fixed == 0 || fixed == value;
 }
 
@@ -177,7 +177,7 @@ static void add_layouts(struct space *s, struct plan_choice *c, const struct sha
 // Adds a schedule with each number of chunks that it may have and for which there are enough layers.
 static void add_chunks(struct space *s, struct plan_choice *c, const struct sharings *sharings) {
     int64_t given =
-        fixed(s->config, "parallelism.pipeline_parallel_chunks", s->config->parallelism.pipeline_parallel_chunks);
+        space_fixed(s->config, "parallelism.pipeline_parallel_chunks", s->config->parallelism.pipeline_parallel_chunks);
     const struct schedule_kind *kind = schedule_kind(c->schedule);
     if (!kind || kind->properties & SCHEDULE_LIMIT) {
         c->chunks = (int)given;
@@ -189,7 +189,7 @@ static void add_chunks(struct space *s, struct plan_choice *c, const struct shar
         // Where many are possible, take few, and those that make stages alike.
         bool few = kind->step != 1 || chunks <= 3 || s->layers % ((int64_t)chunks * c->stages) == 0;
         c->chunks = chunks;
-        if (allows(given, chunks) && (few || given != 0))
+        if (space_allows(given, chunks) && (few || given != 0))
             add_layouts(s, c, sharings);
         if (kind->step == 0)
             break;
@@ -271,7 +271,7 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
     const struct config *config = s->config;
     int64_t sequences = config->training.global_batch_size / c->replicas, last = 0;
     for (int64_t size = 1; size <= sequences && !is_enough(s, last); size++) {
-        if (sequences % size || !allows(s->micro_batch_size, size))
+        if (sequences % size || !space_allows(s->micro_batch_size, size))
             continue;
         last = s->micro_batch_size ? 0 : size;
         s->sizes++;
@@ -291,7 +291,7 @@ static void add_mesh(struct space *s, struct plan_choice *c) {
     struct sharings sharings = {0};
     int data = c->replicas;
     for (int shards = 1; shards <= data; shards++) {
-        if (data % shards || !allows(s->shards, shards) || !allows(s->replicas, data / shards))
+        if (data % shards || !space_allows(s->shards, shards) || !space_allows(s->replicas, data / shards))
             continue;
         struct sharing one = {.shards = shards};
         struct plan_choice shared = *c;
@@ -321,9 +321,9 @@ static int64_t widest_tensor(const struct cluster *cluster) {
 }
 
 // Whether `data` data parallel ranks can be divided into shards and replicas as the user says.
-static bool shares(const struct space *s, int data) {
+static bool space_shares(const struct space *s, int data) {
     for (int shards = 1; shards <= data; shards++)
-        if (data % shards == 0 && allows(s->shards, shards) && allows(s->replicas, data / shards))
+        if (data % shards == 0 && space_allows(s->shards, shards) && space_allows(s->replicas, data / shards))
             return true;
     return false;
 }
@@ -333,7 +333,7 @@ static void note_batch(struct space *s, int tensor, int data) {
     const int64_t batch = s->config->training.global_batch_size, unit = data * MAX(s->micro_batch_size, 1);
     struct model_split split;
     trireme_error none;
-    if (batch % unit == 0 || !shares(s, data) ||
+    if (batch % unit == 0 || !space_shares(s, data) ||
         model_split_create(&split, s->estimator->request->model, tensor, false, &none) != TRIREME_OK)
         return;
     const int64_t less = batch - batch % unit;
@@ -341,7 +341,7 @@ static void note_batch(struct space *s, int tensor, int data) {
     s->more = s->more == 0 ? less + unit : MIN(s->more, less + unit);
 }
 
-static struct space list(struct candidates *out, struct estimator *estimator) {
+static struct space space_list_values(struct candidates *out, struct estimator *estimator) {
     const struct config *c = estimator->request->config;
     const struct config_parallelism *p = &c->parallelism;
     struct space s = {
@@ -350,20 +350,20 @@ static struct space list(struct candidates *out, struct estimator *estimator) {
         .config = c,
         .small = estimator->request->only_fit,
         .layers = estimator->request->model->num_hidden_layers,
-        .replicas = fixed(c, "parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree),
-        .shards = fixed(c, "parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree),
-        .tensor = fixed(c, "parallelism.tensor_parallel_degree", p->tensor_parallel_degree),
-        .stages = fixed(c, "parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree),
-        .micro_batch_size = fixed(c, "training.micro_batch_size", c->training.micro_batch_size),
+        .replicas = space_fixed(c, "parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree),
+        .shards = space_fixed(c, "parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree),
+        .tensor = space_fixed(c, "parallelism.tensor_parallel_degree", p->tensor_parallel_degree),
+        .stages = space_fixed(c, "parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree),
+        .micro_batch_size = space_fixed(c, "training.micro_batch_size", c->training.micro_batch_size),
     };
     int ranks = estimator->request->ranks;
     int64_t widest = s.tensor ? s.tensor : widest_tensor(estimator->request->cluster);
     for (int tensor = 1; tensor <= MIN(ranks, widest); tensor++) {
-        if (ranks % tensor || !allows(s.tensor, tensor))
+        if (ranks % tensor || !space_allows(s.tensor, tensor))
             continue;
         for (int stages = 1; stages <= ranks / tensor && stages <= s.layers; stages++) {
             int data = ranks / tensor / stages;
-            if (ranks / tensor % stages || !allows(s.stages, stages))
+            if (ranks / tensor % stages || !space_allows(s.stages, stages))
                 continue;
             note_batch(&s, tensor, data);
             if (c->training.global_batch_size % data)
@@ -389,7 +389,7 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
     for (size_t i = 0; i < ARRAY_LENGTH(GIVEN); i++) {
         if (GIVEN[i].degree == 0 && GIVEN[i].least > 0)
             return config_refuse(c, GIVEN[i].key, error, "expected 1 or more; left out it is searched");
-        all *= MAX(1, fixed(c, GIVEN[i].key, GIVEN[i].degree));
+        all *= MAX(1, space_fixed(c, GIVEN[i].key, GIVEN[i].degree));
         if (ranks % all)
             return config_refuse(c, GIVEN[i].key, error, "but %s cannot be divided into groups of %lld",
                                  counted(ranks, "rank").text, (long long)all);
@@ -413,12 +413,12 @@ trireme_status space_list(struct candidates *out, struct estimator *estimator, t
     TRY(check_room(r, error));
     const struct config_parallelism *p = &r->config->parallelism;
     if (config_is_set(r->config, "parallelism.pipeline_parallel_schedule") && estimator->stages &&
-        fixed(r->config, "parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree) != 1)
+        space_fixed(r->config, "parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree) != 1)
         TRY(parallel_check_limit(r->config, error));
     estimator->collecting = true;
-    list(out, estimator);
+    space_list_values(out, estimator);
     estimator_fill(estimator);
-    list(out, estimator);
+    space_list_values(out, estimator);
     return TRIREME_OK;
 }
 
@@ -462,7 +462,7 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
     const struct plan_request *r = estimator->request;
     const struct config *c = r->config;
     struct candidates none = {0};
-    const struct space s = list(&none, estimator);
+    const struct space s = space_list_values(&none, estimator);
     VEC_RELEASE(&none);
     const trireme_error first = why ? *why : s.why;
     const struct config_parallelism *p = &c->parallelism;

@@ -134,7 +134,7 @@ int64_t buffer_microbatch_stride(const struct buffer *buffer) {
 
 // ---- operands
 
-static void contiguous(struct operand *operand) {
+static void build_contiguous(struct operand *operand) {
     int64_t stride = 1;
     for (int i = operand->ndim - 1; i >= 0; i--) {
         operand->stride[i] = stride;
@@ -146,7 +146,7 @@ struct operand operand_whole(const struct program *program, int buffer) {
     const struct buffer *b = &program->buffers.item[buffer];
     struct operand operand = {.buffer = buffer, .ndim = b->ndim};
     memcpy(operand.dim, b->dim, sizeof operand.dim);
-    contiguous(&operand);
+    build_contiguous(&operand);
     return operand;
 }
 
@@ -163,7 +163,7 @@ struct operand operand_shape(struct operand operand, int ndim, const int64_t *di
     struct operand shaped = {
         .buffer = operand.buffer, .offset = operand.offset, .ndim = ndim, .along = operand.along, .step = operand.step};
     memcpy(shaped.dim, dim, (size_t)ndim * sizeof *dim);
-    contiguous(&shaped);
+    build_contiguous(&shaped);
     CHECK(operand_count(&shaped) == operand_count(&operand));
     return shaped;
 }
@@ -255,7 +255,7 @@ struct instruction *program_emit(struct program *program, int template, enum op 
     return &t->instructions.item[t->instructions.count - 1];
 }
 
-static struct operand flat(struct operand operand) {
+static struct operand build_flat(struct operand operand) {
     int64_t count = operand_count(&operand);
     return operand.ndim == 1 ? operand : operand_shape(operand, 1, &count);
 }
@@ -263,7 +263,7 @@ static struct operand flat(struct operand operand) {
 struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,
                                         enum stream stream, axis_set group, struct operand in, struct operand out) {
     bool reads = in.buffer != NONE, writes = out.buffer != NONE;
-    struct operand from = reads ? flat(in) : in, to = writes ? flat(out) : out;
+    struct operand from = reads ? build_flat(in) : in, to = writes ? build_flat(out) : out;
     bool rooted = op_is_rooted(op); // one side may be absent
     struct instruction *i =
         program_emit(program, template, op, phase, NONE, reads || rooted, &from, writes || rooted, &to, NULL);
@@ -345,7 +345,7 @@ int64_t program_length(const struct program *program) {
     return n;
 }
 
-static bool bind(const struct op_operand *row, const struct operand *operand, int64_t extent[DIM_LETTERS]) {
+static bool build_bind(const struct op_operand *row, const struct operand *operand, int64_t extent[DIM_LETTERS]) {
     if (operand->buffer == NONE)
         return row->optional;
     if (operand->ndim != row->ndim)
@@ -374,12 +374,12 @@ bool instruction_extents(const struct op_table *table, const struct instruction 
         return false;
     for (int i = 0; i < info->inputs; i++) {
         *what = info->in[i].name;
-        if (!bind(&info->in[i], &instruction->in[i], extent))
+        if (!build_bind(&info->in[i], &instruction->in[i], extent))
             return false;
     }
     for (int i = 0; i < info->outputs; i++) {
         *what = info->out[i].name;
-        if (!bind(&info->out[i], &instruction->out[i], extent))
+        if (!build_bind(&info->out[i], &instruction->out[i], extent))
             return false;
     }
     return true;

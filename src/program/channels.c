@@ -1,7 +1,7 @@
 #include "program/channels.h"
 
 // Pairs come after what all of a group open: their two ranks give the peer by different distances.
-static int compare(const void *a, const void *b) {
+static int channels_compare(const void *a, const void *b) {
     const struct channel *x = a, *y = b;
     return COMPARE(x->group, y->group)
                ?: COMPARE(x->number, y->number) ?: COMPARE(!y->peer, !x->peer) ?: COMPARE(x->peer, y->peer);
@@ -13,12 +13,12 @@ struct channel channel_of(const struct instruction *i) {
 
 int channels_find(const struct channels *c, struct channel channel) {
     for (size_t k = 0; k < c->list.count; k++)
-        if (compare(&c->list.item[k], &channel) == 0)
+        if (channels_compare(&c->list.item[k], &channel) == 0)
             return (int)k;
     return NONE;
 }
 
-static void add(struct channels *c, struct channel channel) {
+static void channels_add(struct channels *c, struct channel channel) {
     if (channels_find(c, channel) == NONE)
         VEC_PUSH(&c->list, channel);
 }
@@ -28,11 +28,11 @@ void channels_create(struct channels *c, const struct program *program, const st
     FOR_INSTRUCTIONS(i, program) {
         if (table->op[i->op].role != ROLE_COMMUNICATION)
             continue;
-        add(c, channel_of(i));
+        channels_add(c, channel_of(i));
         for (int stream = STREAM_MESSAGES; i->stream >= STREAM_MESSAGES && stream < STREAM_COUNT; stream++)
-            add(c, (struct channel){i->group, stream_channel(stream), 0});
+            channels_add(c, (struct channel){i->group, stream_channel(stream), 0});
     }
-    VEC_SORT(&c->list, compare);
+    VEC_SORT(&c->list, channels_compare);
 }
 
 void channels_release(struct channels *c) {

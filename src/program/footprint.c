@@ -26,11 +26,11 @@ bool footprint_of(const struct program *program, const struct operand *operand, 
     return true;
 }
 
-static int64_t lowest(const struct footprint *f) {
+static int64_t footprint_lowest(const struct footprint *f) {
     return f->first_row * f->stride + f->begin;
 }
 
-static int64_t highest(const struct footprint *f) {
+static int64_t footprint_highest(const struct footprint *f) {
     return (f->last_row - 1) * f->stride + f->end;
 }
 
@@ -42,7 +42,7 @@ bool footprint_of_all_ranks(const struct program *p, const struct operand *opera
 }
 
 bool footprint_overlap(const struct footprint *a, const struct footprint *b) {
-    if (lowest(a) >= highest(b) || lowest(b) >= highest(a))
+    if (footprint_lowest(a) >= footprint_highest(b) || footprint_lowest(b) >= footprint_highest(a))
         return false;
     if (a->stride == 0 && b->stride == 0)
         return true;
@@ -58,7 +58,7 @@ bool footprint_equal(const struct footprint *a, const struct footprint *b) {
 
 bool footprint_contains(const struct footprint *a, const struct footprint *b) {
     if (a->stride == 0)
-        return a->begin <= lowest(b) && highest(b) <= a->end;
+        return a->begin <= footprint_lowest(b) && footprint_highest(b) <= a->end;
     return a->stride == b->stride && a->first_row <= b->first_row && b->last_row <= a->last_row &&
            a->begin <= b->begin && b->end <= a->end;
 }
@@ -134,24 +134,24 @@ static bool bands_cover(const struct written *w, const struct footprint *where) 
 }
 
 bool written_covers(const struct written *w, const struct footprint *where) {
-    int64_t at = lowest(where), end = highest(where);
+    int64_t at = footprint_lowest(where), end = footprint_highest(where);
     for (size_t i = range_behind(w, at); i < w->ranges.count && at < end && w->ranges.item[i].begin <= at; i++)
         at = w->ranges.item[i].end;
     return at >= end || (where->stride != 0 && bands_cover(w, where));
 }
 
 void written_mark_read(struct written *w, const struct footprint *where) {
-    for (size_t i = range_behind(w, lowest(where)); i < w->ranges.count && w->ranges.item[i].begin < highest(where);
-         i++)
+    for (size_t i = range_behind(w, footprint_lowest(where));
+         i < w->ranges.count && w->ranges.item[i].begin < footprint_highest(where); i++)
         w->ranges.item[i].read = true;
     for (size_t i = 0; i < w->bands.count; i++)
         w->bands.item[i].read |= footprint_overlap(&w->bands.item[i].where, where);
 }
 
 // Whether `where` overlaps something written that has been read (`read`), or that has not been.
-static bool overlaps(const struct written *w, const struct footprint *where, bool read) {
-    for (size_t i = range_behind(w, lowest(where)); i < w->ranges.count && w->ranges.item[i].begin < highest(where);
-         i++)
+static bool footprint_overlaps(const struct written *w, const struct footprint *where, bool read) {
+    for (size_t i = range_behind(w, footprint_lowest(where));
+         i < w->ranges.count && w->ranges.item[i].begin < footprint_highest(where); i++)
         if (w->ranges.item[i].read == read)
             return true;
     for (size_t i = 0; i < w->bands.count; i++)
@@ -161,11 +161,11 @@ static bool overlaps(const struct written *w, const struct footprint *where, boo
 }
 
 bool written_unread(const struct written *w, const struct footprint *where) {
-    return overlaps(w, where, false);
+    return footprint_overlaps(w, where, false);
 }
 
 bool written_read(const struct written *w, const struct footprint *where) {
-    return overlaps(w, where, true);
+    return footprint_overlaps(w, where, true);
 }
 
 void written_clear(struct written *w) {

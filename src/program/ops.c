@@ -51,12 +51,12 @@ static const char *skip_spaces(const char *s) {
     return s;
 }
 
-static const char *expect(const char *s, char c) {
+static const char *ops_expect(const char *s, char c) {
     CHECK(*s == c);
     return s + 1;
 }
 
-static const char *read_word(const char *s, char *word, size_t size) {
+static const char *ops_read_word(const char *s, char *word, size_t size) {
     size_t n = 0;
     while (isalnum((unsigned char)*s) || *s == '_') {
         CHECK(n + 1 < size);
@@ -69,11 +69,11 @@ static const char *read_word(const char *s, char *word, size_t size) {
 
 // name:D[a,b]?+
 static const char *read_operand(const char *s, struct op_operand *operand) {
-    s = read_word(s, operand->name, sizeof operand->name);
-    s = expect(s, ':');
+    s = ops_read_word(s, operand->name, sizeof operand->name);
+    s = ops_expect(s, ':');
     CHECK(strchr("PASIUX", *s) != NULL);
     operand->dtype = *s++;
-    s = expect(s, '[');
+    s = ops_expect(s, '[');
     while (*s != ']') {
         CHECK(operand->ndim < OP_MAX_DIMS && (isalpha((unsigned char)*s) || *s == '1'));
         operand->dim[operand->ndim] = *s++;
@@ -128,9 +128,9 @@ static const char *read_reference(const char *s, struct op_reference *reference)
     return skip_spaces(s);
 }
 
-static const char *read_op(const char *s, enum op *out) {
+static const char *ops_read_op(const char *s, enum op *out) {
     char name[24];
-    s = read_word(s, name, sizeof name);
+    s = ops_read_word(s, name, sizeof name);
     for (*out = 0; *out < OP_COUNT; (*out)++)
         if (strcmp(ROWS[*out].name, name) == 0)
             break;
@@ -140,7 +140,7 @@ static const char *read_op(const char *s, enum op *out) {
 
 // embed: i0 o0' -> i1'
 static void read_transposed(const char *s, struct op_info *info) {
-    s = read_op(s, &info->forward);
+    s = ops_read_op(s, &info->forward);
     CHECK(*s == ':');
     info->transposes = true;
     s = skip_spaces(s + 1);
@@ -193,7 +193,7 @@ static void read_flops(const char *s, const struct op_table *table, struct op_in
     info->like = info->role == ROLE_BACKWARD ? info->forward : info->op;
     if (s[length]) {
         CHECK(strncmp(s + length, " as ", 4) == 0);
-        s = read_op(s + length + 4, &info->like);
+        s = ops_read_op(s + length + 4, &info->like);
         CHECK(*s == 0 && info->like != info->op);
     }
     CHECK(info->like <= info->op); // earlier rows have been read already
@@ -207,8 +207,8 @@ static void read_attributes(const char *s, struct op_info *info) {
     while (*s) {
         CHECK(info->attributes < OP_MAX_ATTRIBUTES);
         struct op_attribute *attribute = &info->attribute[info->attributes++];
-        s = read_word(s, attribute->name, sizeof attribute->name);
-        s = expect(s, ':');
+        s = ops_read_word(s, attribute->name, sizeof attribute->name);
+        s = ops_expect(s, ':');
         CHECK(*s == 'i' || *s == 'f');
         attribute->is_float = *s++ == 'f';
         s = skip_spaces(s);
@@ -243,7 +243,7 @@ int op_attribute_find(const struct op_info *info, const char *name) {
 // A number, a letter's extent, an attribute.
 static const char *read_factor(const char *s, const struct meaning *of, int64_t *value) {
     char word[16];
-    s = read_word(s, word, sizeof word);
+    s = ops_read_word(s, word, sizeof word);
     if (isdigit((unsigned char)word[0])) {
         char *end;
         *value = strtoll(word, &end, 10);

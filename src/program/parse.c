@@ -22,20 +22,20 @@ struct parser {
     trireme_error *error;
 };
 
-#define BAD(p, ...) return bad(p, __VA_ARGS__)
+#define BAD(p, ...) return parse_bad(p, __VA_ARGS__)
 
-static trireme_status bad(struct parser *p, const char *expected) {
+static trireme_status parse_bad(struct parser *p, const char *expected) {
     int n = (int)MIN(p->end - p->at, 40);
     return error_set(p->error, TRIREME_ERROR_CORRUPT, "line %d: expected %s, found \"%.*s\"", p->line, expected, n,
                      p->at);
 }
 
-static void skip(struct parser *p) {
+static void parse_skip(struct parser *p) {
     while (p->at < p->end && *p->at == ' ')
         p->at++;
 }
 
-static bool accept(struct parser *p, char c) {
+static bool parse_accept(struct parser *p, char c) {
     if (p->at >= p->end || *p->at != c)
         return false;
     p->at++;
@@ -44,7 +44,7 @@ static bool accept(struct parser *p, char c) {
 
 // The next word, if it is `word`.
 static bool accept_word(struct parser *p, const char *word) {
-    skip(p);
+    parse_skip(p);
     size_t n = strlen(word);
     if ((size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0 ||
         (p->at + n < p->end && isalnum((unsigned char)p->at[n])))
@@ -53,8 +53,8 @@ static bool accept_word(struct parser *p, const char *word) {
     return true;
 }
 
-static trireme_status number(struct parser *p, int64_t low, int64_t high, int64_t *out) {
-    skip(p);
+static trireme_status parse_number(struct parser *p, int64_t low, int64_t high, int64_t *out) {
+    parse_skip(p);
     char digits[24];
     size_t n = 0;
     const char *at = p->at;
@@ -73,15 +73,15 @@ static trireme_status number(struct parser *p, int64_t low, int64_t high, int64_
     return TRIREME_OK;
 }
 
-static trireme_status integer(struct parser *p, int64_t low, int64_t high, int *out) {
+static trireme_status parse_integer(struct parser *p, int64_t low, int64_t high, int *out) {
     int64_t value;
-    TRY(number(p, low, high, &value));
+    TRY(parse_number(p, low, high, &value));
     *out = (int)value;
     return TRIREME_OK;
 }
 
 static trireme_status real(struct parser *p, double *out) {
-    skip(p);
+    parse_skip(p);
     char digits[40];
     size_t n = 0;
     while (p->at + n < p->end && p->at[n] != ' ' && n + 1 < sizeof digits) {
@@ -97,8 +97,8 @@ static trireme_status real(struct parser *p, double *out) {
     return TRIREME_OK;
 }
 
-static trireme_status word(struct parser *p, char *out, size_t size, const char *what) {
-    skip(p);
+static trireme_status parse_word(struct parser *p, char *out, size_t size, const char *what) {
+    parse_skip(p);
     size_t n = 0;
     while (p->at + n < p->end && (isalnum((unsigned char)p->at[n]) || p->at[n] == '_') && n + 1 < size) {
         out[n] = p->at[n];
@@ -111,10 +111,10 @@ static trireme_status word(struct parser *p, char *out, size_t size, const char 
     return TRIREME_OK;
 }
 
-static trireme_status choice(struct parser *p, const char *const *words, int count, const char *what, int *out) {
+static trireme_status parse_choice(struct parser *p, const char *const *words, int count, const char *what, int *out) {
     char text[24];
     const char *start = p->at;
-    TRY(word(p, text, sizeof text, what));
+    TRY(parse_word(p, text, sizeof text, what));
     for (int i = 0; i < count; i++)
         if (strcmp(words[i], text) == 0) {
             *out = i;
@@ -125,51 +125,51 @@ static trireme_status choice(struct parser *p, const char *const *words, int cou
 }
 
 static trireme_status quoted(struct parser *p, char **out) {
-    skip(p);
+    parse_skip(p);
     const char *start = p->at + 1;
-    if (!accept(p, '"'))
+    if (!parse_accept(p, '"'))
         BAD(p, "a name in quotes");
     while (p->at < p->end && *p->at != '"')
         p->at++;
     size_t n = (size_t)(p->at - start);
-    if (!accept(p, '"'))
+    if (!parse_accept(p, '"'))
         BAD(p, "a closing quote");
     *out = mem_alloc(n + 1);
     memcpy(*out, start, n);
     return TRIREME_OK;
 }
 
-static trireme_status dims(struct parser *p, char open, char close, int *ndim, int64_t *dim) {
-    if (!accept(p, open))
+static trireme_status parse_dims(struct parser *p, char open, char close, int *ndim, int64_t *dim) {
+    if (!parse_accept(p, open))
         BAD(p, "extents");
     int n = 0;
     do {
         if (n == OP_MAX_DIMS)
             BAD(p, "at most four extents");
-        TRY(number(p, 0, INT64_MAX, &dim[n++]));
-    } while (accept(p, ','));
-    if (!accept(p, close))
+        TRY(parse_number(p, 0, INT64_MAX, &dim[n++]));
+    } while (parse_accept(p, ','));
+    if (!parse_accept(p, close))
         BAD(p, "the end of the extents");
     *ndim = n;
     return TRIREME_OK;
 }
 
 static trireme_status buffer_number(struct parser *p, int *out) {
-    skip(p);
-    if (!accept(p, '%'))
+    parse_skip(p);
+    if (!parse_accept(p, '%'))
         BAD(p, "a buffer");
-    return integer(p, 0, MAX_BUFFERS, out);
+    return parse_integer(p, 0, MAX_BUFFERS, out);
 }
 
 static trireme_status end_of_line(struct parser *p) {
-    skip(p);
+    parse_skip(p);
     if (p->at != p->end)
         BAD(p, "the end of the line");
     return TRIREME_OK;
 }
 
 static trireme_status read_axes(struct parser *p, axis_set *out) {
-    skip(p);
+    parse_skip(p);
     size_t n = 0;
     while (p->at + n < p->end && (islower((unsigned char)p->at[n]) || p->at[n] == '+'))
         n++;
@@ -205,7 +205,7 @@ static trireme_status parse_placement(struct parser *p, struct buffer *b) {
         } else if (accept_word(p, "stage")) {
             b->placement[axis] = PLACE_STAGE;
         } else {
-            TRY(integer(p, 0, b->ndim - 1, &dim));
+            TRY(parse_integer(p, 0, b->ndim - 1, &dim));
             b->placement[axis] = PLACE_SHARD(dim);
         }
     }
@@ -219,36 +219,36 @@ static trireme_status parse_buffer(struct parser *p) {
     if (n != (int)p->program->buffers.count)
         BAD(p, "buffers numbered in order");
     char text[8];
-    TRY(word(p, text, sizeof text, "a dtype"));
+    TRY(parse_word(p, text, sizeof text, "a dtype"));
     if (!dtype_parse(text, &b.dtype))
         BAD(p, "a dtype before this");
-    TRY(choice(p, KIND_WORDS, KIND_COUNT, "a kind of buffer", &kind));
-    TRY(choice(p, SCOPE_WORDS, SCOPE_COUNT, "a scope", &scope));
+    TRY(parse_choice(p, KIND_WORDS, KIND_COUNT, "a kind of buffer", &kind));
+    TRY(parse_choice(p, SCOPE_WORDS, SCOPE_COUNT, "a scope", &scope));
     b.kind = (enum buffer_kind)kind;
     b.scope = (enum buffer_scope)scope;
-    skip(p);
-    TRY(dims(p, '[', ']', &b.ndim, b.dim));
+    parse_skip(p);
+    TRY(parse_dims(p, '[', ']', &b.ndim, b.dim));
     int64_t bytes = dtype_size(b.dtype);
     for (int i = 0; i < b.ndim; i++)
         if (b.dim[i] < 1 || __builtin_mul_overflow(bytes, b.dim[i], &bytes) || bytes > INT64_MAX / 8)
             BAD(p, "extents that fit in memory before this");
-    skip(p);
-    if (accept(p, '@'))
-        TRY(number(p, 0, INT64_MAX / 8, &b.offset));
+    parse_skip(p);
+    if (parse_accept(p, '@'))
+        TRY(parse_number(p, 0, INT64_MAX / 8, &b.offset));
     if (accept_word(p, "of")) {
         TRY(buffer_number(p, &b.parent));
-        if (b.parent >= n || !accept(p, '+'))
+        if (b.parent >= n || !parse_accept(p, '+'))
             BAD(p, "an earlier buffer + offset");
-        TRY(number(p, 0, INT64_MAX / 8, &b.parent_offset));
+        TRY(parse_number(p, 0, INT64_MAX / 8, &b.parent_offset));
     }
     if (accept_word(p, "gradient"))
         TRY(buffer_number(p, &b.gradient_of));
     if (accept_word(p, "recomputes"))
         TRY(buffer_number(p, &b.recomputes));
     if (accept_word(p, "pool"))
-        TRY(integer(p, 0, MAX_POOLS, &b.pool));
+        TRY(parse_integer(p, 0, MAX_POOLS, &b.pool));
     if (accept_word(p, "as"))
-        TRY(word(p, b.as, sizeof b.as, "an operand's name"));
+        TRY(parse_word(p, b.as, sizeof b.as, "an operand's name"));
     if (accept_word(p, "for"))
         TRY(buffer_number(p, &b.belongs_to));
     if (accept_word(p, "own"))
@@ -260,14 +260,14 @@ static trireme_status parse_buffer(struct parser *p) {
 }
 
 static trireme_status parse_operand(struct parser *p, struct operand *o) {
-    skip(p);
+    parse_skip(p);
     *o = operand_none();
-    if (accept(p, '-'))
+    if (parse_accept(p, '-'))
         return TRIREME_OK;
     TRY(buffer_number(p, &o->buffer));
     if (o->buffer >= (int)p->program->buffers.count)
         BAD(p, "a buffer of this program before this");
-    TRY(dims(p, '[', ']', &o->ndim, o->dim));
+    TRY(parse_dims(p, '[', ']', &o->ndim, o->dim));
     int64_t stride = 1;
     for (int i = o->ndim - 1; i >= 0; i--) {
         o->stride[i] = stride;
@@ -276,17 +276,17 @@ static trireme_status parse_operand(struct parser *p, struct operand *o) {
     }
     if (p->at < p->end && *p->at == '(') {
         int n;
-        TRY(dims(p, '(', ')', &n, o->stride));
+        TRY(parse_dims(p, '(', ')', &n, o->stride));
         if (n != o->ndim)
             BAD(p, "as many strides as extents before this");
     }
-    if (accept(p, '+'))
-        TRY(number(p, 0, INT64_MAX / 8, &o->offset));
-    if (accept(p, '@')) {
+    if (parse_accept(p, '+'))
+        TRY(parse_number(p, 0, INT64_MAX / 8, &o->offset));
+    if (parse_accept(p, '@')) {
         TRY(read_axes(p, &o->along));
-        if (!accept(p, '*'))
+        if (!parse_accept(p, '*'))
             BAD(p, "*step");
-        TRY(number(p, 1, INT64_MAX / 8, &o->step));
+        TRY(parse_number(p, 1, INT64_MAX / 8, &o->step));
     }
     return TRIREME_OK;
 }
@@ -295,21 +295,21 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
     int value = 0;
     if (!accept_word(p, "phase"))
         BAD(p, "a phase");
-    TRY(choice(p, PHASE_WORDS, PHASE_COUNT, "a phase", &value));
+    TRY(parse_choice(p, PHASE_WORDS, PHASE_COUNT, "a phase", &value));
     in->phase = (enum phase)value;
     if (accept_word(p, "layer"))
-        TRY(integer(p, 0, INT32_MAX, &in->layer));
+        TRY(parse_integer(p, 0, INT32_MAX, &in->layer));
     if (accept_word(p, "stream"))
-        TRY(choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &in->stream));
+        TRY(parse_choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &in->stream));
     if (accept_word(p, "group"))
         TRY(read_axes(p, &in->group));
     if (accept_word(p, "peer"))
-        TRY(integer(p, -(1 << 20), 1 << 20, &in->peer));
+        TRY(parse_integer(p, -(1 << 20), 1 << 20, &in->peer));
     for (int w = WHEN_LAST; w < WHEN_COUNT && in->when == WHEN_ALWAYS; w++)
         if (accept_word(p, WHEN_WORDS[w]))
             in->when = (enum when)w;
     if (accept_word(p, "accumulate")) {
-        TRY(choice(p, ACCUMULATE_WORDS, (int)ARRAY_LENGTH(ACCUMULATE_WORDS), "a way to accumulate", &value));
+        TRY(parse_choice(p, ACCUMULATE_WORDS, (int)ARRAY_LENGTH(ACCUMULATE_WORDS), "a way to accumulate", &value));
         in->accumulate = (enum accumulate)value;
     }
     if (accept_word(p, "workspace"))
@@ -318,10 +318,11 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
         TRY(buffer_number(p, &in->predicate));
     while (accept_word(p, "wait")) {
         int stream = 0, lag = 0;
-        TRY(choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &stream));
-        bool some = accept(p, '-'), slot = some && accept_word(p, "slot"), own = some && !slot && accept_word(p, "own");
+        TRY(parse_choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &stream));
+        bool some = parse_accept(p, '-'), slot = some && accept_word(p, "slot"),
+             own = some && !slot && accept_word(p, "own");
         if (some && !slot && !own)
-            TRY(integer(p, 1, WAIT_MAX_LAG, &lag));
+            TRY(parse_integer(p, 1, WAIT_MAX_LAG, &lag));
         in->wait[stream] = slot ? WAIT_SLOT : own ? WAIT_OWN : wait_for_all_but(lag);
     }
     return end_of_line(p);
@@ -332,13 +333,13 @@ static trireme_status parse_instruction(struct parser *p) {
         BAD(p, "a template before this, and fewer instructions");
     struct operand in[OP_MAX_IN] = {0}, out[OP_MAX_OUT] = {0};
     int outputs = 0;
-    while (skip(p), !accept(p, '=')) {
+    while (parse_skip(p), !parse_accept(p, '=')) {
         if (outputs == OP_MAX_OUT)
             BAD(p, "\"=\"");
         TRY(parse_operand(p, &out[outputs++]));
     }
     char name[24];
-    TRY(word(p, name, sizeof name, "an op"));
+    TRY(parse_word(p, name, sizeof name, "an op"));
     enum op op = op_find(p->table, name);
     if (op == OP_COUNT)
         BAD(p, "an op before this");
@@ -354,7 +355,7 @@ static trireme_status parse_instruction(struct parser *p) {
         if (info->attribute[i].is_float)
             TRY(real(p, &attribute[i].f));
         else
-            TRY(number(p, INT64_MIN + 1, INT64_MAX, &attribute[i].i));
+            TRY(parse_number(p, INT64_MIN + 1, INT64_MAX, &attribute[i].i));
     }
     return parse_tags(p, program_emit(p->program, (int)p->program->templates.count - 1, op, PHASE_INPUT, NONE,
                                       info->inputs, in, outputs, out, attribute));
@@ -362,13 +363,13 @@ static trireme_status parse_instruction(struct parser *p) {
 
 static trireme_status parse_template(struct parser *p) {
     int n = 0, phase = 0;
-    TRY(integer(p, 0, MAX_TEMPLATES, &n));
+    TRY(parse_integer(p, 0, MAX_TEMPLATES, &n));
     if (n != (int)p->program->templates.count)
         BAD(p, "templates numbered in order");
-    TRY(choice(p, PHASE_WORDS, PHASE_COUNT, "a phase", &phase));
+    TRY(parse_choice(p, PHASE_WORDS, PHASE_COUNT, "a phase", &phase));
     struct template t = {.phase = (enum phase)phase};
     if (accept_word(p, "chunk"))
-        TRY(integer(p, 0, MAX_POOLS, &t.chunk));
+        TRY(parse_integer(p, 0, MAX_POOLS, &t.chunk));
     TRY(quoted(p, &t.name));
     VEC_PUSH(&p->program->templates, t);
     return end_of_line(p);
@@ -378,9 +379,9 @@ static trireme_status parse_invocation(struct parser *p) {
     struct invocation v = {.microbatch = NONE};
     if (p->program->schedule.count == MAX_INVOCATIONS)
         BAD(p, "fewer invocations");
-    TRY(integer(p, 0, MAX_TEMPLATES, &v.template));
+    TRY(parse_integer(p, 0, MAX_TEMPLATES, &v.template));
     if (accept_word(p, "microbatch"))
-        TRY(integer(p, 0, INT32_MAX, &v.microbatch));
+        TRY(parse_integer(p, 0, INT32_MAX, &v.microbatch));
     v.first = accept_word(p, "first");
     v.last = accept_word(p, "last");
     VEC_PUSH(&p->program->schedule, v);
@@ -389,12 +390,12 @@ static trireme_status parse_invocation(struct parser *p) {
 
 static trireme_status parse_header(struct parser *p) {
     char name[64];
-    TRY(word(p, name, sizeof name, "the program's name"));
+    TRY(parse_word(p, name, sizeof name, "the program's name"));
     free(p->program->name);
     p->program->name = mem_strdup(name);
     if (!accept_word(p, "microbatches"))
         BAD(p, "microbatches");
-    TRY(integer(p, 1, 1 << 20, &p->program->microbatches));
+    TRY(parse_integer(p, 1, 1 << 20, &p->program->microbatches));
     return end_of_line(p);
 }
 
@@ -403,12 +404,12 @@ static trireme_status parse_mesh(struct parser *p) {
     do {
         int axis = 0, degree = 0;
         TRY(one_axis(p, &axis));
-        TRY(integer(p, 1, 1 << 20, &degree));
+        TRY(parse_integer(p, 1, 1 << 20, &degree));
         ranks *= degree;
         if (ranks > 1 << 20)
             BAD(p, "fewer ranks before this");
         p->program->mesh.degree[axis] = degree;
-    } while (skip(p), p->at < p->end);
+    } while (parse_skip(p), p->at < p->end);
     return TRIREME_OK;
 }
 
@@ -424,12 +425,12 @@ static trireme_status parse_arena(struct parser *p) {
     for (size_t i = 0; i < ARRAY_LENGTH(FIELDS); i++) {
         if (!accept_word(p, FIELDS[i].word))
             BAD(p, FIELDS[i].word);
-        TRY(number(p, 0, INT64_MAX / 8, FIELDS[i].first));
+        TRY(parse_number(p, 0, INT64_MAX / 8, FIELDS[i].first));
         if (!FIELDS[i].second)
             continue;
-        if (!accept(p, '+'))
+        if (!parse_accept(p, '+'))
             BAD(p, "+bytes");
-        TRY(number(p, 0, INT64_MAX / 8, FIELDS[i].second));
+        TRY(parse_number(p, 0, INT64_MAX / 8, FIELDS[i].second));
     }
     return end_of_line(p);
 }
@@ -437,16 +438,16 @@ static trireme_status parse_arena(struct parser *p) {
 static trireme_status parse_pool(struct parser *p) {
     struct program *q = p->program;
     int n = 0, chunk = 0, part_of = NONE;
-    TRY(integer(p, 0, MAX_POOLS, &n));
+    TRY(parse_integer(p, 0, MAX_POOLS, &n));
     if (n != (int)q->pools.count)
         BAD(p, "pools numbered in order");
     if (!accept_word(p, "chunk"))
         BAD(p, "chunk");
-    TRY(integer(p, 0, MAX_POOLS, &chunk));
+    TRY(parse_integer(p, 0, MAX_POOLS, &chunk));
     if (accept_word(p, "part")) {
         if (!accept_word(p, "of"))
             BAD(p, "of");
-        TRY(integer(p, 0, MAX_POOLS, &part_of));
+        TRY(parse_integer(p, 0, MAX_POOLS, &part_of));
     }
     if (!accept_word(p, "at"))
         BAD(p, "at");
@@ -455,12 +456,12 @@ static trireme_status parse_pool(struct parser *p) {
     trireme_status status = TRIREME_OK;
     do {
         int64_t at = 0;
-        status = number(p, 0, INT64_MAX / 8, &at);
+        status = parse_number(p, 0, INT64_MAX / 8, &at);
         VEC_PUSH(&base, at);
-    } while (status == TRIREME_OK && !accept(p, ':'));
+    } while (status == TRIREME_OK && !parse_accept(p, ':'));
     while (status == TRIREME_OK && (int)slot.count < q->microbatches) {
         int of = 0;
-        status = integer(p, 0, (int64_t)base.count - 1, &of);
+        status = parse_integer(p, 0, (int64_t)base.count - 1, &of);
         VEC_PUSH(&slot, of);
     }
     if (status == TRIREME_OK) {

@@ -62,7 +62,7 @@ static bool waits_for_own(const struct program *program) {
     return false;
 }
 
-static void find_own(struct slot_waits *w, const struct program *program) {
+static void slots_find_own(struct slot_waits *w, const struct program *program) {
     const size_t columns = (size_t)w->columns;
     int64_t *done = mem_alloc((size_t)program->microbatches * columns * sizeof *done);
     w->own = mem_alloc(program->schedule.count * columns * sizeof *w->own);
@@ -101,7 +101,7 @@ void slot_waits_create(struct slot_waits *w, const struct program *program) {
             behind[w->column[t->instructions.item[i].stream]]++;
     }
     if (waits_for_own(program))
-        find_own(w, program);
+        slots_find_own(w, program);
     w->previous = mem_alloc(w->pools * sizeof *w->previous);
     FOR_INSTRUCTIONS(in, program) {
         int pool = waited_pool(program, in);

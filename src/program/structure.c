@@ -20,7 +20,7 @@ const char *program_buffer_name(const struct program *program, int buffer) {
 
 // ---- structure
 
-static trireme_status check_names(const struct program *program, trireme_error *error) {
+static trireme_status structure_check_names(const struct program *program, trireme_error *error) {
     size_t n = program->buffers.count;
     char **names = mem_alloc(n * sizeof *names), *twice = NULL;
     for (size_t i = 0; i < n; i++)
@@ -36,7 +36,7 @@ static trireme_status check_names(const struct program *program, trireme_error *
 }
 
 // Whether a buffer that is looked at from outside the program has memory of its own for as long as it may be.
-static bool is_kept(const struct buffer *b) {
+static bool structure_is_kept(const struct buffer *b) {
     switch (b->kind) {
     case KIND_INPUT:
         return b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
@@ -50,8 +50,8 @@ static bool is_kept(const struct buffer *b) {
     }
 }
 
-static trireme_status check_declared(const struct buffer *b, trireme_error *error) {
-    if (!is_kept(b))
+static trireme_status structure_check_declared(const struct buffer *b, trireme_error *error) {
+    if (!structure_is_kept(b))
         REFUSE("buffer %s is not kept as long as it is needed outside the program's instructions", b->name);
     // A template without a microbatch reads all instances: only the host can have written them all by then.
     if (b->scope == SCOPE_MICROBATCH && b->kind != KIND_INPUT)
@@ -70,7 +70,7 @@ static trireme_status check_declared(const struct buffer *b, trireme_error *erro
 
 static trireme_status check_buffer(const struct program *program, int number, trireme_error *error) {
     const struct buffer *b = &program->buffers.item[number];
-    TRY(check_declared(b, error));
+    TRY(structure_check_declared(b, error));
     int count = (int)program->buffers.count;
     if (b->ndim < 1 || b->ndim > OP_MAX_DIMS)
         REFUSE("buffer %s has %d dims", b->name, b->ndim);
@@ -291,7 +291,8 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status check_shapes(const struct checked *k, const struct op_table *table, trireme_error *error) {
+static trireme_status structure_check_shapes(const struct checked *k, const struct op_table *table,
+                                             trireme_error *error) {
     int64_t extent[DIM_LETTERS];
     const char *what;
     if (!instruction_extents(table, k->instruction, extent, &what))
@@ -303,7 +304,7 @@ static trireme_status check_shapes(const struct checked *k, const struct op_tabl
 }
 
 // An instruction that may be skipped must leave what was there before, and must not keep other ranks waiting.
-static trireme_status check_predicate(const struct checked *k, trireme_error *error) {
+static trireme_status structure_check_predicate(const struct checked *k, trireme_error *error) {
     const struct program *program = k->program;
     const struct instruction *instruction = k->instruction;
     if (instruction->predicate == NONE)
@@ -368,8 +369,8 @@ static trireme_status check_instruction(struct checked *k, const struct op_table
     TRY(check_operands(k, error));
     TRY(check_how(k, error));
     TRY(check_meaning(k, error));
-    TRY(check_shapes(k, table, error));
-    return check_predicate(k, error);
+    TRY(structure_check_shapes(k, table, error));
+    return structure_check_predicate(k, error);
 }
 
 static trireme_status check_template(const struct program *program, const struct op_table *table, int template,
@@ -392,7 +393,7 @@ static trireme_status check_template(const struct program *program, const struct
 }
 
 // how[templates], zeros before: 1 for a template invoked without a microbatch, 2 for one invoked with one.
-static trireme_status check_schedule(const struct program *program, int *how, trireme_error *error) {
+static trireme_status structure_check_schedule(const struct program *program, int *how, trireme_error *error) {
     for (size_t i = 0; i < program->schedule.count; i++) {
         struct invocation v = program->schedule.item[i];
         bool known = v.template >= 0 && v.template <(int)program->templates.count;
@@ -451,9 +452,9 @@ trireme_status program_check(const struct program *program, const struct op_tabl
     TRY(check_pools(program, error));
     for (size_t i = 0; i < program->buffers.count; i++)
         TRY(check_buffer(program, (int)i, error));
-    TRY(check_names(program, error));
+    TRY(structure_check_names(program, error));
     int *how = mem_alloc(program->templates.count * sizeof *how);
-    trireme_status status = check_schedule(program, how, error);
+    trireme_status status = structure_check_schedule(program, how, error);
     for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)
         status = check_template(program, table, (int)t, how[t] == 1, error);
     free(how);

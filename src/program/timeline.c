@@ -17,7 +17,7 @@ void timeline_end(struct text *out) {
     text_add(out, "\n");
 }
 
-static void begin(struct text *out, const char *phase, const char *name, int rank, int stream) {
+static void event_begin(struct text *out, const char *phase, const char *name, int rank, int stream) {
     json_begin_object(out, NULL);
     json_add_string(out, "ph", phase);
     json_add_string(out, "name", name);
@@ -26,7 +26,7 @@ static void begin(struct text *out, const char *phase, const char *name, int ran
 }
 
 static void name_line(struct text *out, const char *what, int rank, int stream, const char *name) {
-    begin(out, "M", what, rank, stream);
+    event_begin(out, "M", what, rank, stream);
     json_begin_object(out, "args");
     json_add_string(out, "name", name);
     json_end_object(out);
@@ -52,7 +52,7 @@ void timeline_open_event(struct text *out, const struct program *program, const 
     const struct invocation *v = &program->schedule.item[event->invocation];
     const struct template *t = &program->templates.item[v->template];
     const struct instruction *in = &t->instructions.item[event->instruction];
-    begin(out, "X", table->op[in->op].name, event->rank, in->stream);
+    event_begin(out, "X", table->op[in->op].name, event->rank, in->stream);
     json_add_string(out, "cat", t->name);
     // Where one event ends when another begins, they also do so in whole nanoseconds.
     int64_t starts = nanoseconds(event->begin), ends = nanoseconds(event->end);

@@ -62,8 +62,9 @@ static trireme_status write_directory(struct whole *whole, const struct tokenize
     return status == TRIREME_OK ? dismissed : status;
 }
 
-static trireme_status save(struct whole *whole, const struct tokenizer_files *tokenizer, const char *run_directory,
-                           const struct state_progress *progress, trireme_error *error) {
+static trireme_status checkpoint_write(struct whole *whole, const struct tokenizer_files *tokenizer,
+                                       const char *run_directory, const struct state_progress *progress,
+                                       trireme_error *error) {
     char *path = mem_printf(CHECKPOINT_PATH, run_directory, (long long)progress->step);
     trireme_status status = write_directory(whole, tokenizer, path, progress, error);
     free(path);
@@ -75,8 +76,8 @@ trireme_status checkpoint_save(const struct engine *e, struct communicator *cont
                                const struct state_progress *progress, trireme_error *error) {
     struct whole whole;
     whole_create(&whole, e, control);
-    trireme_status status =
-        e->member.rank == 0 ? save(&whole, tokenizer, run_directory, progress, error) : whole_serve(&whole, error);
+    trireme_status status = e->member.rank == 0 ? checkpoint_write(&whole, tokenizer, run_directory, progress, error)
+                                                : whole_serve(&whole, error);
     whole_release(&whole);
     return status;
 }
@@ -127,8 +128,8 @@ trireme_status checkpoint_load_model(struct engine *e, struct communicator *cont
     return TRIREME_OK;
 }
 
-static trireme_status verify(const char *path, struct manifest_check check, const struct checksum_watch *watch,
-                             trireme_error *error) {
+static trireme_status checkpoint_verify(const char *path, struct manifest_check check,
+                                        const struct checksum_watch *watch, trireme_error *error) {
     char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
     bool ours = access(manifest, F_OK) == 0;
     free(manifest);
@@ -140,7 +141,7 @@ trireme_status checkpoint_verify_once(const char *path, struct communicator *con
     const struct checksum_watch watch = {ranks_tell_more, control};
     if (!reads)
         return ranks_await_end(control, error);
-    TRY(verify(path, MODEL_CONTENT, &watch, error));
+    TRY(checkpoint_verify(path, MODEL_CONTENT, &watch, error));
     return ranks_tell_end(control, error);
 }
 
@@ -226,11 +227,11 @@ static bool is_model(const char *path) {
     return may_be;
 }
 
-static trireme_status resolve(const char *path, struct manifest_check check, char **out, int *hold,
-                              trireme_error *error) {
+static trireme_status checkpoint_locate(const char *path, struct manifest_check check, char **out, int *hold,
+                                        trireme_error *error) {
     if (is_model(path)) {
         *hold = directory_hold(path);
-        trireme_status status = verify(path, check, NULL, error);
+        trireme_status status = checkpoint_verify(path, check, NULL, error);
         if (status == TRIREME_OK) {
             *out = mem_strdup(path);
             return TRIREME_OK;
@@ -244,11 +245,11 @@ static trireme_status resolve(const char *path, struct manifest_check check, cha
 }
 
 trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trireme_error *error) {
-    return resolve(path, MODEL_CONTENT, out, hold, error);
+    return checkpoint_locate(path, MODEL_CONTENT, out, hold, error);
 }
 
 trireme_status checkpoint_find(const char *path, char **out, int *hold, trireme_error *error) {
-    return resolve(path, MODEL_SIZES, out, hold, error);
+    return checkpoint_locate(path, MODEL_SIZES, out, hold, error);
 }
 
 trireme_status checkpoint_model(struct model_config *out, const struct config *config, int64_t vocab_size, char **start,
@@ -283,7 +284,7 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
 // The checkpoint from which a run goes on, NULL where there is none. Of weights and states only the sizes are checked,
 // which are equal in all checkpoints of a run. Where all checkpoints are damaged, *own is one that has a model, and
 // run_start reports the damage.
-static trireme_status find_own(const char *run, char **own, trireme_error *error) {
+static trireme_status checkpoint_find_own(const char *run, char **own, trireme_error *error) {
     char *parent = mem_printf(CHECKPOINTS_PATH, run);
     struct directory_search search = {0};
     const struct manifest_check check = {.content_of = "config.json"};
@@ -323,7 +324,7 @@ static trireme_status new_model(struct model_config *out, const struct config *c
 trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
                                     char **start, int *hold, trireme_error *error) {
     char *own;
-    TRY(find_own(config->run.directory, &own, error));
+    TRY(checkpoint_find_own(config->run.directory, &own, error));
     if (!own)
         return new_model(out, config, vocab_size, start, hold, error);
     struct config with = *config; // for a moment, nothing in it is owned

@@ -4,7 +4,7 @@
 
 #define NO_TARGETS "the %s data has no token to predict: its documents are of one token each"
 
-static trireme_status find_tokenizer(const struct token_set *set, struct tokenizer **out, trireme_error *error) {
+static trireme_status corpus_find_tokenizer(const struct token_set *set, struct tokenizer **out, trireme_error *error) {
     struct token_manifest manifest;
     bool found;
     TRY(token_manifest_of_set(set, &manifest, &found, error));
@@ -42,9 +42,9 @@ trireme_status corpus_open(struct corpus *c, const struct config *config, trirem
     if (status == TRIREME_OK && c->validation_set)
         status = token_set_same_tokenizer(c->set, c->validation_set, error);
     if (status == TRIREME_OK)
-        status = find_tokenizer(c->set, &c->tokenizer, error);
+        status = corpus_find_tokenizer(c->set, &c->tokenizer, error);
     if (status == TRIREME_OK && c->validation_set)
-        status = find_tokenizer(c->validation_set, &c->validation_tokenizer, error);
+        status = corpus_find_tokenizer(c->validation_set, &c->validation_tokenizer, error);
     if (status == TRIREME_OK && c->validation_set)
         status = check_named(c->set, c->validation_set, c->validation_tokenizer, error);
     if (status == TRIREME_OK && c->validation_set)
@@ -108,7 +108,8 @@ static int64_t validation_batches(const struct corpus *c, int64_t asked) {
 
 // Reads the tokens that a run will validate on, and so finds now what would end the run later. It takes little time
 // compared with a validation.
-static trireme_status check_validation(const struct corpus *c, const struct config *config, trireme_error *error) {
+static trireme_status corpus_check_validation(const struct corpus *c, const struct config *config,
+                                              trireme_error *error) {
     int64_t rows = config->training.global_batch_size, batches = validation_batches(c, config->validation.steps);
     size_t bytes = (size_t)config->training.seq_len * sizeof(int32_t);
     struct sampler_batch row = {mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes)};
@@ -155,7 +156,7 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
         c->has_validation = true;
         TRY(sampler_init(&c->validation, c->validation_set, &options, error));
     }
-    return c->has_validation && !evaluate_only ? check_validation(c, config, error) : TRIREME_OK;
+    return c->has_validation && !evaluate_only ? corpus_check_validation(c, config, error) : TRIREME_OK;
 }
 
 trireme_status corpus_identify(const struct token_set *set, struct text *out, trireme_error *error) {
@@ -196,9 +197,9 @@ trireme_status corpus_check_unchanged(const struct corpus *c, const char *identi
     return TRIREME_OK;
 }
 
-static trireme_status fill(const struct sampler *sampler, enum sampler_split split, const struct engine *e,
-                           const struct compiled *c, const struct executor *executor, int64_t step,
-                           struct sampler_counts *sum, trireme_error *error) {
+static trireme_status corpus_fill(const struct sampler *sampler, enum sampler_split split, const struct engine *e,
+                                  const struct compiled *c, const struct executor *executor, int64_t step,
+                                  struct sampler_counts *sum, trireme_error *error) {
     for (int m = 0; m < e->microbatches; m++) {
         struct sampler_batch batch = {.tokens = executor_address(executor, c->tokens, m),
                                       .targets = executor_address(executor, c->targets, m),
@@ -215,7 +216,7 @@ static trireme_status fill(const struct sampler *sampler, enum sampler_split spl
 
 trireme_status corpus_fill_train(const struct corpus *c, struct engine *e, int64_t step, trireme_error *error) {
     struct sampler_counts counts = {0};
-    return fill(&c->train, SAMPLER_TRAIN, e, &e->train, e->train_executor, step, &counts, error);
+    return corpus_fill(&c->train, SAMPLER_TRAIN, e, &e->train, e->train_executor, step, &counts, error);
 }
 
 trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t batches, struct corpus_loss *out,
@@ -225,7 +226,7 @@ trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t
     struct sampler_counts counts = {0};
     for (int64_t b = 0; b < batches; b++) {
         TRY(goes_on(user, b, batches, error));
-        TRY(fill(&c->validation, SAMPLER_VALIDATION, e, &e->evaluate, e->evaluate_executor, b, &counts, error));
+        TRY(corpus_fill(&c->validation, SAMPLER_VALIDATION, e, &e->evaluate, e->evaluate_executor, b, &counts, error));
         struct engine_result r;
         TRY(engine_evaluate(e, &r, error));
         sum += r.loss * r.count;

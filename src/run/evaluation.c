@@ -72,7 +72,7 @@ static trireme_status prepare_model(struct job *job, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status prepare(void *user, trireme_error *error) {
+static trireme_status evaluation_prepare(void *user, trireme_error *error) {
     struct job *job = user;
     TRY(prepare_model(job, error));
     TRY(corpus_open(&job->corpus, &job->config, error));
@@ -81,7 +81,7 @@ static trireme_status prepare(void *user, trireme_error *error) {
     return make_plan(job, error);
 }
 
-static trireme_status identify(void *user, struct text *out, trireme_error *error) {
+static trireme_status evaluation_identify(void *user, struct text *out, trireme_error *error) {
     const struct job *job = user;
     const struct corpus *corpus = &job->corpus;
     char hex[CHECKSUM_HEX];
@@ -95,7 +95,7 @@ static trireme_status identify(void *user, struct text *out, trireme_error *erro
 
 // ---- on every rank
 
-static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
+static trireme_status evaluation_goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
     const struct evaluator *e = user;
     const struct evaluation_watch *watch = e->job->watch;
     int32_t stop = watch->stop && *watch->stop;
@@ -107,7 +107,7 @@ static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_e
     return TRIREME_OK;
 }
 
-static trireme_status load(struct evaluator *e, trireme_error *error) {
+static trireme_status evaluation_load(struct evaluator *e, trireme_error *error) {
     const struct job *job = e->job;
     if (!job->verified)
         TRY(checkpoint_verify_once(job->directory, e->control, e->leads, error));
@@ -132,20 +132,20 @@ static trireme_status add_up(const struct evaluator *e, struct evaluation *sum, 
     return TRIREME_OK;
 }
 
-static trireme_status evaluate(struct evaluator *e, trireme_error *error) {
+static trireme_status evaluation_evaluate(struct evaluator *e, trireme_error *error) {
     struct job *job = e->job;
     const struct config *config = &job->config;
     struct evaluation result = {.seq_len = config->training.seq_len};
-    TRY(load(e, error));
+    TRY(evaluation_load(e, error));
     int64_t batches = config_is_set(config, "validation.steps") ? config->validation.steps : 0;
-    TRY(corpus_validate(&job->corpus, &e->engine, batches, &result.loss, goes_on, e, error));
+    TRY(corpus_validate(&job->corpus, &e->engine, batches, &result.loss, evaluation_goes_on, e, error));
     TRY(add_up(e, &result, error));
     if (e->leads)
         job->result = result;
     return TRIREME_OK;
 }
 
-static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
+static trireme_status evaluation_run_rank(void *user, const struct member *member, trireme_error *error) {
     struct job *job = user;
     struct evaluator e = {.job = job, .leads = !member || member->rank == 0};
     if (!e.leads && world_place(member->world))
@@ -154,7 +154,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     if (status == TRIREME_OK)
         status = engine_create(&e.engine, &job->config, &job->model, &job->plan, ENGINE_EVALUATE, member, error);
     if (status == TRIREME_OK) {
-        status = evaluate(&e, error);
+        status = evaluation_evaluate(&e, error);
         engine_release(&e.engine);
     }
     communicator_free(e.control);
@@ -163,9 +163,9 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
 
 // ---- all of it
 
-static trireme_status run_job(struct job *job, trireme_error *error) {
+static trireme_status evaluation_run_job(struct job *job, trireme_error *error) {
     struct launcher launcher = launcher_find();
-    const struct processes_work work = {job, prepare, identify, run_rank};
+    const struct processes_work work = {job, evaluation_prepare, evaluation_identify, evaluation_run_rank};
     const bool many = launcher_processes(&launcher) > 1;
     job->verified = !many; // many ranks check it later (checkpoint_verify_once), where they wait long enough
     return processes_or_threads_run(&launcher, many, &job->config, &work, &job->plan.mesh, NULL, error);
@@ -175,7 +175,7 @@ trireme_status evaluation_run(struct evaluation *out, const struct config *confi
                               const struct evaluation_watch *watch, trireme_error *error) {
     struct job job = {.watch = watch, .path = path, .hold = -1};
     config_copy(&job.config, config);
-    trireme_status status = run_job(&job, error);
+    trireme_status status = evaluation_run_job(&job, error);
     if (status == TRIREME_OK)
         *out = job.result;
     directory_let_go(job.hold);

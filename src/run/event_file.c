@@ -24,24 +24,24 @@ static void add_varint(struct text *out, uint64_t value) {
     text_add_bytes(out, &(char){(char)value}, 1);
 }
 
-static void add_key(struct text *out, unsigned field, unsigned kind) {
+static void event_add_key(struct text *out, unsigned field, unsigned kind) {
     add_varint(out, field << 3 | kind);
 }
 
-static void add_bytes(struct text *out, unsigned field, const void *bytes, size_t length) {
-    add_key(out, field, BYTES);
+static void event_add_bytes(struct text *out, unsigned field, const void *bytes, size_t length) {
+    event_add_key(out, field, BYTES);
     add_varint(out, length);
     text_add_bytes(out, bytes, length);
 }
 
 static void add_integer(struct text *out, unsigned field, int64_t value) {
-    add_key(out, field, VARINT);
+    event_add_key(out, field, VARINT);
     add_varint(out, (uint64_t)value);
 }
 
 static void begin_event(struct text *out, int64_t step) {
     const double seconds = 1e-9 * (double)clock_real();
-    add_key(out, EVENT_WALL_TIME, EIGHT_BYTES);
+    event_add_key(out, EVENT_WALL_TIME, EIGHT_BYTES);
     text_add_bytes(out, (const char *)&seconds, sizeof seconds);
     if (step)
         add_integer(out, EVENT_STEP, step);
@@ -50,10 +50,10 @@ static void begin_event(struct text *out, int64_t step) {
 static void add_scalar(struct text *summary, const char *tag, double value) {
     const float single = (float)value;
     struct text inner = {0};
-    add_bytes(&inner, VALUE_TAG, tag, strlen(tag));
-    add_key(&inner, VALUE_SIMPLE, FOUR_BYTES);
+    event_add_bytes(&inner, VALUE_TAG, tag, strlen(tag));
+    event_add_key(&inner, VALUE_SIMPLE, FOUR_BYTES);
     text_add_bytes(&inner, (const char *)&single, sizeof single);
-    add_bytes(summary, SUMMARY_VALUE, inner.text, inner.length);
+    event_add_bytes(summary, SUMMARY_VALUE, inner.text, inner.length);
     text_release(&inner);
 }
 
@@ -111,7 +111,7 @@ static int64_t last_second(const char *directory) {
 
 // TensorBoard reads a directory's files in the order of their names: the new one must sort last, even if the clock has
 // been set back, or a process with a higher number has started in the same second.
-static trireme_status create(struct event_file *events, const char *directory, trireme_error *error) {
+static trireme_status event_create(struct event_file *events, const char *directory, trireme_error *error) {
     char host[64] = "";
     gethostname(host, sizeof host - 1);
     const int64_t now = clock_real() / 1000000000, next = last_second(directory) + 1;
@@ -129,15 +129,15 @@ static trireme_status create(struct event_file *events, const char *directory, t
 trireme_status event_file_open(struct event_file *events, const char *directory, int64_t step, trireme_error *error) {
     static const char VERSION[] = "brain.Event:2";
     TRY(directory_create(directory, error));
-    TRY(create(events, directory, error));
+    TRY(event_create(events, directory, error));
     struct text message = {0};
     begin_event(&message, 0);
-    add_bytes(&message, EVENT_FILE_VERSION, VERSION, strlen(VERSION));
+    event_add_bytes(&message, EVENT_FILE_VERSION, VERSION, strlen(VERSION));
     TRY(write_event(events, &message, error));
     begin_event(&message, step + 1);
     struct text session = {0};
     add_integer(&session, SESSION_STATUS, STATUS_START);
-    add_bytes(&message, EVENT_SESSION, session.text, session.length);
+    event_add_bytes(&message, EVENT_SESSION, session.text, session.length);
     text_release(&session);
     return write_event(events, &message, error);
 }
@@ -146,7 +146,7 @@ static trireme_status write_summary(struct event_file *events, int64_t step, str
                                     trireme_error *error) {
     struct text message = {0};
     begin_event(&message, step);
-    add_bytes(&message, EVENT_SUMMARY, summary->text, summary->length);
+    event_add_bytes(&message, EVENT_SUMMARY, summary->text, summary->length);
     text_release(summary);
     return write_event(events, &message, error);
 }

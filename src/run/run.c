@@ -43,7 +43,7 @@ static trireme_status say_what_is_lost(const struct run *r, const char *what, tr
                         what, saved);
 }
 
-static trireme_status save(struct run *r, trireme_error *error) {
+static trireme_status run_save(struct run *r, trireme_error *error) {
     if (r->saved_step == r->progress.step)
         return TRIREME_OK;
     rank_record_set(r->record, RANK_SAVING);
@@ -72,7 +72,7 @@ static bool asked_to_stop(const struct run *r) {
 }
 
 // Any rank may have been asked to stop.
-static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
+static trireme_status run_goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
     const struct run *r = user;
     int32_t stop = asked_to_stop(r);
     TRY(ranks_max(r->control, &stop, error));
@@ -83,11 +83,11 @@ static trireme_status goes_on(void *user, int64_t done, int64_t total, trireme_e
 }
 
 // A loss that is not finite becomes infinite: NaN means that it was not measured, for one because the run is to stop.
-static trireme_status validate(struct run *r, double *loss, trireme_error *error) {
+static trireme_status run_validate(struct run *r, double *loss, trireme_error *error) {
     struct corpus_loss result;
     rank_record_set(r->record, RANK_VALIDATING);
     trireme_status status =
-        corpus_validate(r->corpus, &r->engine, r->config->validation.steps, &result, goes_on, r, error);
+        corpus_validate(r->corpus, &r->engine, r->config->validation.steps, &result, run_goes_on, r, error);
     if (status == TRIREME_ERROR_INTERRUPTED)
         return TRIREME_OK;
     TRY(status);
@@ -119,7 +119,7 @@ static trireme_status catch_up(struct run *r, double *loss, trireme_error *error
     TRY(ranks_share(r->control, &lacks, sizeof lacks, error));
     if (!lacks || !validation_is_due(r))
         return TRIREME_OK;
-    TRY(validate(r, loss, error));
+    TRY(run_validate(r, loss, error));
     if (isnan(*loss) || !r->leads)
         return TRIREME_OK;
     run_tell(r, "val_loss of step %lld, not measured before: %.4f", (long long)r->progress.step, *loss);
@@ -127,7 +127,7 @@ static trireme_status catch_up(struct run *r, double *loss, trireme_error *error
     return status == TRIREME_OK ? status : failed_record(r, error);
 }
 
-static trireme_status write_trace(struct run *r, trireme_error *error) {
+static trireme_status run_write_trace(struct run *r, trireme_error *error) {
     struct text text = {0};
     trireme_status status = step_trace_gather(&r->trace, &r->engine, r->control, &text, error);
     if (status == TRIREME_OK && r->leads)
@@ -150,7 +150,7 @@ static void tell_sound(const struct run *r, char out[static 128]) {
                  r->saved_step > r->sound_step ? ": remove newer ones to go on from it" : "");
 }
 
-static trireme_status check_finite(struct run *r, const struct engine_result *result, trireme_error *error) {
+static trireme_status run_check_finite(struct run *r, const struct engine_result *result, trireme_error *error) {
     if (result->finite) {
         r->progress.skipped_in_a_row = 0;
         r->progress.updates++;
@@ -231,9 +231,9 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
                            .tokens_per_second = (double)tokens / seconds,
                            .skipped = !result.finite,
                            .seconds_left = r->seconds_per_step * (double)(steps - step)};
-    trireme_status finite = check_finite(r, &result, error);
+    trireme_status finite = run_check_finite(r, &result, error);
     if (finite == TRIREME_OK && validation_is_due(r))
-        TRY(validate(r, &s.val_loss, error));
+        TRY(run_validate(r, &s.val_loss, error));
     TRY(take_stock(r, model_flops(&r->engine.model, tokens, config->training.seq_len) / seconds, &s, error));
     if (r->leads && run_directory_add(&r->directory, &s, error) != TRIREME_OK)
         return failed_record(r, error);
@@ -244,11 +244,11 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
         return finite;
     }
     if (traced)
-        TRY(write_trace(r, error));
+        TRY(run_write_trace(r, error));
     out->step = step;
     out->loss = s.loss;
     out->val_loss = s.val_loss;
-    return save_is_due(r) ? save(r, error) : TRIREME_OK;
+    return save_is_due(r) ? run_save(r, error) : TRIREME_OK;
 }
 
 // What all ranks do next: the largest that any rank wants. All know the number of steps; any may have been asked to
@@ -269,7 +269,7 @@ static trireme_status choose_next(struct run *r, enum next *next, trireme_error 
 }
 
 // Fails with the reason that this rank found. A rank without one waits for one that has: that rank breaks the world.
-static trireme_status fail(const struct run *r, const trireme_error *batch, trireme_error *error) {
+static trireme_status run_fail(const struct run *r, const trireme_error *batch, trireme_error *error) {
     if (batch->status == TRIREME_OK)
         return ranks_meet(r->control, error);
     *error = *batch;
@@ -278,7 +278,7 @@ static trireme_status fail(const struct run *r, const trireme_error *batch, trir
 
 // The error with which a run ends in which no rank failed. A run whose last steps changed nothing, or whose model
 // predicts nothing, has not done what it was asked to do.
-static trireme_status judge(const struct run *r, const struct train_result *result, trireme_error *error) {
+static trireme_status run_judge(const struct run *r, const struct train_result *result, trireme_error *error) {
     if (r->progress.step == 0)
         FAIL(TRIREME_ERROR_INTERRUPTED,
              "stopped before the first step: nothing is saved, the same command starts again");
@@ -303,7 +303,7 @@ static trireme_status judge(const struct run *r, const struct train_result *resu
     return TRIREME_OK;
 }
 
-static trireme_status train(struct run *r, struct train_result *result, trireme_error *error) {
+static trireme_status run_train(struct run *r, struct train_result *result, trireme_error *error) {
     enum next next;
     trireme_error batch = {0};
     TRY(catch_up(r, &result->val_loss, error));
@@ -317,9 +317,9 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
     }
     // A run that ends before its first step has nothing to save.
     if (r->progress.step > 0)
-        TRY(save(r, error));
+        TRY(run_save(r, error));
     if (next == NEXT_FAIL)
-        return fail(r, &batch, error);
+        return run_fail(r, &batch, error);
     if (r->progress.step == 0)
         return TRIREME_OK;
     snprintf(result->checkpoint, sizeof result->checkpoint, CHECKPOINT_PATH, r->config->run.directory,
@@ -328,7 +328,7 @@ static trireme_status train(struct run *r, struct train_result *result, trireme_
     bool complete = r->progress.step == r->config->training.steps;
     if (!complete || !r->corpus->has_validation || !isnan(result->val_loss))
         return TRIREME_OK;
-    TRY(validate(r, &result->val_loss, error));
+    TRY(run_validate(r, &result->val_loss, error));
     if (isnan(result->val_loss))
         run_tell(r, "asked to stop before val_loss of step %lld was measured: the same command does that",
                  (long long)r->progress.step);
@@ -356,12 +356,12 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     if (status == TRIREME_OK)
         status = run_start(&r, &job->model, &job->plan, &job->tuning, member, error);
     if (status == TRIREME_OK)
-        status = train(&r, &done, error);
+        status = run_train(&r, &done, error);
     if (status == TRIREME_ERROR_LOST)
         error_prefix(error, status, "rank %d, last step done %lld", member->rank, (long long)r.progress.step);
     trireme_error verdict = {0};
     if (status == TRIREME_OK)
-        judge(&r, &done, &verdict);
+        run_judge(&r, &done, &verdict);
     if (status != TRIREME_OK || verdict.status == TRIREME_ERROR_DIVERGED)
         rank_record_fail(r.record, status == TRIREME_OK ? verdict.message : error->message);
     else
@@ -385,7 +385,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     return status;
 }
 
-static trireme_status identify(void *user, struct text *out, trireme_error *error) {
+static trireme_status run_identify(void *user, struct text *out, trireme_error *error) {
     const struct job *job = user;
     text_add(out, "data.path: %s\n", job->data.text);
     if (job->corpus.validation_set) {
@@ -438,7 +438,7 @@ static trireme_status check_directory(const struct config *config, trireme_error
 }
 
 // Prepares what ranks share: so errors in data, model or mesh are found before any rank starts.
-static trireme_status prepare(void *user, trireme_error *error) {
+static trireme_status run_prepare(void *user, trireme_error *error) {
     struct job *job = user;
     struct config *config = &job->config;
     int hold;
@@ -459,7 +459,7 @@ static trireme_status prepare(void *user, trireme_error *error) {
 }
 
 static trireme_status run_job(struct job *job, const struct launcher *launcher, bool *stuck, trireme_error *error) {
-    const struct processes_work work = {job, prepare, identify, run_rank};
+    const struct processes_work work = {job, run_prepare, run_identify, run_rank};
     return processes_or_threads_run(launcher, launcher->ranks > 1, &job->config, &work, &job->plan.mesh, stuck, error);
 }
 

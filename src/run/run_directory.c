@@ -12,11 +12,11 @@
 
 enum { MOST_TRIES = 100 }; // to make a directory that other processes make and remove, too
 
-static char *join(const struct run_directory *run, const char *name) {
+static char *directory_join(const struct run_directory *run, const char *name) {
     return mem_printf("%s/%s", run->path, name);
 }
 
-static bool holds(const char *path, const char *name) {
+static bool directory_holds(const char *path, const char *name) {
     char *full = mem_printf("%s/%s", path, name);
     struct stat st;
     bool there = lstat(full, &st) == 0;
@@ -30,9 +30,10 @@ static bool holds(const char *path, const char *name) {
 static trireme_status check_ours(const char *path, trireme_error *error) {
     static const char *const OWN[] = {"checkpoint", "config.yaml", "kernels.json", "metrics.jsonl",
                                       "ranks.bin",  "tb",          "trace"};
-    if (holds(path, "config.yaml") && (holds(path, "lock") || holds(path, "metrics.jsonl")))
+    if (directory_holds(path, "config.yaml") &&
+        (directory_holds(path, "lock") || directory_holds(path, "metrics.jsonl")))
         return TRIREME_OK;
-    if (holds(path, "config.json") && holds(path, MANIFEST_NAME))
+    if (directory_holds(path, "config.json") && directory_holds(path, MANIFEST_NAME))
         FAIL(TRIREME_ERROR_USAGE,
              "run.directory %s holds a model: to go on with a run name its directory, to start from the model another, "
              "with model.init_from=%s",
@@ -40,7 +41,7 @@ static trireme_status check_ours(const char *path, trireme_error *error) {
     if (directory_before(path, INT64_MAX) >= 0)
         FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds the checkpoints of a run: name the directory above it", path);
     for (size_t i = 0; i < ARRAY_LENGTH(OWN); i++)
-        if (holds(path, OWN[i]) && !(strcmp(OWN[i], "ranks.bin") == 0 && holds(path, "lock")))
+        if (directory_holds(path, OWN[i]) && !(strcmp(OWN[i], "ranks.bin") == 0 && directory_holds(path, "lock")))
             FAIL(TRIREME_ERROR_USAGE,
                  "run.directory %s holds %s, but is no run's (that would have config.yaml, and lock or metrics.jsonl): "
                  "name another, or mend it",
@@ -65,7 +66,7 @@ static int hold_directory(const char *path, bool wait) {
 }
 
 static trireme_status lock_held(struct run_directory *run, trireme_error *error) {
-    char *path = join(run, "lock");
+    char *path = directory_join(run, "lock");
     run->lock = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     run->fresh = run->lock >= 0;
     if (run->lock < 0 && errno == EEXIST)
@@ -133,7 +134,7 @@ static bool make_locked(struct run_directory *run) {
     return done;
 }
 
-static trireme_status take(struct run_directory *run, trireme_error *error) {
+static trireme_status directory_take(struct run_directory *run, trireme_error *error) {
     struct stat st;
     int tries = 0; // the process that was faster may be gone already
     for (; tries < MOST_TRIES && stat(run->path, &st) != 0; tries++)
@@ -149,14 +150,14 @@ static trireme_status take(struct run_directory *run, trireme_error *error) {
 
 trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error) {
     *run = (struct run_directory){.path = mem_strdup(path), .lock = -1};
-    trireme_status status = take(run, error);
+    trireme_status status = directory_take(run, error);
     if (status != TRIREME_OK)
         run_directory_close(run);
     return status;
 }
 
 trireme_status run_directory_check(const struct run_directory *run, trireme_error *error) {
-    char *path = join(run, "lock");
+    char *path = directory_join(run, "lock");
     struct stat found, held;
     int missing = stat(path, &found) == 0 ? 0 : errno;
     free(path);
@@ -182,9 +183,9 @@ void run_directory_close(struct run_directory *run) {
         fclose(run->metrics);
     event_file_close(&run->events);
     if (run->fresh && run->lock >= 0 && run_directory_check(run, NULL) == TRIREME_OK) {
-        char *lock = join(run, "lock"), *ranks = join(run, "ranks.bin"), *beside = path_beside(run);
+        char *lock = directory_join(run, "lock"), *ranks = directory_join(run, "ranks.bin"), *beside = path_beside(run);
         int hold = hold_directory(run->path, true);
-        if (!holds(run->path, "config.yaml"))
+        if (!directory_holds(run->path, "config.yaml"))
             unlink(ranks);
         // Renamed first, so that nobody finds it without its lock.
         if (!run->made || rename(run->path, beside) != 0)
@@ -280,7 +281,7 @@ static trireme_status sift_metrics(const struct run_directory *run, int64_t step
 }
 
 static trireme_status open_metrics(struct run_directory *run, trireme_error *error) {
-    char *path = join(run, "metrics.jsonl");
+    char *path = directory_join(run, "metrics.jsonl");
     if (run->metrics)
         fclose(run->metrics);
     run->metrics = fopen(path, "a+e");
@@ -296,7 +297,7 @@ static trireme_status open_metrics(struct run_directory *run, trireme_error *err
 static trireme_status replace_metrics(struct run_directory *run, int64_t step, double val_loss, trireme_error *error) {
     struct sifted found;
     struct text stays = {0};
-    char *path = join(run, "metrics.jsonl");
+    char *path = directory_join(run, "metrics.jsonl");
     trireme_status status = sift_metrics(run, step, val_loss, &found, &stays, error);
     if (status == TRIREME_OK)
         status = file_write_atomic(path, stays.text, stays.length, error);
@@ -339,17 +340,17 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     TRY(run_directory_check(run, error));
     struct text yaml = {0};
     config_print(&yaml, config);
-    char *path = join(run, "config.yaml");
+    char *path = directory_join(run, "config.yaml");
     trireme_status status = file_write_atomic(path, yaml.text, yaml.length, error);
     text_release(&yaml);
     free(path);
-    run->fresh &= !holds(run->path, "config.yaml"); // it is there even if only syncing the directory failed
+    run->fresh &= !directory_holds(run->path, "config.yaml"); // it is there even if only syncing the directory failed
     TRY(status);
     TRY(open_metrics(run, error));
     TRY(rewind_metrics(run, step, error));
     if (!config->metrics.enable_tensorboard)
         return TRIREME_OK;
-    char *events = join(run, "tb");
+    char *events = directory_join(run, "tb");
     status = event_file_open(&run->events, events, step, error);
     free(events);
     return status;
@@ -392,13 +393,13 @@ trireme_status run_directory_add_validation(struct run_directory *run, int64_t s
 bool run_directory_has_trace(const struct run_directory *run, int64_t step) {
     char name[64];
     snprintf(name, sizeof name, TRACE_PATH, (long long)step);
-    return holds(run->path, name);
+    return directory_holds(run->path, name);
 }
 
 trireme_status run_directory_trace(const struct run_directory *run, int64_t step, const struct text *trace,
                                    trireme_error *error) {
     TRY(run_directory_check(run, error));
-    char *directory = join(run, "trace"), *path = mem_printf("%s/" TRACE_PATH, run->path, (long long)step);
+    char *directory = directory_join(run, "trace"), *path = mem_printf("%s/" TRACE_PATH, run->path, (long long)step);
     trireme_status status = directory_create(directory, error);
     if (status == TRIREME_OK)
         status = file_write_atomic(path, trace->text, trace->length, error);

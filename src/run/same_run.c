@@ -1,6 +1,6 @@
 #include "run/same_run.h"
 
-static trireme_status load(struct config *saved, const struct state_progress *progress, trireme_error *error) {
+static trireme_status same_run_load(struct config *saved, const struct state_progress *progress, trireme_error *error) {
     const char *yaml = progress->config;
     return config_load_text(saved, "the checkpoint's configuration", yaml, strlen(yaml), NULL, 0, error);
 }
@@ -9,7 +9,7 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
                               const char *directory, trireme_error *error) {
     struct config saved;
     trireme_error why;
-    if (load(&saved, progress, &why) != TRIREME_OK)
+    if (same_run_load(&saved, progress, &why) != TRIREME_OK)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: %s", directory, why.message);
     const struct {
         const char *key;
@@ -48,7 +48,7 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
 void same_run_differences(const struct config *now, const struct state_progress *progress, struct text *out) {
     struct config saved;
     trireme_error checked; // same_run_check has read it already
-    if (load(&saved, progress, &checked) != TRIREME_OK)
+    if (same_run_load(&saved, progress, &checked) != TRIREME_OK)
         return;
     static const char SECTIONS[] = "optimizer lr_scheduler training data validation activation_checkpoint checkpoint "
                                    "parallelism";

@@ -128,7 +128,7 @@ static trireme_status find_tokenizer_of_config(struct run *r, trireme_error *err
 
 // Finds the tokenizer for checkpoints: that of the tokens or, where they name none, the one beside the weights or the
 // model.
-static trireme_status find_tokenizer(struct run *r, trireme_error *error) {
+static trireme_status start_find_tokenizer(struct run *r, trireme_error *error) {
     const char *from = r->resumed_from ? r->resumed_from : r->start;
     if (r->corpus->tokenizer)
         r->tokenizer = tokenizer_files(r->corpus->tokenizer);
@@ -194,7 +194,7 @@ static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
     return check_same_checkpoint(r, error);
 }
 
-static trireme_status open_directory(struct run *r, trireme_error *error) {
+static trireme_status start_open_directory(struct run *r, trireme_error *error) {
     // Once all ranks are here, everything that can be refused without touching the run directory has been.
     TRY(ranks_meet(r->control, error));
     if (!r->leads) {
@@ -345,10 +345,10 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
     TRY(engine_create(&r->engine, r->config, model, plan, use, member, error));
     if (r->config->profiling.trace_step)
         TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
-    TRY(open_directory(r, error));
+    TRY(start_open_directory(r, error));
     TRY(load_progress(r, error));
     if (r->leads)
-        TRY(find_tokenizer(r, error));
+        TRY(start_find_tokenizer(r, error));
     trireme_error no_counters = {0};
     TRY(keep_counters(r, &no_counters, error));
     TRY(tell_start(r, error)); // before what may take minutes with a large model

@@ -66,7 +66,7 @@ struct trace *step_trace_events(struct step_trace *t, const struct engine *engin
     return t->wanted[engine->member.rank] ? &t->trace : NULL;
 }
 
-static trireme_status receive(struct communicator *all, int rank, struct text *out, trireme_error *error) {
+static trireme_status step_trace_receive(struct communicator *all, int rank, struct text *out, trireme_error *error) {
     int64_t bytes;
     TRY(comm_receive(all, &bytes, sizeof bytes, rank, error));
     char *theirs = mem_alloc((size_t)bytes + 1);
@@ -76,7 +76,7 @@ static trireme_status receive(struct communicator *all, int rank, struct text *o
     return status;
 }
 
-static trireme_status send(struct communicator *all, const struct text *text, trireme_error *error) {
+static trireme_status step_trace_send(struct communicator *all, const struct text *text, trireme_error *error) {
     int64_t bytes = (int64_t)text->length;
     TRY(comm_send(all, &bytes, sizeof bytes, 0, error));
     return comm_send(all, text->text, bytes, 0, error);
@@ -94,10 +94,10 @@ trireme_status step_trace_gather(const struct step_trace *t, const struct engine
         json_add_written(out, mine.text, mine.length);
         for (int rank = 1; rank < ranks && status == TRIREME_OK; rank++)
             if (t->wanted[rank])
-                status = receive(all, rank, out, error);
+                status = step_trace_receive(all, rank, out, error);
         timeline_end(out);
     } else if (t->wanted[own]) {
-        status = send(all, &mine, error);
+        status = step_trace_send(all, &mine, error);
     }
     text_release(&mine);
     return status;

@@ -355,7 +355,7 @@ static trireme_status read_links(const struct reading *r, trireme_error *error) 
 
 const char *const COLLECTIVES_WORDS[COLLECTIVES_COUNT] = {"in_turn", "pipelined", "ring"};
 
-static trireme_status read_collectives(const struct reading *r, trireme_error *error) {
+static trireme_status cluster_read_collectives(const struct reading *r, trireme_error *error) {
     int node = outline_member(r->outline, 0, "collectives");
     if (node < 0)
         return TRIREME_OK;
@@ -396,7 +396,7 @@ static trireme_status read_cluster(const struct reading *r, trireme_error *error
     TRY(read_devices(r, error));
     TRY(read_groups(r, error));
     TRY(read_links(r, error));
-    TRY(read_collectives(r, error));
+    TRY(cluster_read_collectives(r, error));
     if (about >= 0)
         r->cluster->about = mem_strdup(text_of(r->outline, about));
     return read_stragglers(r, error);
@@ -467,7 +467,7 @@ void cluster_release(struct cluster *c) {
 // ---- devices by their number
 
 // The group that a device is in; *device becomes its number in the group, *nodes the number of nodes before the group.
-static const struct node_group *group_of(const struct cluster *c, int *device, int *nodes) {
+static const struct node_group *cluster_group_of(const struct cluster *c, int *device, int *nodes) {
     *nodes = 0;
     for (size_t i = 0;; i++) {
         CHECK(i < c->groups.count);
@@ -481,13 +481,13 @@ static const struct node_group *group_of(const struct cluster *c, int *device, i
 
 int cluster_node(const struct cluster *c, int device) {
     int nodes;
-    const struct node_group *g = group_of(c, &device, &nodes);
+    const struct node_group *g = cluster_group_of(c, &device, &nodes);
     return nodes + device / g->devices;
 }
 
 int cluster_type(const struct cluster *c, int device) {
     int nodes;
-    return group_of(c, &device, &nodes)->device;
+    return cluster_group_of(c, &device, &nodes)->device;
 }
 
 bool cluster_has_cores(const struct cluster *c) {
@@ -501,7 +501,7 @@ trireme_status cluster_resize(struct cluster *c, int devices, trireme_error *err
     if (devices < 1 || devices > c->total_devices)
         FAIL(TRIREME_ERROR_USAGE, "devices: given %d, but %s has %d", devices, c->name, c->total_devices);
     int left = devices, device = devices - 1, nodes;
-    const struct node_group *last = group_of(c, &device, &nodes);
+    const struct node_group *last = cluster_group_of(c, &device, &nodes);
     size_t index = (size_t)(last - c->groups.item);
     for (size_t i = 0; i < index; i++)
         left -= c->groups.item[i].nodes * c->groups.item[i].devices;

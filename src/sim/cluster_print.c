@@ -29,7 +29,7 @@ static struct figure figure(double value, const char *unit) {
 }
 
 // The curve without letters and kernels that it took over from another and that mean nothing to the op.
-static struct curve meant(const struct curve *c, const struct op_table *table, enum op op) {
+static struct curve cluster_meant(const struct curve *c, const struct op_table *table, enum op op) {
     struct curve out = *c;
     out.letters = 0;
     for (int i = 0; i < c->letters; i++)
@@ -104,7 +104,8 @@ static void print_curves(struct text *out, const struct device *d, const struct 
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (is_used(d, t)) {
             text_add(out, "        %s: ", dtype_name((enum dtype)t));
-            struct curve own = meant(&curve[t], table, op), taken = base ? meant(&base[t], table, op) : none;
+            struct curve own = cluster_meant(&curve[t], table, op),
+                         taken = base ? cluster_meant(&base[t], table, op) : none;
             print_curve(out, &own, &taken);
             text_add(out, "\n");
         }
@@ -121,7 +122,8 @@ static void print_efficiency(struct text *out, const struct device *d, const str
         const struct curve *base = follows ? d->curve[info->like] : d->other;
         bool differs = d->points[op].count > 0 || (follows && d->points[info->like].count > 0);
         for (int t = 0; t < DTYPE_COUNT; t++) {
-            struct curve own = meant(&d->curve[op][t], table, (enum op)op), taken = meant(&base[t], table, (enum op)op);
+            struct curve own = cluster_meant(&d->curve[op][t], table, (enum op)op),
+                         taken = cluster_meant(&base[t], table, (enum op)op);
             differs |= is_used(d, t) && !same_curve(&own, &taken);
         }
         if (!differs)

@@ -163,13 +163,13 @@ struct listed {
     int node;
 };
 
-static int compare_shapes(const struct curve_point *a, const struct curve_point *b) {
+static int efficiency_compare_shapes(const struct curve_point *a, const struct curve_point *b) {
     return COMPARE(a->dtype, b->dtype) ?: COMPARE(a->m, b->m) ?: COMPARE(a->n, b->n) ?: COMPARE(a->k, b->k);
 }
 
 static int compare_listed(const void *a, const void *b) {
     const struct listed *x = a, *y = b;
-    return compare_shapes(&x->point, &y->point) ?: COMPARE(x->node, y->node);
+    return efficiency_compare_shapes(&x->point, &y->point) ?: COMPARE(x->node, y->node);
 }
 
 // Refuses a matrix product that is listed twice. (Other ops that move equally many bytes may still differ in shape.)
@@ -183,7 +183,7 @@ static trireme_status refuse_twice(const struct outline *t, int list, const stru
     trireme_status status = TRIREME_OK;
     for (size_t i = 1; i < count && status == TRIREME_OK; i++) {
         const struct curve_point *p = &sorted[i].point;
-        if (compare_shapes(&sorted[i - 1].point, p) == 0)
+        if (efficiency_compare_shapes(&sorted[i - 1].point, p) == 0)
             status = outline_refuse(t, sorted[i].node, error, "the product [%.0f, %.0f, %.0f, %s] is there twice", p->m,
                                     p->n, p->k, dtype_name(p->dtype));
     }
@@ -207,8 +207,8 @@ static trireme_status read_points(const struct outline *t, const struct op_table
 }
 
 // Reads an op's curves: what holds for all dtypes, then what single dtypes have of their own.
-static trireme_status read_op(const struct outline *t, int mapping, struct subject s, struct curve curve[DTYPE_COUNT],
-                              trireme_error *error) {
+static trireme_status efficiency_read_op(const struct outline *t, int mapping, struct subject s,
+                                         struct curve curve[DTYPE_COUNT], trireme_error *error) {
     TRY(outline_known(t, mapping, CURVE_KEYS " measured f32 bf16 f64", error));
     for (int d = 0; d < DTYPE_COUNT; d++) {
         TRY(read_curve(t, mapping, s, &curve[d], error));
@@ -242,7 +242,7 @@ trireme_status efficiency_read(struct device *device, const struct outline *t, c
     for (int d = 0; d < DTYPE_COUNT; d++)
         other[d].compute = 1; // without a figure, the peak alone is the bound
     TRY(outline_need(t, mapping, "other", &node, error));
-    TRY(read_op(t, node, (struct subject){table, OP_COUNT}, other, error));
+    TRY(efficiency_read_op(t, node, (struct subject){table, OP_COUNT}, other, error));
     TRY(read_points(t, table, node, device, OP_COUNT, error));
     for (int d = 0; d < DTYPE_COUNT; d++)
         if (other[d].memory <= 0)
@@ -259,7 +259,7 @@ trireme_status efficiency_read(struct device *device, const struct outline *t, c
         node = outline_member(t, mapping, info->name);
         if (node < 0)
             continue;
-        TRY(read_op(t, node, (struct subject){table, (enum op)op}, device->curve[op], error));
+        TRY(efficiency_read_op(t, node, (struct subject){table, (enum op)op}, device->curve[op], error));
         TRY(read_points(t, table, node, device, (enum op)op, error));
     }
     return TRIREME_OK;

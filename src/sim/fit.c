@@ -30,7 +30,7 @@ static bool is_attention(const struct fit_sample *s) {
 
 // ---- one shape, one sample
 
-static int compare_shapes(const void *a, const void *b) {
+static int fit_compare_shapes(const void *a, const void *b) {
     const struct fit_sample *x = a, *y = b;
     const double keys[][2] = {{x->op, y->op},
                               {x->dtype, y->dtype},
@@ -53,7 +53,7 @@ static bool same_shape(const struct fit_sample *a, const struct fit_sample *b) {
 }
 
 // Reduces the samples of each shape to one, their median.
-static struct fit_samples reduce(const struct fit_samples *samples, const struct op_table *table) {
+static struct fit_samples fit_reduce(const struct fit_samples *samples, const struct op_table *table) {
     struct fit_samples all = {0}, out = {0};
     for (size_t i = 0; i < samples->count; i++) {
         struct fit_sample s = samples->item[i];
@@ -66,7 +66,7 @@ static struct fit_samples reduce(const struct fit_samples *samples, const struct
         }
         VEC_PUSH(&all, s);
     }
-    VEC_SORT(&all, compare_shapes);
+    VEC_SORT(&all, fit_compare_shapes);
     for (size_t i = 0, next; i < all.count; i = next) {
         for (next = i + 1; next < all.count && same_shape(&all.item[i], &all.item[next]);)
             next++;
@@ -91,7 +91,7 @@ struct fit {
     int parameters;
 };
 
-static double predict(const struct fit *f, const double *p, const struct fit_sample *s) {
+static double fit_predict(const struct fit *f, const double *p, const struct fit_sample *s) {
     double peak = f->device->peak[s->dtype];
     if (f->product)
         return s->flops / (peak * p[0]) * (1 + p[1] / (double)s->m) * (1 + p[2] / (double)s->n) *
@@ -105,7 +105,7 @@ static double error_of(const void *fit, const double *p) {
     const struct fit *f = fit;
     double sum = 0;
     for (size_t i = 0; i < f->count; i++) {
-        double off = log(predict(f, p, &f->item[i]) / f->item[i].seconds);
+        double off = log(fit_predict(f, p, &f->item[i]) / f->item[i].seconds);
         sum += fabs(off);
     }
     return sum;
@@ -176,12 +176,12 @@ static struct curve curve_of(struct fit *f) {
 // Points of an op and dtype: each instruction that is simulated is compared with all of them.
 enum { POINTS_MOST = 64 };
 
-static double size_of(const struct fit *f, const struct fit_sample *s) {
+static double fit_size_of(const struct fit *f, const struct fit_sample *s) {
     return f->product ? s->flops : s->bytes;
 }
 
 // The squared distance in octaves, as in cost.c.
-static double distance(const struct fit *f, const struct fit_sample *a, const struct fit_sample *b) {
+static double fit_distance(const struct fit *f, const struct fit_sample *a, const struct fit_sample *b) {
     if (!f->product)
         return pow(log2(a->bytes / b->bytes), 2);
     return pow(log2((double)a->m / (double)b->m), 2) + pow(log2((double)a->n / (double)b->n), 2) +
@@ -195,9 +195,9 @@ static void choose_points(const struct fit *f, bool *kept) {
     size_t next = 0, smallest = 0;
     for (size_t i = 0; i < f->count; i++) {
         away[i] = INFINITY;
-        if (size_of(f, &f->item[i]) > size_of(f, &f->item[next]))
+        if (fit_size_of(f, &f->item[i]) > fit_size_of(f, &f->item[next]))
             next = i;
-        if (size_of(f, &f->item[i]) < size_of(f, &f->item[smallest]))
+        if (fit_size_of(f, &f->item[i]) < fit_size_of(f, &f->item[smallest]))
             smallest = i;
     }
     for (size_t count = 0; count < MIN(f->count, (size_t)POINTS_MOST); count++) {
@@ -208,7 +208,7 @@ static void choose_points(const struct fit *f, bool *kept) {
         size_t farthest = next;
         for (size_t i = 0; i < f->count; i++) {
             if (!kept[i])
-                away[i] = MIN(away[i], distance(f, &f->item[i], &f->item[next]));
+                away[i] = MIN(away[i], fit_distance(f, &f->item[i], &f->item[next]));
             if (away[i] > away[farthest])
                 farthest = i;
         }
@@ -217,7 +217,7 @@ static void choose_points(const struct fit *f, bool *kept) {
     free(away);
 }
 
-static void add_points(struct device *d, const struct fit *f, enum op op) {
+static void fit_add_points(struct device *d, const struct fit *f, enum op op) {
     bool *kept = mem_alloc(f->count * sizeof *kept);
     choose_points(f, kept);
     for (size_t i = 0; i < f->count; i++) {
@@ -250,7 +250,7 @@ static void drop_points(struct device *d, enum op op, enum dtype dtype) {
 
 // An op that was not measured takes the curve of the op that it is like (ops.def), if that was measured; it then counts
 // as fitted, too.
-static void follow(struct device *d, const struct op_table *table, bool fitted[OP_COUNT][DTYPE_COUNT]) {
+static void fit_follow(struct device *d, const struct op_table *table, bool fitted[OP_COUNT][DTYPE_COUNT]) {
     for (int op = 0; op < OP_COUNT; op++)
         for (int t = 0; t < DTYPE_COUNT; t++) {
             enum op like = table->op[op].like;
@@ -281,7 +281,7 @@ static void fit_rest(struct device *d, bool fitted[OP_COUNT][DTYPE_COUNT], doubl
 }
 
 void fit_device(struct device *d, const struct op_table *table, const struct fit_samples *samples, bool all) {
-    struct fit_samples shapes = reduce(samples, table);
+    struct fit_samples shapes = fit_reduce(samples, table);
     double bytes = 0, seconds = 0;
     bool fitted[OP_COUNT][DTYPE_COUNT] = {0};
     for (size_t i = 0, next; i < shapes.count; i = next) {
@@ -302,13 +302,13 @@ void fit_device(struct device *d, const struct op_table *table, const struct fit
         drop_points(d, s->op, s->dtype);
         fitted[s->op][s->dtype] = true;
         if (!f.attention)
-            add_points(d, &f, s->op);
+            fit_add_points(d, &f, s->op);
         for (size_t k = i; k < next && !f.attention && !f.product; k++) {
             bytes += shapes.item[k].bytes;
             seconds += shapes.item[k].seconds;
         }
     }
-    follow(d, table, fitted);
+    fit_follow(d, table, fitted);
     if (all)
         fit_rest(d, fitted, bytes, seconds);
     VEC_RELEASE(&shapes);

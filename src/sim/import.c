@@ -54,7 +54,7 @@ static bool next_line(struct lines *l, const char *separators, struct line *out)
     return true;
 }
 
-static bool read_number(const char *text, double *out) {
+static bool import_read_number(const char *text, double *out) {
     char *end;
     *out = strtod(text, &end);
     return end != text && !*end && isfinite(*out);
@@ -76,7 +76,8 @@ struct csv {
     double flops;    // of one unit of rate
 };
 
-static trireme_status read_header(struct csv *csv, const char *name, const struct line *line, trireme_error *error) {
+static trireme_status import_read_header(struct csv *csv, const char *name, const struct line *line,
+                                         trireme_error *error) {
     static const struct {
         const char *name;
         enum column column;
@@ -117,7 +118,7 @@ static trireme_status read_header(struct csv *csv, const char *name, const struc
 }
 
 // By the names that other programs use; half precision counts as bf16, which is equally fast.
-static bool read_dtype(const char *text, enum dtype *out) {
+static bool import_read_dtype(const char *text, enum dtype *out) {
     static const struct {
         const char *name;
         enum dtype dtype;
@@ -138,7 +139,7 @@ static trireme_status read_time(const struct csv *csv, const char *name, const s
                                 double *out, trireme_error *error) {
     double by[COLUMNS] = {0};
     for (int i = COLUMN_TIME; i <= COLUMN_RATE; i++)
-        if (csv->at[i] != NONE && (!read_number(line->word[csv->at[i]], &by[i]) || by[i] <= 0))
+        if (csv->at[i] != NONE && (!import_read_number(line->word[csv->at[i]], &by[i]) || by[i] <= 0))
             REFUSE("%s:%d: given \"%.40s\" as %s, expected a number above 0", name, line->number,
                    line->word[csv->at[i]], i == COLUMN_TIME ? "time" : "rate");
     by[COLUMN_TIME] *= csv->seconds;
@@ -162,10 +163,10 @@ static trireme_status read_product(const struct csv *csv, const struct device *d
         REFUSE("%s:%d: more columns than the first line has", name, line->number);
     for (int i = 0; i < 3; i++) {
         const char *word = line->word[csv->at[i]];
-        if (!read_number(word, &extent[i]) || extent[i] < 1 || extent[i] > 1e9 || extent[i] != floor(extent[i]))
+        if (!import_read_number(word, &extent[i]) || extent[i] < 1 || extent[i] > 1e9 || extent[i] != floor(extent[i]))
             REFUSE("%s:%d: %c: given \"%.40s\", expected a whole number from 1", name, line->number, "mnk"[i], word);
     }
-    if (!read_dtype(line->word[csv->at[COLUMN_DTYPE]], &out->dtype))
+    if (!import_read_dtype(line->word[csv->at[COLUMN_DTYPE]], &out->dtype))
         REFUSE("%s:%d: dtype: given \"%.40s\", expected f32, bf16, fp16 or f64", name, line->number,
                line->word[csv->at[COLUMN_DTYPE]]);
     out->m = (int64_t)extent[0];
@@ -215,7 +216,7 @@ static trireme_status import_products(struct cluster *c, const struct op_table *
             continue;
         struct fit_sample sample;
         if (!header)
-            status = read_header(&csv, l->name, &line, error);
+            status = import_read_header(&csv, l->name, &line, error);
         else
             status = read_product(&csv, d, l->name, &line, &sample, error);
         if (header && status == TRIREME_OK)
@@ -301,7 +302,7 @@ static bool fits_rate(double bytes, double time, double rate) {
     return own < 1 ? rate < 2 : rate > own / 2 && rate < own * 2;
 }
 
-static trireme_status read_collectives(struct lines *l, struct collective *out, trireme_error *error) {
+static trireme_status import_read_collectives(struct lines *l, struct collective *out, trireme_error *error) {
     struct line line;
     double largest = 0;
     while (next_line(l, " \t", &line)) {
@@ -314,8 +315,8 @@ static trireme_status read_collectives(struct lines *l, struct collective *out, 
         if (line.words == 0 || !isdigit((unsigned char)line.word[0][line.word[0][0] == '-']))
             continue;
         double bytes, time, algorithm, bus;
-        if (line.words < 8 || !read_number(line.word[0], &bytes) || !read_number(line.word[5], &time) ||
-            !read_number(line.word[6], &algorithm) || !read_number(line.word[7], &bus))
+        if (line.words < 8 || !import_read_number(line.word[0], &bytes) || !import_read_number(line.word[5], &time) ||
+            !import_read_number(line.word[6], &algorithm) || !import_read_number(line.word[7], &bus))
             REFUSE("%s:%d: expected size, count, type, redop, root, time, algbw and busbw", l->name, line.number);
         if (bytes == 0)
             continue;
@@ -370,7 +371,7 @@ static double level_error(const void *fit, const double *parameter) {
 }
 
 // Fits latency and bandwidth of the outermost level that joins the ranks.
-static void fit_level(struct cluster *c, struct route *route, const struct collective *collective, enum op op) {
+static void import_fit_level(struct cluster *c, struct route *route, const struct collective *collective, enum op op) {
     int outer = c->levels - 1;
     while (outer > 0 && route->parts[outer] < 2)
         outer--;
@@ -382,7 +383,8 @@ static void fit_level(struct cluster *c, struct route *route, const struct colle
 }
 
 // Keeps the measured points where one level alone joins the ranks.
-static void add_points(struct cluster *c, const struct route *route, const struct collective *collective, enum op op) {
+static void import_add_points(struct cluster *c, const struct route *route, const struct collective *collective,
+                              enum op op) {
     int only = route_only_level(c, route);
     if (only == NONE)
         return;
@@ -420,12 +422,12 @@ static trireme_status use_collective(struct cluster *c, const struct collective 
             points[i] = c->level[i].points.count;
             c->level[i].points.count = 0; // the fit is for sizes without points
         }
-        fit_level(c, &route, collective, op);
+        import_fit_level(c, &route, collective, op);
         for (int i = 0; i < c->levels; i++)
             c->level[i].points.count = points[i];
     }
     if (op != OP_SEND || collective->ranks == 2)
-        add_points(c, &route, collective, op);
+        import_add_points(c, &route, collective, op);
     return TRIREME_OK;
 }
 
@@ -456,7 +458,7 @@ static trireme_status use_collectives(struct cluster *c, const char *name, const
 
 static trireme_status import_collectives(struct cluster *c, struct lines *l, trireme_error *error) {
     struct collective collective = {.named = OP_COUNT};
-    trireme_status status = read_collectives(l, &collective, error);
+    trireme_status status = import_read_collectives(l, &collective, error);
     if (status == TRIREME_OK)
         status = use_collectives(c, l->name, &collective, error);
     VEC_RELEASE(&collective.points);

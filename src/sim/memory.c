@@ -9,7 +9,7 @@ static bool *find_received(const struct program *p) {
     return received;
 }
 
-static enum memory_part part_of(const struct buffer *b, bool received) {
+static enum memory_part memory_part_of(const struct buffer *b, bool received) {
     switch (b->kind) {
     case KIND_INPUT:
     case KIND_OUTPUT:
@@ -33,7 +33,7 @@ void memory_of_program(struct sim_memory *out, const struct program *p, const st
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
         if (b->scope == SCOPE_STATE && b->parent == NONE)
-            out->part[part_of(b, false)] += buffer_bytes(b);
+            out->part[memory_part_of(b, false)] += buffer_bytes(b);
     }
     struct memory_profile profile;
     program_memory_profile(p, table, &profile);
@@ -42,7 +42,7 @@ void memory_of_program(struct sim_memory *out, const struct program *p, const st
     int64_t listed = 0, arenas = p->state_bytes + p->step_bytes;
     for (size_t i = 0; i < profile.at_peak.count; i++) {
         const struct memory_holder *h = &profile.at_peak.item[i];
-        out->part[part_of(&p->buffers.item[h->buffer], received[h->buffer])] += h->bytes;
+        out->part[memory_part_of(&p->buffers.item[h->buffer], received[h->buffer])] += h->bytes;
         listed += h->bytes;
     }
     if (profile.at_peak.count)

@@ -163,7 +163,7 @@ static void add_numbers(const struct canvas *c, int row, double size) {
     }
 }
 
-static void add_rows(const struct canvas *c) {
+static void picture_add_rows(const struct canvas *c) {
     const struct picture *p = c->picture;
     double bottom = row_top(c, p->rows) - (c->pitch - c->row_height), size = number_size(c);
     text_add(c->out, "<g shape-rendering=\"geometricPrecision\">\n<path fill=\"" IDLE "\" d=\"");
@@ -298,7 +298,7 @@ void picture_print(const struct picture *picture, struct text *svg) {
     add_escaped(svg, picture->title);
     text_add(svg, "</text>\n");
     add_legend(&c);
-    add_rows(&c);
+    picture_add_rows(&c);
     add_axis(&c);
     text_add(svg, "</svg>\n");
 }

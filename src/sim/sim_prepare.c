@@ -1,6 +1,6 @@
 #include "sim/sim_prepare.h"
 
-static enum sim_part part_of(const struct op_table *table, const struct instruction *in) {
+static enum sim_part prepare_part_of(const struct op_table *table, const struct instruction *in) {
     if (in->phase == PHASE_OPTIMIZER)
         return SIM_OPTIMIZER;
     static const enum sim_part PARTS[FAMILY_COUNT] = {
@@ -8,7 +8,7 @@ static enum sim_part part_of(const struct op_table *table, const struct instruct
     return PARTS[table->op[in->op].family];
 }
 
-static enum axis outermost(axis_set group) {
+static enum axis prepare_outermost(axis_set group) {
     int axis = AXIS_COUNT - 1;
     while (axis > 0 && !(group & AXES(axis)))
         axis--;
@@ -27,14 +27,14 @@ static int find_use(struct prepared *p, const struct mesh *mesh, const struct in
     return (int)p->uses.count - 1;
 }
 
-static struct lane_item describe(struct prepared *p, struct prepared_program *pp, const struct instruction *in,
-                                 int index, int number) {
+static struct lane_item prepare_describe(struct prepared *p, struct prepared_program *pp, const struct instruction *in,
+                                         int index, int number) {
     struct lane_item item = {.index = index, .number = number, .when = (uint8_t)in->when};
     item.after_first = in->accumulate == ACCUMULATE_AFTER_FIRST;
-    item.part = (uint8_t)part_of(p->table, in);
+    item.part = (uint8_t)prepare_part_of(p->table, in);
     if (p->table->op[in->op].role == ROLE_COMMUNICATION) {
         item.kind = in->op == OP_SEND ? LANE_SEND : in->op == OP_RECEIVE ? LANE_RECEIVE : LANE_COLLECTIVE;
-        item.axis = (uint8_t)outermost(in->group);
+        item.axis = (uint8_t)prepare_outermost(in->group);
         item.use = find_use(p, &pp->program->mesh, in);
     }
     return item;
@@ -90,7 +90,7 @@ static void prepare_template(struct prepared *p, struct prepared_program *pp, in
         lanes[s].item = mem_alloc((size_t)lanes[s].count * sizeof *lanes[s].item);
     for (size_t i = 0; i < t->instructions.count; i++) {
         const struct instruction *in = &t->instructions.item[i];
-        struct lane_item item = describe(p, pp, in, (int)i, pp->instructions++);
+        struct lane_item item = prepare_describe(p, pp, in, (int)i, pp->instructions++);
         item.first_wait = (int32_t)pp->waits.count;
         for (int s = 0; s < STREAM_COUNT; s++)
             if (in->wait[s] && s != in->stream) {

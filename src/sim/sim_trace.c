@@ -58,7 +58,7 @@ static bool splits_backward(const struct program *p) {
     return false;
 }
 
-static enum picture_kind kind_of(const struct template *t, bool split) {
+static enum picture_kind trace_kind_of(const struct template *t, bool split) {
     static const enum picture_kind KINDS[PHASE_COUNT] = {[PHASE_INPUT] = PICTURE_OTHER,
                                                          [PHASE_FORWARD] = PICTURE_FORWARD,
                                                          [PHASE_BACKWARD] = PICTURE_BACKWARD,
@@ -67,7 +67,7 @@ static enum picture_kind kind_of(const struct template *t, bool split) {
     return split && t->phase == PHASE_BACKWARD ? PICTURE_BACKWARD_INPUT : KINDS[t->phase];
 }
 
-static struct picture_row row_of(const struct sim_class *who) {
+static struct picture_row trace_row_of(const struct sim_class *who) {
     const struct program *p = who->program;
     struct picture_row row = {.box = mem_alloc(p->schedule.count * sizeof *row.box), .label = who->rank};
     bool split = splits_backward(p);
@@ -80,7 +80,7 @@ static struct picture_row row_of(const struct sim_class *who) {
             continue;
         if (event->invocation != last)
             row.box[row.count++] =
-                (struct picture_box){event->begin, event->end, kind_of(t, split), t->chunk, v->microbatch};
+                (struct picture_box){event->begin, event->end, trace_kind_of(t, split), t->chunk, v->microbatch};
         last = event->invocation;
         row.box[row.count - 1].end = event->end;
     }
@@ -101,7 +101,7 @@ trireme_status sim_picture_print(const struct simulation *s, const char *title, 
              PICTURE_BOXES_MAX);
     picture.row = mem_alloc((size_t)picture.rows * sizeof *picture.row);
     for (int c = 0; c < s->classes; c++)
-        picture.row[c] = row_of(&s->of_class[c]);
+        picture.row[c] = trace_row_of(&s->of_class[c]);
     picture_print(&picture, out);
     for (int c = 0; c < s->classes; c++)
         free(picture.row[c].box);

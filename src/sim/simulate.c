@@ -176,7 +176,7 @@ static void account_gap(struct sim_class *out, const struct actor *a, double beg
 
 // ---- events
 
-static void enqueue(struct event_loop *l, int who, int stream) {
+static void simulate_enqueue(struct event_loop *l, int who, int stream) {
     struct stream_state *state = &l->actor[who].stream[stream];
     if (state->queued || state->ended)
         return;
@@ -184,7 +184,7 @@ static void enqueue(struct event_loop *l, int who, int stream) {
     VEC_PUSH(&l->stack, (struct ready){who, stream});
 }
 
-static void finish(struct actor *a, int stream, uint8_t axis, double begin, double end) {
+static void simulate_finish(struct actor *a, int stream, uint8_t axis, double begin, double end) {
     struct stream_state *state = &a->stream[stream];
     state->span[state->done] = (struct ran){begin, end};
     if (state->axis)
@@ -197,13 +197,13 @@ static void finish(struct actor *a, int stream, uint8_t axis, double begin, doub
     state->posted = false;
 }
 
-static void wake(struct event_loop *l, int who, int stream) {
+static void simulate_wake(struct event_loop *l, int who, int stream) {
     struct stream_state *state = &l->actor[who].stream[stream];
     unsigned waiters = state->waiters;
     state->waiters = 0;
     for (int s = 0; waiters; s++, waiters >>= 1)
         if (waiters & 1)
-            enqueue(l, who, s);
+            simulate_enqueue(l, who, s);
 }
 
 static void account_communication(struct event_loop *l, int who, int stream, uint8_t axis, double seconds) {
@@ -224,8 +224,8 @@ static double wait_within_layer(struct actor *a, int64_t before) {
 }
 
 // Comes to a collective; false where other members have not come yet.
-static bool meet(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready,
-                 const int64_t *awaited) {
+static bool simulate_meet(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready,
+                          const int64_t *awaited) {
     struct actor *a = &l->actor[who];
     int number = open_meeting(l, who, item->use, stream_channel(stream));
     struct meeting *m = &l->meetings.item[number];
@@ -239,14 +239,14 @@ static bool meet(struct event_loop *l, int who, int stream, const struct lane_it
     double end = m->time + m->seconds;
     for (int i = 0; i < m->members; i++) {
         account_communication(l, m->member[i], stream, item->axis, m->seconds);
-        finish(&l->actor[m->member[i]], stream, item->axis, m->time, end);
+        simulate_finish(&l->actor[m->member[i]], stream, item->axis, m->time, end);
         if (m->member[i] != who)
-            enqueue(l, m->member[i], stream);
+            simulate_enqueue(l, m->member[i], stream);
     }
     return true;
 }
 
-static bool exchange(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
+static bool simulate_exchange(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
     int other = l->actor[who].peer[item->use], end_stream = stream_other_end(stream);
     struct actor *a = &l->actor[who], *b = &l->actor[other];
     struct stream_state *mine = &a->stream[stream], *theirs = &b->stream[end_stream];
@@ -261,18 +261,18 @@ static bool exchange(struct event_loop *l, int who, int stream, const struct lan
     double begin = MAX(ready, theirs->ready), end = begin + seconds;
     account_communication(l, who, stream, item->axis, seconds);
     account_communication(l, other, end_stream, there->axis, seconds);
-    finish(a, stream, item->axis, begin, end);
-    finish(b, end_stream, there->axis, begin, end);
-    enqueue(l, other, end_stream);
+    simulate_finish(a, stream, item->axis, begin, end);
+    simulate_finish(b, end_stream, there->axis, begin, end);
+    simulate_enqueue(l, other, end_stream);
     return true;
 }
 
-static void compute(struct sim_class *out, struct actor *a, const struct lane_item *item, bool accumulates,
-                    double ready, double owed) {
+static void simulate_compute(struct sim_class *out, struct actor *a, const struct lane_item *item, bool accumulates,
+                             double ready, double owed) {
     double seconds = a->seconds[2 * item->number + accumulates];
     out->computing += seconds;
     out->part[item->part] += seconds;
-    finish(a, STREAM_COMPUTE, 0, ready, ready + owed + seconds);
+    simulate_finish(a, STREAM_COMPUTE, 0, ready, ready + owed + seconds);
 }
 
 // How long compute was at work during the next transfer of a stream for which it pays.
@@ -288,7 +288,7 @@ static double worked_beside(const struct stream_state *compute, struct stream_st
 
 // Computing loses a part of the time in which it overlaps a transfer. It pays when it waits for the transfer: that
 // place in the program does not depend on the order in which streams are simulated.
-static double pay(struct actor *a, const int64_t *awaited) {
+static double simulate_pay(struct actor *a, const int64_t *awaited) {
     const double part = a->out->station.device->communication;
     double sum = 0;
     for (int s = 0; s < STREAM_COUNT && part > 0; s++) {
@@ -314,8 +314,8 @@ static bool share_links(const struct topology *t, int who, int32_t use, int32_t 
 
 // When all waits of the next instruction are over, and which of them last; how many instructions of each stream it
 // waits for. False where some of these have not been simulated yet: then their stream will wake this one.
-static bool find_waits(struct event_loop *l, int who, int stream, const struct lane_item *item, struct cause *last,
-                       int64_t awaited[STREAM_COUNT]) {
+static bool simulate_find_waits(struct event_loop *l, int who, int stream, const struct lane_item *item,
+                                struct cause *last, int64_t awaited[STREAM_COUNT]) {
     struct actor *a = &l->actor[who];
     struct stream_state *state = &a->stream[stream];
     const struct prepared_program *pp = a->program;
@@ -380,22 +380,22 @@ static void run_stream(struct event_loop *l, int who, int stream) {
     while (!state->posted && (item = next_item(a, stream))) {
         struct cause last;
         int64_t awaited[STREAM_COUNT] = {0};
-        if (!find_waits(l, who, stream, item, &last, awaited))
+        if (!simulate_find_waits(l, who, stream, item, &last, awaited))
             break;
         account_wait(l, who, stream, &last);
         const double ready = last.ready;
         const struct invocation *v = &a->program->program->schedule.item[state->invocation];
         if (when_skips(item->when, v))
-            finish(a, stream, item->axis, ready, ready);
+            simulate_finish(a, stream, item->axis, ready, ready);
         else if (item->kind == LANE_COMPUTE && stream == STREAM_COMPUTE)
-            compute(out, a, item, item->after_first && !v->first, ready, pay(a, awaited));
+            simulate_compute(out, a, item, item->after_first && !v->first, ready, simulate_pay(a, awaited));
         else if (item->kind == LANE_COMPUTE)
-            finish(a, stream, NO_AXIS, ready, ready + a->seconds[2 * item->number]);
-        else if (item->kind == LANE_COLLECTIVE ? !meet(l, who, stream, item, ready, awaited)
-                                               : !exchange(l, who, stream, item, ready))
+            simulate_finish(a, stream, NO_AXIS, ready, ready + a->seconds[2 * item->number]);
+        else if (item->kind == LANE_COLLECTIVE ? !simulate_meet(l, who, stream, item, ready, awaited)
+                                               : !simulate_exchange(l, who, stream, item, ready))
             break;
     }
-    wake(l, who, stream);
+    simulate_wake(l, who, stream);
 }
 
 // ---- beginning and end
@@ -445,7 +445,7 @@ static void release_actor(struct event_loop *l, int who) {
 }
 
 // Names an instruction that does not come to its end, preferably one that waits for other ranks.
-static trireme_status check_ended(const struct event_loop *l, trireme_error *error) {
+static trireme_status simulate_check_ended(const struct event_loop *l, trireme_error *error) {
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < l->topology.classes * STREAM_COUNT; k++) {
             const struct actor *a = &l->actor[k / STREAM_COUNT];
@@ -477,7 +477,7 @@ static void account_end(struct event_loop *l, int who) {
     out->end = a->stream[last].end;
     if (last != STREAM_COMPUTE)
         account_gap(out, a, a->stream[STREAM_COMPUTE].end, out->end, last, a->stream[last].done);
-    out->end += pay(a, all);
+    out->end += simulate_pay(a, all);
     if (a->stream[last].done > 0) // so that a trace ends when the step does
         a->stream[last].span[a->stream[last].done - 1].end = out->end;
     l->out->seconds = MAX(l->out->seconds, out->end);
@@ -517,7 +517,8 @@ static void sum_up(struct event_loop *l, bool events) {
     }
 }
 
-static trireme_status run(struct event_loop *l, const struct simulation_options *options, trireme_error *error) {
+static trireme_status simulate_run(struct event_loop *l, const struct simulation_options *options,
+                                   trireme_error *error) {
     int classes = l->topology.classes;
     l->actor = mem_alloc((size_t)classes * sizeof *l->actor);
     l->out->of_class = mem_alloc((size_t)classes * sizeof *l->out->of_class);
@@ -530,13 +531,13 @@ static trireme_status run(struct event_loop *l, const struct simulation_options 
         create_actor(l, c, options);
     for (int c = classes; c-- > 0;)
         for (int s = STREAM_COUNT; s-- > 0;)
-            enqueue(l, c, s);
+            simulate_enqueue(l, c, s);
     while (l->stack.count) {
         struct ready next = l->stack.item[--l->stack.count];
         l->actor[next.who].stream[next.stream].queued = false;
         run_stream(l, next.who, next.stream);
     }
-    trireme_status status = check_ended(l, error);
+    trireme_status status = simulate_check_ended(l, error);
     if (status == TRIREME_OK)
         sum_up(l, options->events);
     for (int c = 0; c < classes; c++)
@@ -562,7 +563,7 @@ trireme_status simulate(struct simulation *out, const struct program *const *pro
                                             prepared.uses.count, error);
     if (status == TRIREME_OK) {
         topology_classify(&loop.topology, options->every_rank);
-        status = run(&loop, options, error);
+        status = simulate_run(&loop, options, error);
         topology_release(&loop.topology);
     }
     prepared_release(&prepared);

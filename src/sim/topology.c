@@ -70,7 +70,7 @@ trireme_status topology_check(const struct cluster *c, const struct mesh *mesh, 
 // ---- links
 
 // The number of the part that a rank belongs to at a level; at level -1 each rank is a part of its own.
-static int part_of(const struct topology *p, int rank, int level) {
+static int topology_part_of(const struct topology *p, int rank, int level) {
     if (level < 0)
         return rank;
     const struct link_level *l = &p->cluster->level[level];
@@ -105,7 +105,8 @@ static void links_create(struct links *l, const struct topology *p, const struct
         l->ranks[level] = mem_alloc((size_t)p->ranks * sizeof(int));
         l->users[level] = mem_alloc((size_t)p->ranks * sizeof(int));
         for (int r = 0; r < p->ranks; r++)
-            l->ranks[level][l->part[level][r] = part_of(p, r, level - 1) - part_of(p, 0, level - 1)]++;
+            l->ranks[level]
+                    [l->part[level][r] = topology_part_of(p, r, level - 1) - topology_part_of(p, 0, level - 1)]++;
     }
 }
 
@@ -130,7 +131,7 @@ static int part_end(const int *part, const int *member, int count, int first) {
 }
 
 // Whether the part of the level above holds other members of the group than those of this part.
-static bool leaves(const int *above, const int *member, int count, int first, int end) {
+static bool topology_leaves(const int *above, const int *member, int count, int first, int end) {
     const int own = above[member[first]];
     return (first > 0 && above[member[first - 1]] == own) || (end < count && above[member[end]] == own);
 }
@@ -141,7 +142,7 @@ static void count_users(struct links *l, const int *member, int count) {
         const int *part = l->part[level], *above = l->part[level + 1];
         for (int first = 0, end; first < count; first = end) {
             end = part_end(part, member, count, first);
-            l->users[level][part[member[first]]] += leaves(above, member, count, first, end);
+            l->users[level][part[member[first]]] += topology_leaves(above, member, count, first, end);
         }
     }
 }
@@ -170,7 +171,7 @@ static void fill_route(const struct links *l, const int *member, int count, stru
             end = part_end(part, member, count, first);
             parts = first && above[member[first]] == above[member[first - 1]] ? parts + 1 : 1;
             most = MAX(most, parts);
-            if (!leaves(above, member, count, first, end))
+            if (!topology_leaves(above, member, count, first, end))
                 continue;
             const int number = part[member[first]];
             least = fmin(least, links_of_ranks(l, level, number, end - first, l->users[level][number]));
@@ -215,7 +216,7 @@ static void find_messages(struct links *l, struct route *route) {
 
 // Whether a rank counts the users of its group: the first rank of each group does; of pairs, each rank whose peer is
 // reached without wrapping around.
-static bool counts(const struct topology *p, int rank, const struct link_use *use) {
+static bool topology_counts(const struct topology *p, int rank, const struct link_use *use) {
     int index = mesh_index(&p->mesh, rank, use->group), end = index + use->peer;
     return use->peer ? end >= 0 && end < mesh_group_size(&p->mesh, use->group) : index == 0;
 }
@@ -227,7 +228,7 @@ static void find_collectives(struct links *l, struct route *route) {
     int *member = mem_alloc((size_t)MAX(2, mesh_group_size(&p->mesh, l->use->group)) * sizeof *member);
     for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < p->ranks; r++) {
-            bool pair = l->use->peer != 0, first = counts(p, r, l->use);
+            bool pair = l->use->peer != 0, first = topology_counts(p, r, l->use);
             if (!first && (!pair || pass == 0))
                 continue;
             int count = mesh_members(&p->mesh, r, l->use->group, l->use->peer, member);

@@ -22,8 +22,8 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
 }
 
 // Adds to `own` what is known to be done once an instruction's waits are over; false where it waits for nothing.
-static bool run_waits(const struct program *p, const struct slot_waits *waits, const struct history *history,
-                      size_t invocation, const struct instruction *i, int32_t own[STREAM_COUNT]) {
+static bool calls_run_waits(const struct program *p, const struct slot_waits *waits, const struct history *history,
+                            size_t invocation, const struct instruction *i, int32_t own[STREAM_COUNT]) {
     bool waited = false;
     for (int s = 0; s < STREAM_COUNT; s++) {
         if (!i->wait[s] || s == i->stream)
@@ -40,7 +40,7 @@ static bool run_waits(const struct program *p, const struct slot_waits *waits, c
 }
 
 // A wait may reach a call through other instructions that wait for it in turn, so that all have to be looked at.
-static void run_schedule(struct calls *c, const struct op_table *table) {
+static void calls_run_schedule(struct calls *c, const struct op_table *table) {
     const struct program *p = c->program;
     struct history history[STREAM_COUNT] = {0}; // calls of each stream that were done when its n-th instruction was
     struct slot_waits waits;
@@ -52,7 +52,7 @@ static void run_schedule(struct calls *c, const struct op_table *table) {
         for (int n = 0; n < (int)t->instructions.count; n++) {
             const struct instruction *i = &t->instructions.item[n];
             int32_t *own = known[i->stream];
-            bool same = !run_waits(p, &waits, history, k, i, own) && history[i->stream].steps > 0;
+            bool same = !calls_run_waits(p, &waits, history, k, i, own) && history[i->stream].steps > 0;
             if (table->op[i->op].role == ROLE_COMMUNICATION && !when_skips(i->when, v)) {
                 add_call(c, v, n, own);
                 own[i->stream] = (int32_t)c->of[i->stream].count;
@@ -75,7 +75,7 @@ trireme_status calls_create(struct calls *calls, const struct program *program, 
         return status;
     }
     channels_create(&calls->channels, program, table);
-    run_schedule(calls, table);
+    calls_run_schedule(calls, table);
     return TRIREME_OK;
 }
 

@@ -6,7 +6,7 @@ int graph_original(const struct gradient_graph *g, int buffer) {
     return buffer;
 }
 
-static bool recomputes(const struct gradient_graph *g, const struct instruction *instruction) {
+static bool graph_recomputes(const struct gradient_graph *g, const struct instruction *instruction) {
     for (int i = 0; i < instruction->outputs; i++)
         if (instruction->out[i].buffer != NONE &&
             g->program->buffers.item[instruction->out[i].buffer].recomputes != NONE)
@@ -22,7 +22,7 @@ static int first_operand(const struct instruction *instruction) {
 }
 
 // Which pass an instruction belongs to.
-static void classify(const struct gradient_graph *g, struct node *node) {
+static void graph_classify(const struct gradient_graph *g, struct node *node) {
     const struct instruction *i = node->instruction;
     enum op_role role = g->table->op[i->op].role;
     bool forward = role == ROLE_FORWARD || role == ROLE_LOSS;
@@ -36,7 +36,7 @@ static void classify(const struct gradient_graph *g, struct node *node) {
         node->backward = activation && of != NONE;
         forward = activation && of == NONE;
     }
-    node->again = forward && recomputes(g, i);
+    node->again = forward && graph_recomputes(g, i);
     node->forward = forward && !node->again;
 }
 
@@ -86,7 +86,7 @@ static bool is_twin(const struct gradient_graph *g, const struct instruction *in
     return true;
 }
 
-static void collect(struct gradient_graph *g, const struct route *route) {
+static void graph_collect(struct gradient_graph *g, const struct route *route) {
     const struct program *p = g->program;
     for (size_t i = 0; i < p->buffers.count; i++)
         g->tensor[i].rows_of = NONE;
@@ -104,7 +104,7 @@ static void collect(struct gradient_graph *g, const struct route *route) {
             if (node.gathers)
                 g->tensor[instruction->out[0].buffer].rows_of = instruction->in[0].buffer;
             else
-                classify(g, &node);
+                graph_classify(g, &node);
             if (node.backward)
                 use_own_rows(g, instruction);
             if (is_twin(g, instruction)) {
@@ -261,7 +261,7 @@ void gradient_graph_create(struct gradient_graph *g, const struct program *progr
     *g = (struct gradient_graph){.program = program, .table = table};
     g->tensor = mem_alloc(program->buffers.count * sizeof *g->tensor);
     slices_create(&g->slices, program);
-    collect(g, route);
+    graph_collect(g, route);
     find_wanted(g);
     find_useful(g);
     count_uses(g);

@@ -8,7 +8,7 @@
 
 // The axes along which a dim may be split together with `axis`: tensor ranks also with the stages, where these have
 // parts of one whole.
-static axis_set family(int axis) {
+static axis_set placement_family(int axis) {
     axis_set model = AXES_TENSOR | AXES(AXIS_PP);
     return AXES(axis) & model ? model : AXES(axis) & AXES_DATA ? AXES_DATA : AXES(axis);
 }
@@ -19,7 +19,7 @@ static struct held held_of_dim(const struct operand *view, int dim, axis_set joi
     return (struct held){HOLDS_BAND, joint, view->stride[dim], view->dim[dim]};
 }
 
-static struct held declared(const struct placement *p, int buffer, int axis) {
+static struct held placement_declared(const struct placement *p, int buffer, int axis) {
     const struct buffer *b = &p->program->buffers.item[buffer];
     int8_t place = b->placement[axis];
     if (place == PLACE_STAGE)
@@ -31,7 +31,7 @@ static struct held declared(const struct placement *p, int buffer, int axis) {
                              AXES_NONE, 0, 0};
     axis_set joint = AXES_NONE;
     for (int a = 0; a < AXIS_COUNT; a++)
-        if ((AXES(a) & family(axis) & p->axes) && b->placement[a] == place)
+        if ((AXES(a) & placement_family(axis) & p->axes) && b->placement[a] == place)
             joint |= AXES(a);
     struct operand whole = operand_whole(p->program, buffer);
     return held_of_dim(&whole, place - PLACE_SHARD(0), joint);
@@ -88,21 +88,22 @@ static struct held held_as(const struct seen *seen, const struct operand *view) 
 
 // ---- parts
 
-static uint64_t mix(uint64_t hash, uint64_t value) {
+static uint64_t placement_mix(uint64_t hash, uint64_t value) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
     return hash ^ (hash >> 29);
 }
 
 static uint64_t hash_of(const struct placement *p, int root, const struct part *part) {
     const struct footprint *w = &part->where;
-    uint64_t hash = mix(mix(1, (uint64_t)root), part->own);
-    hash = mix(mix(hash, (uint64_t)w->stride), (uint64_t)w->first_row);
-    hash = mix(mix(mix(hash, (uint64_t)w->last_row), (uint64_t)w->begin), (uint64_t)w->end);
+    uint64_t hash = placement_mix(placement_mix(1, (uint64_t)root), part->own);
+    hash = placement_mix(placement_mix(hash, (uint64_t)w->stride), (uint64_t)w->first_row);
+    hash =
+        placement_mix(placement_mix(placement_mix(hash, (uint64_t)w->last_row), (uint64_t)w->begin), (uint64_t)w->end);
     for (int a = 0; a < AXIS_COUNT; a++)
         if (p->axes & AXES(a)) {
             const struct held *h = &part->along[a];
-            hash = mix(mix(hash, (uint64_t)h->holds), h->joint);
-            hash = mix(mix(hash, (uint64_t)h->stride), (uint64_t)h->extent);
+            hash = placement_mix(placement_mix(hash, (uint64_t)h->holds), h->joint);
+            hash = placement_mix(placement_mix(hash, (uint64_t)h->stride), (uint64_t)h->extent);
         }
     return hash;
 }
@@ -123,20 +124,20 @@ static void keep_rest(struct placement *p, int root, const struct part *old, con
 
 // Whether it is a flat buffer of tensors, one after another. It has no dim that could be named as split; each tensor's
 // own dim is declared.
-static bool is_unit(const struct placement *p, int root) {
+static bool placement_is_unit(const struct placement *p, int root) {
     return p->first_slice[root] != NONE;
 }
 
 // Whether both are neighbouring ranges that ranks hold alike, and so can be one part: logits that are made in thousands
 // of pieces would else leave as many parts in what follows from them.
 static bool are_one(const struct placement *p, int root, const struct part *a, const struct part *b) {
-    return !is_unit(p, root) && a->where.stride == 0 && b->where.stride == 0 && a->own == AXES_NONE &&
+    return !placement_is_unit(p, root) && a->where.stride == 0 && b->where.stride == 0 && a->own == AXES_NONE &&
            b->own == AXES_NONE && (a->where.end == b->where.begin || b->where.end == a->where.begin) &&
            memcmp(a->along, b->along, sizeof a->along) == 0;
 }
 
 // Records the part, in place of all that it covers.
-static void put(struct placement *p, int root, struct part part) {
+static void placement_put(struct placement *p, int root, struct part part) {
     struct parts *parts = &p->of[root];
     const struct footprint where = part.where;
     size_t count = parts->count, kept = 0;
@@ -170,19 +171,19 @@ static struct part like_slice(const struct placement *p, const struct part *flat
     footprint_of(p->program, &whole, &part.where);
     for (int a = 0; a < AXIS_COUNT; a++)
         if (p->program->buffers.item[slice].placement[a] >= PLACE_SHARD(0) && flat->along[a].holds == HOLDS_BLOCK)
-            part.along[a] = declared(p, slice, a);
+            part.along[a] = placement_declared(p, slice, a);
     return part;
 }
 
 // The same for a range of a flat buffer: the tensors in it are recorded with their own dims.
 static void put_flat(struct placement *p, int root, const struct part *flat) {
-    put(p, root, *flat);
+    placement_put(p, root, *flat);
     if (flat->where.stride != 0 || flat->own != AXES_NONE)
         return;
     for (int s = p->first_slice[root]; s != NONE; s = p->next_slice[s]) {
         struct part part = like_slice(p, flat, s);
         if (footprint_contains(&flat->where, &part.where))
-            put(p, root, part);
+            placement_put(p, root, part);
     }
 }
 
@@ -194,7 +195,7 @@ static struct part part_declared(const struct placement *p, int buffer) {
     footprint_of(p->program, &whole, &part.where);
     for (int a = 0; a < AXIS_COUNT; a++)
         if (p->axes & AXES(a))
-            part.along[a] = declared(p, buffer, a);
+            part.along[a] = placement_declared(p, buffer, a);
     return part;
 }
 
@@ -320,8 +321,8 @@ static trireme_status check_own(const struct placement *p, const struct operand 
     return TRIREME_OK;
 }
 
-static trireme_status see(const struct placement *p, const struct operand *o, const char *letters,
-                          const struct part *part, int axis, struct seen *seen, trireme_error *error) {
+static trireme_status placement_see(const struct placement *p, const struct operand *o, const char *letters,
+                                    const struct part *part, int axis, struct seen *seen, trireme_error *error) {
     const char *name = p->program->buffers.item[o->buffer].name, *along = axis_name((enum axis)axis);
     *seen = seen_as(&part->along[axis], o, letters);
     if (seen->as == SEEN_SPLIT && seen->dim == NONE)
@@ -357,7 +358,7 @@ trireme_status placement_read(const struct placement *p, const struct operand *o
             struct seen this;
             if (!(p->axes & AXES(a)))
                 continue;
-            TRY(see(p, o, letters, part, a, &this, error));
+            TRY(placement_see(p, o, letters, part, a, &this, error));
             if (this.as == SEEN_ZERO)
                 continue;
             if (seen[a].as == SEEN_ZERO)
@@ -394,13 +395,13 @@ trireme_status placement_write(struct placement *p, const struct operand *o, con
     if (flat)
         put_flat(p, program_root(p->program, o->buffer), &part);
     else
-        put(p, program_root(p->program, o->buffer), part);
+        placement_put(p, program_root(p->program, o->buffer), part);
     return TRIREME_OK;
 }
 
 // All that the parts under `where` have in common, as one part.
-static trireme_status merge(const struct placement *p, const struct operand *o, const struct footprint *where,
-                            struct part *out, trireme_error *error) {
+static trireme_status placement_merge(const struct placement *p, const struct operand *o, const struct footprint *where,
+                                      struct part *out, trireme_error *error) {
     int root = program_root(p->program, o->buffer);
     struct seen seen[AXIS_COUNT];
     TRY(placement_read(p, o, "n", seen, error));
@@ -418,7 +419,7 @@ static trireme_status merge(const struct placement *p, const struct operand *o, 
                 *h = from;
             if (from.holds != HOLDS_ZERO && memcmp(h, &from, sizeof from) != 0) {
                 // They are parts of different tensors of a unit: nobody looks at more than their elements.
-                if (!is_unit(p, root))
+                if (!placement_is_unit(p, root))
                     REFUSE("parts of %s are split in different ways along %s", p->program->buffers.item[o->buffer].name,
                            axis_name((enum axis)a));
                 *h = (struct held){HOLDS_BLOCK, from.joint, 0, 0};
@@ -429,7 +430,7 @@ static trireme_status merge(const struct placement *p, const struct operand *o, 
     for (int a = 0; a < AXIS_COUNT; a++) {
         if (!found)
             out->along[a].holds = HOLDS_ZERO;
-        if (is_unit(p, root) && out->along[a].holds == HOLDS_BAND)
+        if (placement_is_unit(p, root) && out->along[a].holds == HOLDS_BAND)
             out->along[a] = (struct held){HOLDS_BLOCK, out->along[a].joint, 0, 0};
     }
     return TRIREME_OK;
@@ -459,7 +460,7 @@ static void set_group(struct part *part, axis_set group, enum holds to) {
             continue;
         if (to != HOLDS_BLOCK)
             h->joint &= ~group;
-        else if (h->joint && (group & ~family(a)) == 0 && placement_nests(group, h->joint))
+        else if (h->joint && (group & ~placement_family(a)) == 0 && placement_nests(group, h->joint))
             joint |= h->joint;
     }
     for (int a = 0; a < AXIS_COUNT; a++)
@@ -474,7 +475,7 @@ static trireme_status check_nested(const struct placement *p, const struct opera
                                    axis_set group, enum holds to, trireme_error *error) {
     for (int a = 0; a < AXIS_COUNT && to == HOLDS_BLOCK; a++)
         if (!(group & AXES(a)) && (p->axes & AXES(a)) && part->along[a].holds == HOLDS_BLOCK && part->along[a].joint &&
-            !(group & ~family(a)) && !placement_nests(group, part->along[a].joint))
+            !(group & ~placement_family(a)) && !placement_nests(group, part->along[a].joint))
             REFUSE("%s is split along %s already, in blocks that do not lie in the order of the group's ranks",
                    p->program->buffers.item[in->buffer].name, axis_name((enum axis)a));
     return TRIREME_OK;
@@ -513,11 +514,11 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
             changed++;
         }
         if (changed == 1)
-            put(p, root, last); // in its own place, as one with its neighbours
+            placement_put(p, root, last); // in its own place, as one with its neighbours
         return TRIREME_OK;
     }
     struct footprint there = part.where;
-    TRY(merge(p, in, &where, &part, error));
+    TRY(placement_merge(p, in, &where, &part, error));
     part.where = there;
     part.own = out->along;
     for (int a = 0; a < AXIS_COUNT; a++)

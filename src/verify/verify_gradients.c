@@ -23,7 +23,7 @@ static struct site site_of(const struct gradient_check *c, int node) {
     return program_site(c->program, c->table, n->template, n->index, NONE);
 }
 
-static const char *name_of(const struct gradient_check *c, int buffer) {
+static const char *gradients_name_of(const struct gradient_check *c, int buffer) {
     return program_buffer_name(c->program, buffer);
 }
 
@@ -90,10 +90,10 @@ static trireme_status check_parts(const struct program *p, trireme_error *error)
 
 // ---- gradients
 
-static bool complete(const struct gradient_check *c, int buffer, int *missing) {
+static bool gradients_complete(const struct gradient_check *c, int buffer, int *missing) {
     int sum = graph_passed_to(&c->graph, buffer);
     if (sum != NONE && c->graph.tensor[buffer].contributions == 0)
-        return complete(c, sum, missing);
+        return gradients_complete(c, sum, missing);
     FOR_SELF_AND_PARENTS(&c->graph, b, buffer)
         if (c->graph.tensor[b].contributions < c->graph.tensor[b].uses) {
             *missing = b;
@@ -115,13 +115,13 @@ static bool holds_gradient(const struct gradient_check *c, int gradient, int of)
     return c->program->buffers.item[gradient].gradient_of == of;
 }
 
-static trireme_status answer(struct gradient_check *c, int by, int use, int input, const struct operand *out,
-                             bool sum) {
+static trireme_status gradients_answer(struct gradient_check *c, int by, int use, int input, const struct operand *out,
+                                       bool sum) {
     trireme_error *error = c->error;
     struct node *f = &c->graph.nodes.item[use];
     int of = f->instruction->in[input].buffer;
     if (f->answered[input])
-        REFUSE("%s: contributes to the gradient of %s twice for %s", site_of(c, by).text, name_of(c, of),
+        REFUSE("%s: contributes to the gradient of %s twice for %s", site_of(c, by).text, gradients_name_of(c, of),
                site_of(c, use).text);
     f->answered[input] = true;
     struct tensor_state *t = &c->graph.tensor[of];
@@ -134,7 +134,8 @@ static trireme_status answer(struct gradient_check *c, int by, int use, int inpu
     enum accumulate accumulate = c->graph.nodes.item[by].instruction->accumulate;
     bool starts = accumulate == ACCUMULATE_NO || accumulate == ACCUMULATE_AFTER_FIRST;
     if (overlaps && starts && !sum)
-        REFUSE("%s: overwrites earlier contributions to the gradient of %s", site_of(c, by).text, name_of(c, of));
+        REFUSE("%s: overwrites earlier contributions to the gradient of %s", site_of(c, by).text,
+               gradients_name_of(c, of));
     written_add(&t->parts, where);
     return TRIREME_OK;
 }
@@ -145,8 +146,8 @@ static trireme_status check_pass(struct gradient_check *c, int by, const struct 
                                  int of, bool *own) {
     trireme_error *error = c->error;
     if (!same_view(in, out))
-        REFUSE("%s: adds other elements of %s than it makes of %s", site_of(c, by).text, name_of(c, in->buffer),
-               name_of(c, out->buffer));
+        REFUSE("%s: adds other elements of %s than it makes of %s", site_of(c, by).text,
+               gradients_name_of(c, in->buffer), gradients_name_of(c, out->buffer));
     *own = c->program->buffers.item[in->buffer].gradient_of == of;
     if (*own)
         return TRIREME_OK;
@@ -156,13 +157,13 @@ static trireme_status check_pass(struct gradient_check *c, int by, const struct 
         if (sum->answered[input] || !holds_gradient(c, in->buffer, whole) ||
             !same_elements(c, in, &sum->instruction->in[input]) || !same_elements(c, in, &sum->instruction->out[0]))
             continue;
-        if (!complete(c, whole, &missing))
-            REFUSE("%s: adds %s before all contributions to %s are in", site_of(c, by).text, name_of(c, in->buffer),
-                   name_of(c, missing));
-        return answer(c, by, s / OP_MAX_IN, input, NULL, false);
+        if (!gradients_complete(c, whole, &missing))
+            REFUSE("%s: adds %s before all contributions to %s are in", site_of(c, by).text,
+                   gradients_name_of(c, in->buffer), gradients_name_of(c, missing));
+        return gradients_answer(c, by, s / OP_MAX_IN, input, NULL, false);
     }
     REFUSE("%s: adds %s to the gradient of %s, but no sum connects the two", site_of(c, by).text,
-           name_of(c, in->buffer), name_of(c, of));
+           gradients_name_of(c, in->buffer), gradients_name_of(c, of));
 }
 
 static bool same_attributes(const struct gradient_check *c, const struct instruction *f, const struct instruction *b) {
@@ -176,8 +177,8 @@ static bool same_attributes(const struct gradient_check *c, const struct instruc
 }
 
 // Whether backward instruction `b` can answer forward instruction `f`; else *why names the operand that does not fit.
-static bool matches(struct gradient_check *c, const struct instruction *b, const struct instruction *f,
-                    const char **why) {
+static bool gradients_matches(struct gradient_check *c, const struct instruction *b, const struct instruction *f,
+                              const char **why) {
     const struct op_info *info = &c->table->op[b->op];
     *why = "group";
     if (b->group != f->group || b->peer != f->peer)
@@ -237,7 +238,7 @@ static int find_forward(struct gradient_check *c, const struct instruction *b, c
         reads |= b->in[i].buffer != NONE;
     for (size_t u = 0; u < c->graph.nodes.count && !reads; u++)
         if (c->graph.nodes.item[u].useful && c->graph.nodes.item[u].instruction->op == info->forward &&
-            matches(c, b, c->graph.nodes.item[u].instruction, why))
+            gradients_matches(c, b, c->graph.nodes.item[u].instruction, why))
             return (int)u;
     for (int i = 0; i < info->inputs && found == NONE; i++) {
         if (!info->reads[i].gradient || info->reads[i].pass || b->in[i].buffer == NONE)
@@ -245,7 +246,7 @@ static int find_forward(struct gradient_check *c, const struct instruction *b, c
         find_candidates(c, info, b, i);
         for (size_t k = 0; k < c->candidates.count; k++) {
             const struct node *f = &c->graph.nodes.item[c->candidates.item[k]];
-            if (!matches(c, b, f->instruction, why))
+            if (!gradients_matches(c, b, f->instruction, why))
                 continue;
             found = c->candidates.item[k];
             bool free_use = true;
@@ -284,23 +285,23 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
             of = info->reads[i].output ? f->out[info->reads[i].index].buffer : f->in[info->reads[i].index].buffer;
         if (info->reads[i].pass) {
             TRY(check_pass(c, by, &b->in[i], made_by(info, b, info->reads[i].index), of, &sum[info->reads[i].index]));
-        } else if (!complete(c, of, &missing)) {
+        } else if (!gradients_complete(c, of, &missing)) {
             REFUSE("%s: reads %s, the gradient of %s, before all contributions are in (%d of %d)", site_of(c, by).text,
-                   name_of(c, b->in[i].buffer), name_of(c, missing), c->graph.tensor[missing].contributions,
-                   c->graph.tensor[missing].uses);
+                   gradients_name_of(c, b->in[i].buffer), gradients_name_of(c, missing),
+                   c->graph.tensor[missing].contributions, c->graph.tensor[missing].uses);
         }
     }
     bool contributes = false;
     for (int i = 0; i < info->outputs; i++)
         if (b->out[i].buffer != NONE) {
-            TRY(answer(c, by, use, info->contributes[i].index, &b->out[i], sum[info->contributes[i].index]));
+            TRY(gradients_answer(c, by, use, info->contributes[i].index, &b->out[i], sum[info->contributes[i].index]));
             contributes = true;
         }
     if (contributes || !instruction_arrives(f))
         return TRIREME_OK;
     struct node *received = &c->graph.nodes.item[use];
     if (received->answered[0])
-        REFUSE("%s: sends the gradient of %s twice", site_of(c, by).text, name_of(c, f->out[0].buffer));
+        REFUSE("%s: sends the gradient of %s twice", site_of(c, by).text, gradients_name_of(c, f->out[0].buffer));
     received->answered[0] = true;
     return TRIREME_OK;
 }
@@ -320,9 +321,9 @@ static trireme_status check_head(struct gradient_check *c, int by) {
             continue;
         if (!same_view(&dx->out[0], &f->in[0]) ||
             c->program->buffers.item[dx->out[0].buffer].gradient_of != f->in[0].buffer)
-            REFUSE("%s: %s is not the gradient of %s", site_of(c, by).text, name_of(c, dx->out[0].buffer),
-                   name_of(c, f->in[0].buffer));
-        return answer(c, by, m / OP_MAX_OUT, 0, &dx->out[0], false);
+            REFUSE("%s: %s is not the gradient of %s", site_of(c, by).text, gradients_name_of(c, dx->out[0].buffer),
+                   gradients_name_of(c, f->in[0].buffer));
+        return gradients_answer(c, by, m / OP_MAX_OUT, 0, &dx->out[0], false);
     }
     REFUSE("%s: is not the gradient of any product that the loss depends on", site_of(c, by).text);
 }
@@ -356,8 +357,8 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
         made++;
     const int copy = again->out[made].buffer;
     if (has_other_terms(c, copy))
-        REFUSE("%s: %s is not made of the terms of %s", site_of(c, by).text, name_of(c, copy),
-               name_of(c, graph_original(&c->graph, copy)));
+        REFUSE("%s: %s is not made of the terms of %s", site_of(c, by).text, gradients_name_of(c, copy),
+               gradients_name_of(c, graph_original(&c->graph, copy)));
     FOR_MAKERS(&c->graph, m, graph_original(&c->graph, copy)) {
         const struct node *f = &c->graph.nodes.item[m / OP_MAX_OUT];
         if (!f->forward || f->instruction->op != again->op)
@@ -373,12 +374,12 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
         if (!same)
             continue;
         if (repeated_before(c, by, copy, m / OP_MAX_OUT))
-            REFUSE("%s: recomputes %s a second time", site_of(c, by).text, name_of(c, copy));
+            REFUSE("%s: recomputes %s a second time", site_of(c, by).text, gradients_name_of(c, copy));
         c->graph.nodes.item[by].repeats = m / OP_MAX_OUT;
         return TRIREME_OK;
     }
     REFUSE("%s: does not recompute %s as the forward pass computed it", site_of(c, by).text,
-           name_of(c, graph_original(&c->graph, again->out[0].buffer)));
+           gradients_name_of(c, graph_original(&c->graph, again->out[0].buffer)));
 }
 
 // Whether something made the tensor as an output whose gradient no op passes on.
@@ -404,7 +405,7 @@ static trireme_status check_uses(struct gradient_check *c, int by) {
         if (buffer != NONE && graph_depends(&c->graph, buffer) &&
             (!graph_is_wanted(&c->graph, buffer) || ends_gradients(c, buffer)))
             REFUSE("%s: reads %s, and no gradient goes back to what that is made of", site_of(c, by).text,
-                   name_of(c, buffer));
+                   gradients_name_of(c, buffer));
     }
     return TRIREME_OK;
 }
@@ -429,7 +430,8 @@ static trireme_status check_locals(struct gradient_check *c) {
     }
     free(template);
     if (by != NONE)
-        REFUSE("%s: makes %s, which another template has made before", site_of(c, by).text, name_of(c, buffer));
+        REFUSE("%s: makes %s, which another template has made before", site_of(c, by).text,
+               gradients_name_of(c, buffer));
     return TRIREME_OK;
 }
 
@@ -468,9 +470,9 @@ static trireme_status check_all(struct gradient_check *c) {
             const struct operand *d = &node->instruction->out[info->outputs - 1];
             const struct operand *logits = &node->instruction->in[0];
             if (c->program->buffers.item[d->buffer].gradient_of != logits->buffer || !same_view(d, logits))
-                REFUSE("%s: %s is not the gradient of %s, row by row", site_of(c, (int)i).text, name_of(c, d->buffer),
-                       name_of(c, logits->buffer));
-            TRY(answer(c, (int)i, (int)i, 0, d, false));
+                REFUSE("%s: %s is not the gradient of %s, row by row", site_of(c, (int)i).text,
+                       gradients_name_of(c, d->buffer), gradients_name_of(c, logits->buffer));
+            TRY(gradients_answer(c, (int)i, (int)i, 0, d, false));
         }
     }
     for (size_t i = 0; i < c->graph.nodes.count; i++) {
@@ -478,13 +480,13 @@ static trireme_status check_all(struct gradient_check *c) {
         if (f->useful && instruction_arrives(f->instruction) && !f->answered[0] &&
             graph_is_wanted(&c->graph, f->instruction->out[0].buffer))
             REFUSE("the gradient of %s, which %s received, is never sent back",
-                   name_of(c, f->instruction->out[0].buffer), site_of(c, (int)i).text);
+                   gradients_name_of(c, f->instruction->out[0].buffer), site_of(c, (int)i).text);
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
             if (f->instruction->in[k].buffer != NONE && !f->answered[k] &&
                 graph_is_wanted(&c->graph, f->instruction->in[k].buffer) &&
                 graph_passed_to(&c->graph, f->instruction->in[k].buffer) == NONE)
-                REFUSE("the gradient of %s for %s is never computed", name_of(c, f->instruction->in[k].buffer),
-                       site_of(c, (int)i).text);
+                REFUSE("the gradient of %s for %s is never computed",
+                       gradients_name_of(c, f->instruction->in[k].buffer), site_of(c, (int)i).text);
     }
     return TRIREME_OK;
 }

@@ -49,7 +49,7 @@ struct call_name {
 };
 
 // "backward[12] all_reduce of layers.0.gradients over dp"
-static struct call_name name_of(const struct world *w, int rank, const struct rank_call *call) {
+static struct call_name groups_name_of(const struct world *w, int rank, const struct rank_call *call) {
     struct call_name name;
     const struct instruction *i = call->instruction;
     const struct program *p = w->rank[rank].calls->program;
@@ -71,13 +71,13 @@ static struct call_name stand_of(const struct world *w, int rank, int stream) {
         return name;
     }
     if (r->posted[stream]) {
-        snprintf(name.text, sizeof name.text, "which waits at %.250s", name_of(w, rank, next).text);
+        snprintf(name.text, sizeof name.text, "which waits at %.250s", groups_name_of(w, rank, next).text);
         return name;
     }
     for (int s = 0; s < STREAM_COUNT; s++) {
         const struct rank_call *before = next_call(r, s);
         if (before && r->done[s] < next->after[s]) {
-            snprintf(name.text, sizeof name.text, "which must first do %.250s", name_of(w, rank, before).text);
+            snprintf(name.text, sizeof name.text, "which must first do %.250s", groups_name_of(w, rank, before).text);
             return name;
         }
     }
@@ -134,7 +134,7 @@ static void find_groups(struct world *w) {
     VEC_RELEASE(&keys);
 }
 
-static void enqueue(struct world *w, int rank) {
+static void groups_enqueue(struct world *w, int rank) {
     if (w->rank[rank].queued)
         return;
     w->rank[rank].queued = true;
@@ -147,7 +147,7 @@ static trireme_status open_all(struct world *w) {
     int *opened = mem_alloc((size_t)w->ranks * sizeof *opened);
     bool *waits = mem_alloc((size_t)w->ranks * sizeof *waits);
     for (int r = 0; r < w->ranks; r++)
-        enqueue(w, r);
+        groups_enqueue(w, r);
     while (w->queue.count) {
         int r = w->queue.item[--w->queue.count];
         struct rank *rank = &w->rank[r];
@@ -162,7 +162,7 @@ static trireme_status open_all(struct world *w) {
         for (int i = 0; i < c->size; i++) {
             waits[c->member[i]] = false;
             opened[c->member[i]]++;
-            enqueue(w, c->member[i]);
+            groups_enqueue(w, c->member[i]);
         }
     }
     int stuck = 0;
@@ -197,7 +197,7 @@ static trireme_status refuse_meeting(const struct world *w, int rank, const stru
                                      const struct rank_call *theirs) {
     trireme_error *error = w->error;
     const struct instruction *a = call->instruction, *b = theirs->instruction;
-    struct call_name here = name_of(w, rank, call), there = name_of(w, other, theirs);
+    struct call_name here = groups_name_of(w, rank, call), there = groups_name_of(w, other, theirs);
     const int number = w->rank[rank].number, others = w->rank[other].number;
     if (call->count != theirs->count || call->dtype != theirs->dtype)
         REFUSE("rank %d: %s meets rank %d's %s: %lld elements of %s and %lld of %s", number, here.text, others,
@@ -245,16 +245,16 @@ static trireme_status check_placed_alike(const struct world *w, int rank, const 
         bool zero = call->instruction->op == OP_ALL_REDUCE && (s->as == SEEN_ZERO || r->as == SEEN_ZERO);
         if (!zero && (s->as != r->as || s->dim != r->dim || s->joint != r->joint))
             REFUSE("rank %d: %s meets rank %d's %s, which is placed differently along %s", w->rank[rank].number,
-                   name_of(w, rank, call).text, w->rank[other].number, name_of(w, other, theirs).text,
+                   groups_name_of(w, rank, call).text, w->rank[other].number, groups_name_of(w, other, theirs).text,
                    axis_name((enum axis)a));
     }
     return TRIREME_OK;
 }
 
-static void advance(struct world *w, int rank, int stream) {
+static void groups_advance(struct world *w, int rank, int stream) {
     w->rank[rank].done[stream]++;
     w->rank[rank].posted[stream] = false;
-    enqueue(w, rank);
+    groups_enqueue(w, rank);
 }
 
 static trireme_status post_collective(struct world *w, int rank, int stream, const struct rank_call *call) {
@@ -275,7 +275,7 @@ static trireme_status post_collective(struct world *w, int rank, int stream, con
         return TRIREME_OK;
     c->arrived = 0;
     for (int i = 0; i < c->size; i++)
-        advance(w, c->member[i], stream);
+        groups_advance(w, c->member[i], stream);
     return TRIREME_OK;
 }
 
@@ -288,16 +288,16 @@ static trireme_status check_message(const struct world *w, int from, const struc
         return refuse_meeting(w, from, send, to, receive);
     if (send->microbatch != receive->microbatch)
         REFUSE("rank %d: %s meets rank %d's %s, of another microbatch", w->rank[from].number,
-               name_of(w, from, send).text, w->rank[to].number, name_of(w, to, receive).text);
+               groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);
     bool forward = send->instruction->phase == PHASE_FORWARD;
     if (forward != (receive->instruction->phase == PHASE_FORWARD))
-        REFUSE("rank %d: %s meets rank %d's %s, of the other pass", w->rank[from].number, name_of(w, from, send).text,
-               w->rank[to].number, name_of(w, to, receive).text);
+        REFUSE("rank %d: %s meets rank %d's %s, of the other pass", w->rank[from].number,
+               groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);
     const char *sent = program_buffer_name(w->rank[from].calls->program, send->instruction->in[0].buffer),
                *received = program_buffer_name(w->rank[to].calls->program, receive->instruction->out[0].buffer);
     if (strcmp(sent, received) != 0)
         REFUSE("rank %d: %s meets rank %d's %s, which receives another buffer", w->rank[from].number,
-               name_of(w, from, send).text, w->rank[to].number, name_of(w, to, receive).text);
+               groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);
     return check_placed_alike(w, from, send, to, receive);
 }
 
@@ -311,8 +311,8 @@ static trireme_status post_message(struct world *w, int rank, int stream, const 
         return TRIREME_OK;
     bool sends = call->instruction->op == OP_SEND;
     TRY(sends ? check_message(w, rank, call, other, theirs) : check_message(w, other, theirs, rank, call));
-    advance(w, rank, stream);
-    advance(w, other, end);
+    groups_advance(w, rank, stream);
+    groups_advance(w, other, end);
     return TRIREME_OK;
 }
 
@@ -323,7 +323,7 @@ static bool is_ready(const struct rank *r, const struct rank_call *call) {
     return true;
 }
 
-static trireme_status run_rank(struct world *w, int rank) {
+static trireme_status groups_run_rank(struct world *w, int rank) {
     struct rank *r = &w->rank[rank];
     for (int s = 0; s < STREAM_COUNT; s++) {
         const struct rank_call *call = next_call(r, s);
@@ -352,7 +352,7 @@ static int missing_member(const struct world *w, int rank, int stream) {
 }
 
 // Names a call that is never answered: if possible one whose peer has ended, from which the others follow.
-static trireme_status check_ended(const struct world *w) {
+static trireme_status groups_check_ended(const struct world *w) {
     trireme_error *error = w->error;
     int rank = NONE, stream = 0;
     for (int pass = 0; pass < 2 && rank == NONE; pass++)
@@ -365,19 +365,19 @@ static trireme_status check_ended(const struct world *w) {
         return TRIREME_OK;
     int missing = missing_member(w, rank, stream);
     REFUSE("rank %d: %s would wait forever for rank %d, %s", w->rank[rank].number,
-           name_of(w, rank, next_call(&w->rank[rank], stream)).text, w->rank[missing].number,
+           groups_name_of(w, rank, next_call(&w->rank[rank], stream)).text, w->rank[missing].number,
            stand_of(w, missing, stream_other_end(stream)).text);
 }
 
 static trireme_status run_world(struct world *w) {
     for (int r = 0; r < w->ranks; r++)
-        enqueue(w, r);
+        groups_enqueue(w, r);
     while (w->queue.count) {
         int r = w->queue.item[--w->queue.count];
         w->rank[r].queued = false;
-        TRY(run_rank(w, r));
+        TRY(groups_run_rank(w, r));
     }
-    return check_ended(w);
+    return groups_check_ended(w);
 }
 
 // ---- all of it
@@ -436,8 +436,8 @@ static trireme_status list_calls(const struct world *w, struct calls *calls, int
 }
 
 // Makes the world of the ranks at the beginning of all axes of `alike`, and calls[*distinct], one for each program.
-static trireme_status create(struct world *w, struct calls *calls, int *distinct, const struct mesh *mesh,
-                             axis_set alike, const struct program *const *program_of_rank) {
+static trireme_status groups_create(struct world *w, struct calls *calls, int *distinct, const struct mesh *mesh,
+                                    axis_set alike, const struct program *const *program_of_rank) {
     w->mesh = *mesh;
     for (int a = 0; a < AXIS_COUNT; a++)
         w->mesh.degree[a] = alike & AXES(a) ? 1 : mesh->degree[a];
@@ -455,14 +455,15 @@ static trireme_status create(struct world *w, struct calls *calls, int *distinct
     return list_calls(w, calls, *distinct);
 }
 
-static trireme_status meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
-                           trireme_error *error) {
+static trireme_status groups_meet(const struct program *const *program_of_rank, int ranks, const struct op_table *table,
+                                  trireme_error *error) {
     const struct mesh *mesh = &program_of_rank[0]->mesh;
     TRY(check_mesh(mesh, program_of_rank, ranks, error));
     struct world w = {.table = table, .error = error};
     struct calls *calls = mem_alloc((size_t)ranks * sizeof *calls);
     int distinct = 0;
-    trireme_status status = create(&w, calls, &distinct, mesh, axes_alike(mesh, program_of_rank), program_of_rank);
+    trireme_status status =
+        groups_create(&w, calls, &distinct, mesh, axes_alike(mesh, program_of_rank), program_of_rank);
     if (status == TRIREME_OK && mesh->degree[AXIS_PP] > 1)
         status = verify_stages(program_of_rank, table, error);
     if (status == TRIREME_OK) {
@@ -491,7 +492,7 @@ trireme_status stage_programs_meet(const struct program *const *program_of_stage
     const struct program **of_rank = mem_alloc((size_t)ranks * sizeof *of_rank);
     for (int rank = 0; rank < ranks; rank++)
         of_rank[rank] = program_of_stage[mesh_coordinate(mesh, rank, AXIS_PP)];
-    trireme_status status = meet(of_rank, ranks, table, error);
+    trireme_status status = groups_meet(of_rank, ranks, table, error);
     free(of_rank);
     return status;
 }
@@ -507,5 +508,5 @@ trireme_status programs_verify(const struct program *const *program_of_rank, int
         if (status != TRIREME_OK)
             return error_prefix(error, status, "rank %d", r);
     }
-    return meet(program_of_rank, ranks, table, error);
+    return groups_meet(program_of_rank, ranks, table, error);
 }

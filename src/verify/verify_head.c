@@ -13,7 +13,7 @@ static const struct instruction *maker(const struct mentions *mentions, enum op 
     return NULL;
 }
 
-static bool is_whole(const struct program *p, const struct operand *operand) {
+static bool head_is_whole(const struct program *p, const struct operand *operand) {
     struct operand whole = operand_whole(p, operand->buffer);
     return operand_count(operand) == operand_count(&whole) && operand->offset == 0 && operand->along == AXES_NONE;
 }
@@ -36,7 +36,7 @@ const char *verify_head(const struct program *p, const struct mentions *mentions
                         struct head *head) {
     *head = (struct head){0};
     const struct instruction *gather = maker(mentions, OP_ALL_GATHER, 0, merge->in[0].buffer);
-    if (!gather || !is_whole(p, &merge->in[0])) // that it gathers wholes is for verify_communication.c
+    if (!gather || !head_is_whole(p, &merge->in[0])) // that it gathers wholes is for verify_communication.c
         return "its input is not gathered from all ranks";
     const struct instruction *exp = head->exp = maker(mentions, OP_LOGITS_EXP, 1, gather->in[0].buffer);
     if (!exp || !operand_equal(&exp->in[1], &merge->in[1]))

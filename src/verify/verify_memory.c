@@ -55,7 +55,7 @@ struct memory_check {
     VEC(int) passing; // GRAD roots that exist only for an invocation or a microbatch
 };
 
-static struct site here(const struct memory_check *c) {
+static struct site memory_here(const struct memory_check *c) {
     return program_site(c->program, c->table, c->now.template, c->instruction, c->now.microbatch);
 }
 
@@ -80,13 +80,13 @@ static bool planned_alone(const struct buffer *b) {
     return b->scope == SCOPE_STATE || b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
 }
 
-static void write_all(struct instance *instance, const struct buffer *b) {
+static void memory_write_all(struct instance *instance, const struct buffer *b) {
     const struct footprint all = {0, 0, 1, 0, buffer_count(b)};
     written_add(&instance->written, all);
     written_mark_read(&instance->written, &all);
 }
 
-static trireme_status create(struct memory_check *c, trireme_error *error) {
+static trireme_status memory_create(struct memory_check *c, trireme_error *error) {
     const struct program *p = c->program;
     c->first = mem_alloc(p->buffers.count * sizeof(int));
     for (size_t i = 0; i < p->buffers.count; i++)
@@ -119,7 +119,7 @@ static trireme_status create(struct memory_check *c, trireme_error *error) {
             // What the host or the last step wrote. Gradients are made anew in each step.
             if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && b->scope == SCOPE_STATE) || b->kind == KIND_OPTIM ||
                 b->kind == KIND_CACHE)
-                write_all(instance, b);
+                memory_write_all(instance, b);
         }
     }
     return TRIREME_OK;
@@ -239,46 +239,47 @@ static bool may_take(const struct memory_check *c, const struct instruction *ins
 }
 
 // Gradients that exist only for an invocation or a microbatch have to be reduced before others take their memory.
-static bool passes(const struct buffer *b) {
+static bool memory_passes(const struct buffer *b) {
     return b->parent == NONE && b->kind == KIND_GRAD && (b->scope == SCOPE_LOCAL || b->scope == SCOPE_SLOT);
 }
 
 static bool is_lost(const struct memory_check *c, const struct instance *instance) {
     const struct buffer *b = &c->program->buffers.item[instance->root];
     struct footprint all = {0, 0, 1, 0, buffer_count(b)};
-    return passes(b) &&
+    return memory_passes(b) &&
            (written_unread(&instance->written, &all) || (written_read(&instance->written, &all) && !instance->reduced));
 }
 
 // Notes that communication adds gradients to those that stay.
-static trireme_status reduce(struct memory_check *c, const struct instruction *instruction, trireme_error *error) {
+static trireme_status memory_reduce(struct memory_check *c, const struct instruction *instruction,
+                                    trireme_error *error) {
     const int root = instruction->inputs && instruction->in[0].buffer != NONE
                          ? program_root(c->program, instruction->in[0].buffer)
                          : NONE;
-    if (root == NONE || !passes(&c->program->buffers.item[root]))
+    if (root == NONE || !memory_passes(&c->program->buffers.item[root]))
         return TRIREME_OK;
     struct instance *instance = instance_of(c, root);
     if (instance->reduced)
-        REFUSE("%s: reduces %s a second time", here(c).text, program_buffer_name(c->program, root));
+        REFUSE("%s: reduces %s a second time", memory_here(c).text, program_buffer_name(c->program, root));
     instance->reduced = true;
     return TRIREME_OK;
 }
 
 // Makes the instance hold its bytes, at the expense of those that overlap it. `out`: the output it is, or NONE for
 // workspace.
-static trireme_status claim(struct memory_check *c, struct instance *instance, const struct instruction *instruction,
-                            int out, trireme_error *error) {
+static trireme_status memory_claim(struct memory_check *c, struct instance *instance,
+                                   const struct instruction *instruction, int out, trireme_error *error) {
     const char *name = program_buffer_name(c->program, instance->root);
     struct instance *other;
     while ((other = live_before(c, instance->above)) && other->end > instance->begin) {
         if (!may_take(c, instruction, out, other))
-            REFUSE("%s: writes %s into memory of %s, which it uses too", here(c).text, name,
+            REFUSE("%s: writes %s into memory of %s, which it uses too", memory_here(c).text, name,
                    program_buffer_name(c->program, other->root));
         if (!clocks_ordered(other->touched, c->clock[instruction->stream]))
-            REFUSE("%s: reuses memory of %s for %s while another stream may use it", here(c).text,
+            REFUSE("%s: reuses memory of %s for %s while another stream may use it", memory_here(c).text,
                    program_buffer_name(c->program, other->root), name);
         if (is_lost(c, other))
-            REFUSE("%s: takes the memory of %s, which has not been reduced, for %s", here(c).text,
+            REFUSE("%s: takes the memory of %s, which has not been reduced, for %s", memory_here(c).text,
                    program_buffer_name(c->program, other->root), name);
         take_out(c, other, name);
         leftovers_add(&c->leftovers, other->root, other->begin, instance->begin, other->touched);
@@ -286,10 +287,10 @@ static trireme_status claim(struct memory_check *c, struct instance *instance, c
     }
     int left = leftovers_take(&c->leftovers, instance->begin, instance->end, c->clock[instruction->stream]);
     if (left != NONE)
-        REFUSE("%s: reuses memory of %s for %s while another stream may use it", here(c).text,
+        REFUSE("%s: reuses memory of %s for %s while another stream may use it", memory_here(c).text,
                program_buffer_name(c->program, left), name);
     if (c->follows && out != NONE && c->now.microbatch != NONE && instance->made_for == c->now.microbatch)
-        REFUSE("%s: makes another %s for the same microbatch", here(c).text, name);
+        REFUSE("%s: makes another %s for the same microbatch", memory_here(c).text, name);
     instance->made_for = c->now.microbatch;
     instance->reduced = false;
     set_live(c, instance, true);
@@ -302,14 +303,15 @@ static bool has_one_owner(const struct buffer *b) {
 }
 
 // A LOCAL buffer starts empty in each invocation, a SLOT buffer with each microbatch of its slot.
-static trireme_status renew(struct memory_check *c, struct instance *instance, int invocation, trireme_error *error) {
+static trireme_status memory_renew(struct memory_check *c, struct instance *instance, int invocation,
+                                   trireme_error *error) {
     const struct buffer *b = &c->program->buffers.item[instance->root];
     bool owned = b->scope == SCOPE_SLOT || (has_one_owner(b) && instance->owner != NONE);
     int owner = b->scope == SCOPE_LOCAL ? invocation : owned ? c->now.microbatch : instance->owner;
     if (owner == instance->owner)
         return TRIREME_OK;
     if (is_lost(c, instance))
-        REFUSE("%s: starts a new %s before the last one is reduced", here(c).text, b->name);
+        REFUSE("%s: starts a new %s before the last one is reduced", memory_here(c).text, b->name);
     instance->owner = owner;
     if (planned_alone(b))
         written_clear(&instance->written);
@@ -324,16 +326,17 @@ static trireme_status read_part(struct memory_check *c, int stream, const struct
     const struct program *p = c->program;
     int root = program_root(p, operand->buffer);
     struct instance *instance = instance_of(c, root);
-    TRY(renew(c, instance, invocation, error));
+    TRY(memory_renew(c, instance, invocation, error));
     const char *name = p->buffers.item[operand->buffer].name;
     struct footprint where;
     if (!footprint_of_all_ranks(p, operand, &where))
-        REFUSE("%s: the ranks' own parts of %s are not contiguous", here(c).text, name);
+        REFUSE("%s: the ranks' own parts of %s are not contiguous", memory_here(c).text, name);
     if (p->buffers.item[root].scope == SCOPE_MICROBATCH && c->now.microbatch == NONE)
         where = (struct footprint){0, 0, 1, 0,
                                    buffer_count(&p->buffers.item[root])}; // all instances, which the host has written
     if (!instance->alive && instance->taken_by)
-        REFUSE("%s: reads %s, whose memory %s has taken: freed too early", here(c).text, name, instance->taken_by);
+        REFUSE("%s: reads %s, whose memory %s has taken: freed too early", memory_here(c).text, name,
+               instance->taken_by);
     bool covered = written_covers(&instance->written, &where);
     if (!covered && c->required[root]) {
         covered = true; // between the slices of a flat buffer lies padding that nobody writes
@@ -348,9 +351,9 @@ static trireme_status read_part(struct memory_check *c, int stream, const struct
         }
     }
     if (!covered)
-        REFUSE("%s: reads %s before it is written", here(c).text, name);
+        REFUSE("%s: reads %s before it is written", memory_here(c).text, name);
     if (!clocks_ordered(instance->wrote, c->clock[stream]))
-        REFUSE("%s: reads %s while another stream may still write it", here(c).text, name);
+        REFUSE("%s: reads %s while another stream may still write it", memory_here(c).text, name);
     written_mark_read(&instance->written, &where);
     instance->touched[stream] = c->clock[stream][stream];
     return TRIREME_OK;
@@ -359,7 +362,7 @@ static trireme_status read_part(struct memory_check *c, int stream, const struct
 // Whether the instruction changes what somebody has read. Where there is a backward pass, a name stands for one value
 // as long as its buffer lives, or backward would see another one than forward used. What is kept between steps may be
 // continued in place, and sums over a step may be read before all terms are in; no other sum may.
-static bool changes(const struct memory_check *c, const struct instruction *in, int out, bool adds) {
+static bool memory_changes(const struct memory_check *c, const struct instruction *in, int out, bool adds) {
     const struct program *p = c->program;
     const struct operand *operand = &in->out[out];
     const int root = program_root(p, operand->buffer), from = c->table->op[in->op].inplace[out];
@@ -387,22 +390,22 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
     bool gathers = from && from->kind == KIND_PARAM && from->scope == SCOPE_STATE &&
                    (b->scope != SCOPE_STATE || (instruction_own_part(instruction) && from == b));
     if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers))
-        REFUSE("%s: writes %s, which only %s may", here(c).text, name,
+        REFUSE("%s: writes %s, which only %s may", memory_here(c).text, name,
                b->kind == KIND_INPUT ? "the host" : "an optimizer");
     if (accumulate) {
         TRY(read_part(c, instruction->stream, operand, invocation, error));
         if (c->follows && b->kind == KIND_ACT && info->role == ROLE_FORWARD && instance->maker != instruction->op)
-            REFUSE("%s: adds to %s, which %s has made", here(c).text, name, c->table->op[instance->maker].name);
+            REFUSE("%s: adds to %s, which %s has made", memory_here(c).text, name, c->table->op[instance->maker].name);
     }
     if (!instance->alive)
-        TRY(claim(c, instance, instruction, out, error));
+        TRY(memory_claim(c, instance, instruction, out, error));
     if (!clocks_ordered(instance->touched, c->clock[instruction->stream]))
-        REFUSE("%s: writes %s while another stream may still use it", here(c).text, name);
+        REFUSE("%s: writes %s while another stream may still use it", memory_here(c).text, name);
     struct footprint where;
     if (!footprint_of_all_ranks(p, operand, &where))
-        REFUSE("%s: the ranks' own parts of %s are not contiguous", here(c).text, name);
+        REFUSE("%s: the ranks' own parts of %s are not contiguous", memory_here(c).text, name);
     if (!accumulate && written_unread(&instance->written, &where))
-        REFUSE("%s: overwrites %s before it is read", here(c).text, name);
+        REFUSE("%s: overwrites %s before it is read", memory_here(c).text, name);
     // The instruction's own inputs may lie in the same buffer only where ops.def lets it work in place.
     for (int i = 0; i < instruction->inputs; i++) {
         const struct operand *in = &instruction->in[i];
@@ -413,10 +416,10 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
         if (instruction_own_part(instruction))
             continue;
         if (info->inplace[out] != i || !footprint_equal(&read, &where))
-            REFUSE("%s: writes %s, which it reads as %s", here(c).text, name, info->in[i].name);
+            REFUSE("%s: writes %s, which it reads as %s", memory_here(c).text, name, info->in[i].name);
         // Gradients are sums, and the terms of each are known (verify_gradients.c).
         if (c->follows && b->scope != SCOPE_STATE && b->gradient_of == NONE && info->role != ROLE_COMMUNICATION)
-            REFUSE("%s: changes %s, which the step has made before", here(c).text, name);
+            REFUSE("%s: changes %s, which the step has made before", memory_here(c).text, name);
     }
     if (has_one_owner(b))
         instance->owner = c->now.microbatch;
@@ -430,7 +433,7 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
     return TRIREME_OK;
 }
 
-static void run_waits(struct memory_check *c, const struct instruction *instruction) {
+static void memory_run_waits(struct memory_check *c, const struct instruction *instruction) {
     int32_t *clock = c->clock[instruction->stream];
     for (int s = 0; s < STREAM_COUNT && c->many_streams; s++) {
         if (!instruction->wait[s])
@@ -459,9 +462,9 @@ static void note_done(struct memory_check *c, int stream) {
     c->learned[stream] = false;
 }
 
-static trireme_status run(struct memory_check *c, const struct instruction *instruction, int invocation,
-                          trireme_error *error) {
-    run_waits(c, instruction);
+static trireme_status memory_run(struct memory_check *c, const struct instruction *instruction, int invocation,
+                                 trireme_error *error) {
+    memory_run_waits(c, instruction);
     if (when_skips(instruction->when, &c->now)) {
         note_done(c, instruction->stream);
         return TRIREME_OK;
@@ -471,27 +474,27 @@ static trireme_status run(struct memory_check *c, const struct instruction *inst
     for (int o = 0; o < instruction->outputs; o++) {
         if (instruction->out[o].buffer == NONE)
             continue;
-        TRY(renew(c, instance_of(c, program_root(c->program, instruction->out[o].buffer)), invocation, error));
-        if (changes(c, instruction, o, accumulates && c->table->op[instruction->op].out[o].adds))
-            REFUSE("%s: changes %s, which has been read before", here(c).text,
+        TRY(memory_renew(c, instance_of(c, program_root(c->program, instruction->out[o].buffer)), invocation, error));
+        if (memory_changes(c, instruction, o, accumulates && c->table->op[instruction->op].out[o].adds))
+            REFUSE("%s: changes %s, which has been read before", memory_here(c).text,
                    program_buffer_name(c->program, instruction->out[o].buffer));
     }
     for (int i = 0; i < instruction->inputs; i++)
         if (instruction->in[i].buffer != NONE)
             TRY(read_part(c, stream, &instruction->in[i], invocation, error));
     if (c->table->op[instruction->op].role == ROLE_COMMUNICATION)
-        TRY(reduce(c, instruction, error));
+        TRY(memory_reduce(c, instruction, error));
     if (instruction->predicate != NONE) {
         struct operand predicate = operand_whole(c->program, instruction->predicate);
         TRY(read_part(c, stream, &predicate, invocation, error));
     }
     if (instruction->workspace != NONE) {
         struct instance *workspace = instance_of(c, instruction->workspace);
-        TRY(renew(c, workspace, invocation, error));
+        TRY(memory_renew(c, workspace, invocation, error));
         if (!workspace->alive)
-            TRY(claim(c, workspace, instruction, NONE, error));
+            TRY(memory_claim(c, workspace, instruction, NONE, error));
         if (!clocks_ordered(workspace->touched, c->clock[stream]))
-            REFUSE("%s: works in %s while another stream may still use it", here(c).text,
+            REFUSE("%s: works in %s while another stream may still use it", memory_here(c).text,
                    program_buffer_name(c->program, instruction->workspace));
         workspace->touched[stream] = c->clock[stream][stream];
     }
@@ -505,10 +508,10 @@ static trireme_status run(struct memory_check *c, const struct instruction *inst
         int root = program_root(c->program, instruction->in[0].buffer);
         struct instance *terms = instance_of(c, root);
         if (c->program->buffers.item[root].kind != KIND_ACT)
-            REFUSE("%s: sums in %s, which is not an activation", here(c).text,
+            REFUSE("%s: sums in %s, which is not an activation", memory_here(c).text,
                    program_buffer_name(c->program, instruction->in[0].buffer));
         if (!clocks_ordered(terms->touched, c->clock[stream]))
-            REFUSE("%s: sums in %s while another stream may still use it", here(c).text,
+            REFUSE("%s: sums in %s while another stream may still use it", memory_here(c).text,
                    program_buffer_name(c->program, instruction->in[0].buffer));
         written_clear(&terms->written);
     }
@@ -529,7 +532,7 @@ static trireme_status check_lost(const struct memory_check *c, bool all, trireme
     return TRIREME_OK;
 }
 
-static trireme_status run_schedule(struct memory_check *c, trireme_error *error) {
+static trireme_status memory_run_schedule(struct memory_check *c, trireme_error *error) {
     const struct program *p = c->program;
     for (size_t k = 0; k < p->schedule.count; k++) {
         c->now = p->schedule.item[k];
@@ -537,7 +540,7 @@ static trireme_status run_schedule(struct memory_check *c, trireme_error *error)
         const struct template *t = &p->templates.item[c->now.template];
         for (size_t i = 0; i < t->instructions.count; i++) {
             c->instruction = (int)i;
-            TRY(run(c, &t->instructions.item[i], (int)k, error));
+            TRY(memory_run(c, &t->instructions.item[i], (int)k, error));
         }
         TRY(check_lost(c, k + 1 == p->schedule.count, error));
     }
@@ -566,12 +569,12 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
             c.required[program_root(program, (int)i)] = true;
     for (size_t i = 0; i < program->buffers.count; i++) {
         c.follows |= program->buffers.item[i].kind == KIND_GRAD || program->buffers.item[i].gradient_of != NONE;
-        if (passes(&program->buffers.item[i]))
+        if (memory_passes(&program->buffers.item[i]))
             VEC_PUSH(&c.passing, (int)i);
     }
     FOR_INSTRUCTIONS(in, program)
         c.follows |= table->op[in->op].role == ROLE_TOTAL;
-    trireme_status status = create(&c, error);
+    trireme_status status = memory_create(&c, error);
     if (status == TRIREME_OK)
         status = check_fixed(&c, true, error);
     if (status == TRIREME_OK)
@@ -581,7 +584,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     slot_waits_create(&c.waits, program);
     slices_create(&c.slices, program);
     if (status == TRIREME_OK)
-        status = run_schedule(&c, error);
+        status = memory_run_schedule(&c, error);
     for (int s = 0; s < STREAM_COUNT; s++)
         history_release(&c.history[s]);
     for (int i = 0; i < c.count && c.instances; i++)

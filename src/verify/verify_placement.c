@@ -40,7 +40,7 @@ struct row_axis {
     bool any;
 };
 
-static bool present(const struct row_axis *s, int input) {
+static bool placement_present(const struct row_axis *s, int input) {
     return s->instruction->in[input].buffer != NONE;
 }
 
@@ -82,16 +82,17 @@ static trireme_status split_first(const struct placement_check *c, struct row_ax
     for (int i = 0; i < s->info->inputs; i++) {
         if (strcmp(s->info->in[i].name, "first") != 0)
             continue;
-        if (s->split['v'] && !present(s, i))
+        if (s->split['v'] && !placement_present(s, i))
             REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins",
                    placement_site(c).text, axis_name((enum axis)s->axis));
         // Each stage has its own `first` where the stages share the table, each shard where shards are parts of it.
-        const struct buffer *first = present(s, i) ? &c->program->buffers.item[s->instruction->in[i].buffer] : NULL;
+        const struct buffer *first =
+            placement_present(s, i) ? &c->program->buffers.item[s->instruction->in[i].buffer] : NULL;
         axis_set joint = !first                                          ? AXES_NONE
                          : first->placement[AXIS_PP] == PLACE_STAGE      ? tensor | AXES(AXIS_PP)
                          : first->placement[AXIS_FSDP] >= PLACE_SHARD(0) ? AXES(AXIS_FSDP)
                                                                          : tensor;
-        if (present(s, i) && (joint & AXES(s->axis)))
+        if (placement_present(s, i) && (joint & AXES(s->axis)))
             return split_letter(c, s, 'v', joint, &s->instruction->in[i]);
         if (s->split['v'])
             REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins",
@@ -104,14 +105,14 @@ static trireme_status find_split(const struct placement_check *c, struct row_axi
     trireme_error *error = c->error;
     for (int i = 0; i < s->info->inputs; i++) {
         const struct seen *seen = &s->in[i][s->axis];
-        if (present(s, i) && seen->as == SEEN_SPLIT && strcmp(s->info->in[i].name, "first") != 0)
+        if (placement_present(s, i) && seen->as == SEEN_SPLIT && strcmp(s->info->in[i].name, "first") != 0)
             TRY(split_letter(c, s, s->info->in[i].dim[seen->dim], seen->joint, &s->instruction->in[i]));
     }
     TRY(split_first(c, s));
     // An operand that has a split letter, or a letter that follows one, must be split so itself.
     for (int i = 0; i < s->info->inputs && s->any; i++) {
         const struct seen *seen = &s->in[i][s->axis];
-        for (int d = 0; d < s->info->in[i].ndim && present(s, i); d++) {
+        for (int d = 0; d < s->info->in[i].ndim && placement_present(s, i); d++) {
             int letter = s->info->in[i].dim[d], follows = s->info->in[i].follows[d];
             if (!s->split[letter] && !(follows && s->split[follows]))
                 continue;
@@ -158,7 +159,7 @@ static trireme_status passes_sum(const struct placement_check *c, const struct r
     bool contracts = s->any && s->info->outputs && output_of(s, 0).as == SEEN_SUM;
     *passes = false;
     for (int i = 0; i < s->info->inputs; i++) {
-        if (!present(s, i))
+        if (!placement_present(s, i))
             continue;
         const struct seen *seen = &s->in[i][s->axis];
         bool gradient = linear || (backward && s->info->reads[i].gradient);
@@ -258,7 +259,7 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
 
 // ---- the schedule
 
-static trireme_status check_predicate(const struct placement_check *c, const struct instruction *i) {
+static trireme_status placement_check_predicate(const struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     if (i->predicate == NONE)
         return TRIREME_OK;
@@ -272,13 +273,13 @@ static trireme_status check_predicate(const struct placement_check *c, const str
     return TRIREME_OK;
 }
 
-static trireme_status run(struct placement_check *c, const struct instruction *i) {
+static trireme_status placement_run_once(struct placement_check *c, const struct instruction *i) {
     if (when_skips(i->when, &c->now))
         return TRIREME_OK;
     for (int o = 0; o < i->outputs; o++)
         if (i->out[o].buffer != NONE && c->program->buffers.item[i->out[o].buffer].scope == SCOPE_LOCAL)
             VEC_PUSH(&c->local, program_root(c->program, i->out[o].buffer));
-    TRY(check_predicate(c, i));
+    TRY(placement_check_predicate(c, i));
     return info_of(c, i)->role == ROLE_COMMUNICATION || i->op == OP_FAN_OUT ? verify_communication(c, i)
                                                                             : run_row(c, i);
 }
@@ -286,7 +287,7 @@ static trireme_status run(struct placement_check *c, const struct instruction *i
 static trireme_status run_invocation(struct placement_check *c) {
     const struct template *t = &c->program->templates.item[c->now.template];
     for (c->instruction = 0; c->instruction < (int)t->instructions.count; c->instruction++)
-        TRY(run(c, &t->instructions.item[c->instruction]));
+        TRY(placement_run_once(c, &t->instructions.item[c->instruction]));
     for (size_t k = 0; k < c->local.count; k++)
         placement_clear(&c->placement, c->local.item[k]);
     c->local.count = 0;
@@ -294,7 +295,7 @@ static trireme_status run_invocation(struct placement_check *c) {
 }
 
 // An invocation that changed nothing would change nothing again: invocations that are alike are run until that holds.
-static trireme_status run_schedule(struct placement_check *c) {
+static trireme_status placement_run_schedule(struct placement_check *c) {
     struct steady {
         bool known;
         uint64_t hash;
@@ -350,7 +351,7 @@ trireme_status verify_messages(const struct program *program, const struct op_ta
     struct placement_check c = {.program = program, .table = table, .sent = messages, .error = error};
     find_bases(&c);
     placement_create(&c.placement, program);
-    trireme_status status = run_schedule(&c);
+    trireme_status status = placement_run_schedule(&c);
     if (status == TRIREME_OK)
         status = check_end(&c);
     placement_release(&c.placement);

@@ -18,12 +18,12 @@ static int compare_agreed(const void *a, const void *b) {
     return strcmp(x->key, y->key) ?: COMPARE(x->rank, y->rank);
 }
 
-static void agree(struct agreement *all, int rank, char *key, char *value) {
+static void stages_agree(struct agreement *all, int rank, char *key, char *value) {
     VEC_PUSH(all, (struct agreed){key, value, rank});
 }
 
 // The op and its attributes.
-static char *describe(const struct op_table *table, const struct instruction *i) {
+static char *stages_describe(const struct op_table *table, const struct instruction *i) {
     const struct op_info *info = &table->op[i->op];
     struct text text = {0};
     text_add(&text, "%s", info->name);
@@ -36,7 +36,7 @@ static char *describe(const struct op_table *table, const struct instruction *i)
 }
 
 // The name of a buffer, or of the one whose value it holds once more.
-static char *name_of(const struct program *p, int buffer) {
+static char *stages_name_of(const struct program *p, int buffer) {
     while (p->buffers.item[buffer].recomputes != NONE)
         buffer = p->buffers.item[buffer].recomputes;
     return mem_printf("%s", p->buffers.item[buffer].name);
@@ -47,23 +47,24 @@ static void list_instruction(struct agreement *all, const struct program *p, con
     const struct op_info *info = &table->op[i->op];
     const int vocab = op_attribute_find(info, "vocab");
     if (info->role == ROLE_CLIP)
-        agree(all, rank, mem_printf("the norm"), describe(table, i));
+        stages_agree(all, rank, mem_printf("the norm"), stages_describe(table, i));
     if (info->role == ROLE_UPDATE)
-        agree(all, rank, mem_printf("the update of %s", p->buffers.item[program_root(p, i->in[0].buffer)].name),
-              describe(table, i));
+        stages_agree(all, rank, mem_printf("the update of %s", p->buffers.item[program_root(p, i->in[0].buffer)].name),
+                     stages_describe(table, i));
     if (vocab >= 0)
-        agree(all, rank, mem_printf("the number of words"), mem_printf("%lld", (long long)i->attribute[vocab].i));
+        stages_agree(all, rank, mem_printf("the number of words"),
+                     mem_printf("%lld", (long long)i->attribute[vocab].i));
     if (i->op == OP_EMBED && p->buffers.item[i->in[1].buffer].placement[AXIS_PP] >= PLACE_SHARD(0))
-        agree(all, rank, mem_printf("what is looked up in %s", p->buffers.item[i->in[1].buffer].name),
-              name_of(p, i->in[0].buffer));
+        stages_agree(all, rank, mem_printf("what is looked up in %s", p->buffers.item[i->in[1].buffer].name),
+                     stages_name_of(p, i->in[0].buffer));
     if (i->op != OP_LOGITS_EXP)
         return;
     FOR_MENTIONS(mentions, m, i->in[0].buffer)
         if (m->instruction->op == OP_MATMUL && mention_output(m) == 0)
-            agree(all, rank,
-                  mem_printf("the input of the head with targets %s+%lld", //
-                             program_buffer_name(p, i->in[1].buffer), (long long)i->in[1].offset),
-                  name_of(p, m->instruction->in[0].buffer));
+            stages_agree(all, rank,
+                         mem_printf("the input of the head with targets %s+%lld", //
+                                    program_buffer_name(p, i->in[1].buffer), (long long)i->in[1].offset),
+                         stages_name_of(p, m->instruction->in[0].buffer));
 }
 
 static trireme_status check_agreed(const struct program *const *program_of_rank, const struct op_table *table,

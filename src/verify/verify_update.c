@@ -47,7 +47,7 @@ static void add_maker(struct update_check *c, const struct instruction *instruct
     }
 }
 
-static void collect(struct update_check *c) {
+static void update_collect(struct update_check *c) {
     const struct program *p = c->program;
     c->last_gradient = NONE;
     c->maker = mem_alloc(p->buffers.count * sizeof *c->maker);
@@ -89,8 +89,8 @@ static bool declared_input(const struct update_check *c, const char *as) {
 // A declared buffer means something outside the program: to the host, to the next step, to a run that is resumed. An
 // instruction that touches it must take it as that operand, or continue from it in place. All states of the optimizer
 // must be declared.
-static trireme_status check_declared(const struct update_check *c, const struct instruction *instruction,
-                                     const char *site) {
+static trireme_status update_check_declared(const struct update_check *c, const struct instruction *instruction,
+                                            const char *site) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
     const struct op_info *info = &c->table->op[instruction->op];
@@ -121,8 +121,8 @@ static trireme_status check_all_declared(const struct update_check *c) {
     const struct program *p = c->program;
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
-            TRY(check_declared(c, &p->templates.item[t].instructions.item[i],
-                               program_site(p, c->table, (int)t, (int)i, NONE).text));
+            TRY(update_check_declared(c, &p->templates.item[t].instructions.item[i],
+                                      program_site(p, c->table, (int)t, (int)i, NONE).text));
     return TRIREME_OK;
 }
 
@@ -147,7 +147,7 @@ static bool is_gradient_of(const struct update_check *c, int gradient, int param
 }
 
 // Whether the operand is a whole root buffer, or the rank's own part of one.
-static bool is_unit(const struct program *p, const struct operand *o) {
+static bool update_is_unit(const struct program *p, const struct operand *o) {
     const struct buffer *b = &p->buffers.item[o->buffer];
     int64_t ranks = mesh_group_size(&p->mesh, o->along);
     return b->parent == NONE && o->ndim == 1 && o->offset == 0 && o->dim[0] * ranks == buffer_count(b) &&
@@ -204,7 +204,7 @@ static trireme_status check_square(struct update_check *c, const struct found *f
     while (which < parts && part[which] != f->instruction->out[0].buffer)
         which++;
     if (p->buffers.item[g->buffer].kind != KIND_GRAD || p->buffers.item[g->buffer].scope != SCOPE_STATE ||
-        !is_unit(p, g))
+        !update_is_unit(p, g))
         REFUSE("%s: %s is not a whole buffer of gradients", site, update_name(c, g->buffer));
     if (counted[g->buffer])
         REFUSE("%s: the norm counts %s twice", site, update_name(c, g->buffer));
@@ -265,7 +265,7 @@ static int *find_wholes(const struct program *p, enum op op) {
     return found;
 }
 
-static bool is_written(const struct op_info *info, int input) {
+static bool update_is_written(const struct op_info *info, int input) {
     for (int o = 0; o < info->outputs; o++)
         if (info->inplace[o] == input)
             return true;
@@ -285,7 +285,7 @@ static trireme_status check_update(struct update_check *c, const struct found *u
     int from = c->reduced_from[gradient], to = c->gathered_to[parameter];
     bool both = u->in[2].along == AXES_NONE || (u->in[0].along == u->in[2].along && u->in[0].step == u->in[2].step);
     if (p->buffers.item[parameter].kind != KIND_PARAM || p->buffers.item[gradient].kind != KIND_GRAD ||
-        !is_unit(p, &u->in[0]) || !is_unit(p, &u->in[2]) || !both || from == NONE || to == NONE ||
+        !update_is_unit(p, &u->in[0]) || !update_is_unit(p, &u->in[2]) || !both || from == NONE || to == NONE ||
         !is_gradient_of(c, from, to))
         REFUSE("%s: %s is not the gradient of %s", site, update_name(c, gradient), update_name(c, parameter));
     if (update->invocation <= c->last_gradient)
@@ -308,7 +308,7 @@ static trireme_status check_update(struct update_check *c, const struct found *u
         if (i == 0 || i == 2 || buffer == NONE || strcmp(operand, "lr") == 0 || strcmp(operand, "factor") == 0)
             continue;
         int of = p->buffers.item[program_root(p, buffer)].belongs_to;
-        if (p->buffers.item[buffer].kind != KIND_OPTIM || (of != root && (of != NONE || is_written(info, i))))
+        if (p->buffers.item[buffer].kind != KIND_OPTIM || (of != root && (of != NONE || update_is_written(info, i))))
             REFUSE("%s: its %s is %s, which is not a state of %s", site, operand, update_name(c, buffer),
                    update_name(c, parameter));
         updated[program_root(p, buffer)] = true;
@@ -384,7 +384,7 @@ static trireme_status check_updates(struct update_check *c) {
 
 trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error) {
     struct update_check c = {.program = program, .table = table, .error = error};
-    collect(&c);
+    update_collect(&c);
     mentions_create(&c.mentions, program);
     find_declared_inputs(&c);
     trireme_status status = verify_loss(&c);

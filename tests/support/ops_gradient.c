@@ -81,7 +81,7 @@ static trireme_status check_loss(struct op_instance *loss, int64_t *checked, tri
     double *weights = mem_alloc((size_t)tensor_elements(&weight) * sizeof *weights);
     double *kept = mem_alloc((size_t)tensor_elements(&dlogits) * sizeof *kept);
     for (int64_t e = 0; e < tensor_elements(&weight); e++)
-        weights[e] = scalar(&loss->call.in[2]);
+        weights[e] = tensor_scalar(&loss->call.in[2]);
     memcpy(kept, dlogits.data, (size_t)tensor_elements(&dlogits) * sizeof *kept);
     weight.data = weights;
     dlogits.data = kept; // the op runs again and again for the differences
@@ -107,7 +107,7 @@ static trireme_status check_split_loss(const struct op_table *table, const char 
         }
         const struct tensor *targets = &loss->call.in[1], *sum = &loss->call.in[4];
         const int64_t rows = tensor_elements(targets);
-        const double scale = scalar(&loss->call.in[5]);
+        const double scale = tensor_scalar(&loss->call.in[5]);
         double *weights = mem_alloc(2 * (size_t)rows * sizeof *weights);
         for (int64_t m = 0; m < rows; m++) {
             bool masked = tensor_int(targets, m) < 0;

@@ -16,7 +16,7 @@ static const char *card_print(const struct card *card, char text[COMM_CALL_TEXT]
 }
 
 // Copies the data that go to `member` with the card, if any; returns their bytes.
-static int64_t enclose(const struct process_communicator *c, struct card *card, int member) {
+static int64_t cards_enclose(const struct process_communicator *c, struct card *card, int member) {
     const struct comm_call *call = c->call;
     int64_t bytes = comm_call_bytes(call);
     if (!cards_carry(call) || bytes == 0 || (call->operation == OPERATION_BROADCAST && call->peer != c->base.index))
@@ -71,7 +71,7 @@ static void compare_cards(struct process_communicator *c) {
     algorithm_of(c)(c);
 }
 
-static void exchange(struct process_communicator *c) {
+static void cards_exchange(struct process_communicator *c) {
     round_begin(c, compare_cards);
     int size = c->base.size, index = c->base.index;
     for (int k = 1; k < size; k++)
@@ -81,7 +81,7 @@ static void exchange(struct process_communicator *c) {
         write_card(&c->out[to], c->call);
         if (c->call->operation == OPERATION_ALL_TO_ALL_V)
             c->out[to].bytes = c->call->in_bytes[to];
-        int64_t bytes = c->call->operation == OPERATION_OPEN ? c->call->count : enclose(c, &c->out[to], to);
+        int64_t bytes = c->call->operation == OPERATION_OPEN ? c->call->count : cards_enclose(c, &c->out[to], to);
         if (c->call->operation == OPERATION_OPEN)
             memcpy(c->out[to].data, c->call->in, (size_t)bytes);
         round_send(c, to, MESSAGE_CARD, &c->out[to], (int64_t)offsetof(struct card, data) + bytes);
@@ -132,7 +132,7 @@ static void send_or_receive(struct process_communicator *c) {
     }
     struct card *card = &c->out[call->peer];
     write_card(card, call);
-    int64_t head = (int64_t)offsetof(struct card, data), bytes = enclose(c, card, call->peer);
+    int64_t head = (int64_t)offsetof(struct card, data), bytes = cards_enclose(c, card, call->peer);
     round_receive(c, call->peer, MESSAGE_TAKEN, &c->taken, 1);
     round_send(c, call->peer, MESSAGE_CARD, card, head + bytes);
     if (!cards_carry(call))
@@ -143,5 +143,5 @@ void call_begin(struct process_communicator *c) {
     if (c->call->operation == OPERATION_SEND || c->call->operation == OPERATION_RECEIVE)
         send_or_receive(c);
     else
-        exchange(c);
+        cards_exchange(c);
 }

@@ -81,8 +81,8 @@ static trireme_status sleep_until(struct process_communicator *c, const struct c
     return status;
 }
 
-static trireme_status await(struct process_communicator *c, const struct comm_call *call, enum what what,
-                            uint32_t value, trireme_error *error) {
+static trireme_status near_wait_for(struct process_communicator *c, const struct comm_call *call, enum what what,
+                                    uint32_t value, trireme_error *error) {
     for (int k = 1; k < c->base.size; k++) {
         int member = (c->base.index + k) % c->base.size;
         if (!has_come(c, member, what, value) && !comes_soon(c, member, what, value))
@@ -92,12 +92,12 @@ static trireme_status await(struct process_communicator *c, const struct comm_ca
 }
 
 trireme_status near_await_posts(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
-    return await(c, call, POSTS, c->near->calls, error);
+    return near_wait_for(c, call, POSTS, c->near->calls, error);
 }
 
 trireme_status near_await(struct process_communicator *c, const struct comm_call *call, uint32_t steps,
                           trireme_error *error) {
-    return await(c, call, STEPS, steps, error);
+    return near_wait_for(c, call, STEPS, steps, error);
 }
 
 void near_ring_sleepers(const struct process_communicator *c) {

@@ -13,7 +13,7 @@
 
 // ---- calls
 
-static void post(struct process_communicator *c, const struct comm_call *call) {
+static void near_call_post(struct process_communicator *c, const struct comm_call *call) {
     struct near_slot *own = near_slot(c, c->base.index);
     own->peer = call->peer;
     own->operation = (uint8_t)call->operation;
@@ -65,7 +65,7 @@ trireme_status near_call(struct process_communicator *c, const struct comm_call 
         near_direct(c, call, &way);
     if (way.before)
         way.before(c, call);
-    post(c, call);
+    near_call_post(c, call);
     TRY(near_await_posts(c, call, error));
     TRY(compare_posts(c, error));
     *done = way.after != NULL;
@@ -78,7 +78,7 @@ static size_t shared_bytes(const struct process_communicator *c) {
     return (size_t)c->base.size * sizeof(struct near_member);
 }
 
-static bool map(struct process_communicator *c, int file) {
+static bool near_call_map(struct process_communicator *c, int file) {
     void *p = mmap(NULL, shared_bytes(c), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (p == MAP_FAILED)
         return false;
@@ -97,13 +97,13 @@ int near_create(struct process_communicator *c) {
     int file = memfd_create("trireme group", MFD_CLOEXEC);
     if (file < 0)
         return -1;
-    if (ftruncate(file, (off_t)shared_bytes(c)) == 0 && map(c, file))
+    if (ftruncate(file, (off_t)shared_bytes(c)) == 0 && near_call_map(c, file))
         return file;
     close(file);
     return -1;
 }
 
-static int open_of(int64_t process, int file) {
+static int near_call_open_of(int64_t process, int file) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)process, file);
     return open(path, O_RDWR | O_CLOEXEC);
@@ -112,8 +112,8 @@ static int open_of(int64_t process, int file) {
 trireme_status near_join(struct process_communicator *c, int file, trireme_error *error) {
     struct process_world *w = c->world;
     if (c->base.index > 0) {
-        int own = open_of(w->process_id[c->rank[0]], file);
-        bool mapped = own >= 0 && map(c, own);
+        int own = near_call_open_of(w->process_id[c->rank[0]], file);
+        bool mapped = own >= 0 && near_call_map(c, own);
         int code = errno;
         if (own >= 0)
             close(own);
@@ -159,7 +159,7 @@ void near_offer(struct near_probe *probe) {
 }
 
 void near_try(const struct near_probe *theirs, int64_t process, bool *shares, bool *reads) {
-    int file = theirs->file < 0 ? -1 : open_of(process, theirs->file);
+    int file = theirs->file < 0 ? -1 : near_call_open_of(process, theirs->file);
     *shares &= file >= 0;
     if (file >= 0)
         close(file);

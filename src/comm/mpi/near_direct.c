@@ -7,7 +7,8 @@ enum { REDUCED = 1 << 20 };
 // How many segments later the result of a reduction is read: reading is slow while it is in another core's cache.
 enum { LAG = 4 };
 
-static trireme_status gather(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+static trireme_status direct_gather(struct process_communicator *c, const struct comm_call *call,
+                                    trireme_error *error) {
     int64_t bytes = call->count * dtype_size(call->dtype);
     copy_bytes((char *)call->out + c->base.index * bytes, call->in, bytes, is_streamed(c->base.size * bytes));
     stream_end();
@@ -18,7 +19,8 @@ static trireme_status gather(struct process_communicator *c, const struct comm_c
     return near_meet(c, call, error);
 }
 
-static trireme_status broadcast(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+static trireme_status direct_broadcast(struct process_communicator *c, const struct comm_call *call,
+                                       trireme_error *error) {
     if (c->base.index != call->peer)
         TRY(near_read(c, call->peer, call->out, near_slot(c, call->peer)->in, call->count, error));
     return near_meet(c, call, error);
@@ -44,8 +46,8 @@ static trireme_status read_inputs(struct process_communicator *c, const struct c
 }
 
 // Reduces them, and this member's own, to `out`.
-static void reduce(struct process_communicator *c, const struct comm_call *call, int64_t begin, int64_t count,
-                   char *out) {
+static void direct_reduce(struct process_communicator *c, const struct comm_call *call, int64_t begin, int64_t count,
+                          char *out) {
     for (int m = 0; m < c->base.size; m++)
         c->contribution[m] = part_staging(c, STAGING_RECEIVED, m);
     c->contribution[c->base.index] = (const char *)call->in + begin * dtype_size(call->dtype);
@@ -59,7 +61,7 @@ static trireme_status reduce_scatter(struct process_communicator *c, const struc
     for (int64_t at = 0; at < call->count; at += segment) {
         int64_t begin = c->base.index * call->count + at, count = MIN(call->count - at, segment);
         TRY(read_inputs(c, call, begin, count, error));
-        reduce(c, call, begin, count, (char *)call->out + at * size);
+        direct_reduce(c, call, begin, count, (char *)call->out + at * size);
     }
     return near_meet(c, call, error);
 }
@@ -86,7 +88,8 @@ static trireme_status take_reduced(struct process_communicator *c, const struct 
     return TRIREME_OK;
 }
 
-static trireme_status all_reduce(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+static trireme_status direct_all_reduce(struct process_communicator *c, const struct comm_call *call,
+                                        trireme_error *error) {
     int64_t segments = 0, begin;
     for (int m = 0; m < c->base.size; m++)
         while (segment_at(c, call, m, segments, &begin) > 0)
@@ -96,7 +99,7 @@ static trireme_status all_reduce(struct process_communicator *c, const struct co
         int64_t count = segment_at(c, call, c->base.index, k, &begin);
         if (count > 0) {
             TRY(read_inputs(c, call, begin, count, error));
-            reduce(c, call, begin, count, (char *)call->out + begin * dtype_size(call->dtype));
+            direct_reduce(c, call, begin, count, (char *)call->out + begin * dtype_size(call->dtype));
         }
         if (k < segments)
             near_step(c);
@@ -110,10 +113,10 @@ static trireme_status all_reduce(struct process_communicator *c, const struct co
 
 bool near_direct(const struct process_communicator *c, const struct comm_call *call, struct near_way *way) {
     static near_algorithm *const OF[OPERATION_COUNT] = {
-        [OPERATION_ALL_REDUCE] = all_reduce,
+        [OPERATION_ALL_REDUCE] = direct_all_reduce,
         [OPERATION_REDUCE_SCATTER] = reduce_scatter,
-        [OPERATION_ALL_GATHER] = gather,
-        [OPERATION_BROADCAST] = broadcast,
+        [OPERATION_ALL_GATHER] = direct_gather,
+        [OPERATION_BROADCAST] = direct_broadcast,
     };
     way->before = NULL;
     way->after = c->world->reads ? OF[call->operation] : NULL;

@@ -12,7 +12,7 @@ static int64_t place_bytes(const struct process_communicator *c) {
 }
 
 // The place where `from` keeps its data for `to`; with from == to, the place of the part that it has reduced.
-static char *place(const struct process_communicator *c, int from, int to) {
+static char *pieces_place(const struct process_communicator *c, int from, int to) {
     int size = c->base.size;
     return c->near->member[from].window + (to - from + 2 * size - 1) % size * place_bytes(c);
 }
@@ -25,28 +25,28 @@ static int64_t piece_at(const struct process_communicator *c, const struct comm_
     return MAX(0, MIN(part_begin(call->count, size, c->base.size, member + 1) - *begin, most));
 }
 
-static void contribute(struct process_communicator *c, const struct comm_call *call, int64_t number) {
+static void pieces_contribute(struct process_communicator *c, const struct comm_call *call, int64_t number) {
     int64_t size = dtype_size(call->dtype), begin;
     for (int k = 1; k < c->base.size; k++) {
         int to = (c->base.index + k) % c->base.size;
         int64_t count = piece_at(c, call, to, number, &begin);
-        copy_bytes(place(c, c->base.index, to), (const char *)call->in + begin * size, count * size, false);
+        copy_bytes(pieces_place(c, c->base.index, to), (const char *)call->in + begin * size, count * size, false);
     }
 }
 
 static void contribute_first(struct process_communicator *c, const struct comm_call *call) {
-    contribute(c, call, 0);
+    pieces_contribute(c, call, 0);
 }
 
-static void reduce(struct process_communicator *c, const struct comm_call *call, int64_t number) {
+static void pieces_reduce(struct process_communicator *c, const struct comm_call *call, int64_t number) {
     int64_t size = dtype_size(call->dtype), begin, count = piece_at(c, call, c->base.index, number, &begin);
     for (int m = 0; m < c->base.size; m++)
-        c->contribution[m] = place(c, m, c->base.index);
+        c->contribution[m] = pieces_place(c, m, c->base.index);
     c->contribution[c->base.index] = (const char *)call->in + begin * size;
     char *out = (char *)call->out + begin * size;
     reduce_elements(call, true, c->contribution, c->base.size, 0, count, out, false, c->chunk);
     if (!c->world->reads)
-        copy_bytes(place(c, c->base.index, c->base.index), out, count * size, false);
+        copy_bytes(pieces_place(c, c->base.index, c->base.index), out, count * size, false);
 }
 
 static void take_piece(struct process_communicator *c, const struct comm_call *call, int64_t number) {
@@ -54,12 +54,13 @@ static void take_piece(struct process_communicator *c, const struct comm_call *c
     for (int k = 1; k < c->base.size; k++) {
         int from = (c->base.index + k) % c->base.size;
         int64_t count = piece_at(c, call, from, number, &begin);
-        copy_bytes((char *)call->out + begin * size, place(c, from, from), count * size, false);
+        copy_bytes((char *)call->out + begin * size, pieces_place(c, from, from), count * size, false);
     }
 }
 
 // Returns when the others, too, have read what they need.
-static trireme_status read_parts(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+static trireme_status pieces_read_parts(struct process_communicator *c, const struct comm_call *call,
+                                        trireme_error *error) {
     int64_t size = dtype_size(call->dtype);
     for (int k = 1; k < c->base.size; k++) {
         int from = (c->base.index + k) % c->base.size;
@@ -72,26 +73,27 @@ static trireme_status read_parts(struct process_communicator *c, const struct co
 }
 
 // In a call in place, results overwrite this member's contributions.
-static trireme_status all_reduce(struct process_communicator *c, const struct comm_call *call, trireme_error *error) {
+static trireme_status pieces_all_reduce(struct process_communicator *c, const struct comm_call *call,
+                                        trireme_error *error) {
     int64_t pieces = 0, begin;
     for (int m = 0; m < c->base.size; m++)
         while (piece_at(c, call, m, pieces, &begin) > 0)
             pieces++;
     for (int64_t number = 0; number < pieces; number++) {
         if (number > 0) {
-            contribute(c, call, number);
+            pieces_contribute(c, call, number);
             TRY(near_meet(c, call, error));
         }
-        reduce(c, call, number);
+        pieces_reduce(c, call, number);
         TRY(near_meet(c, call, error));
         if (!c->world->reads)
             take_piece(c, call, number);
     }
-    return c->world->reads ? read_parts(c, call, error) : TRIREME_OK;
+    return c->world->reads ? pieces_read_parts(c, call, error) : TRIREME_OK;
 }
 
 bool near_pieces(const struct process_communicator *c, const struct comm_call *call, struct near_way *way) {
-    *way = (struct near_way){contribute_first, all_reduce};
+    *way = (struct near_way){contribute_first, pieces_all_reduce};
     return call->operation == OPERATION_ALL_REDUCE &&
            (call->count * dtype_size(call->dtype) <= LONGEST || !c->world->reads);
 }

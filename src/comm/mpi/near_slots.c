@@ -11,7 +11,7 @@ static void copy_in(struct process_communicator *c, const struct comm_call *call
         copy_bytes(near_slot(c, c->base.index)->data, call->in, input_bytes(c, call), false);
 }
 
-static void reduce(struct process_communicator *c, const struct comm_call *call, bool all) {
+static void near_slots_reduce(struct process_communicator *c, const struct comm_call *call, bool all) {
     int64_t own = all ? 0 : c->base.index * call->count * dtype_size(call->dtype);
     for (int m = 0; m < c->base.size; m++)
         c->contribution[m] = (m == c->base.index ? (const char *)call->in : near_slot(c, m)->data) + own;
@@ -24,7 +24,7 @@ static trireme_status copy_out(struct process_communicator *c, const struct comm
     switch (call->operation) {
     case OPERATION_ALL_REDUCE:
     case OPERATION_REDUCE_SCATTER:
-        reduce(c, call, call->operation == OPERATION_ALL_REDUCE);
+        near_slots_reduce(c, call, call->operation == OPERATION_ALL_REDUCE);
         break;
     case OPERATION_ALL_GATHER:
         for (int m = 0; m < c->base.size; m++)

@@ -54,18 +54,18 @@ static bool same_system(const struct presence *a, const struct presence *b) {
     return strcmp(a->host, b->host) == 0 && strcmp(a->system, b->system) == 0;
 }
 
-static bool same_node(const struct presence *a, const struct presence *b) {
+static bool neighbours_same_node(const struct presence *a, const struct presence *b) {
     return same_system(a, b) && strcmp(a->node, b->node) == 0;
 }
 
-static void count(struct world_place *place, const struct presence *all) {
+static void neighbours_count(struct world_place *place, const struct presence *all) {
     const struct presence *own = &all[place->rank];
     for (int r = 0; r < place->ranks; r++) {
         int first = 0;
-        while (!same_node(&all[first], &all[r]))
+        while (!neighbours_same_node(&all[first], &all[r]))
             first++;
         place->nodes += first == r;
-        if (!same_node(&all[r], own))
+        if (!neighbours_same_node(&all[r], own))
             continue;
         if (place->node_ranks++ == 0)
             place->node = place->nodes - 1;
@@ -81,7 +81,7 @@ static void count(struct world_place *place, const struct presence *all) {
         CPU_ZERO_S(sizeof cores, cores);
         bool first = true;
         for (int k = 0; k < place->ranks; k++)
-            if (same_node(&all[k], &all[r])) {
+            if (neighbours_same_node(&all[k], &all[r])) {
                 first &= k >= r;
                 CPU_OR_S(sizeof cores, cores, cores, all[k].cores);
             }
@@ -95,7 +95,7 @@ static trireme_status try_memory(struct process_world *w, const struct presence 
     const struct world_place *place = &w->base.place;
     bool shares = true, reads = true;
     for (int r = 0; r < place->ranks; r++)
-        if (r != place->rank && same_node(&all[r], &all[place->rank]))
+        if (r != place->rank && neighbours_same_node(&all[r], &all[place->rank]))
             near_try(&all[r].probe, all[r].process, &shares, &reads);
     int can[2] = {shares, reads};
     if (MPI_Allreduce(MPI_IN_PLACE, can, 2, MPI_INT, MPI_MIN, w->comm) != MPI_SUCCESS)
@@ -105,7 +105,7 @@ static trireme_status try_memory(struct process_world *w, const struct presence 
     return TRIREME_OK;
 }
 
-static void watch(struct process_world *w, int rank, pid_t process) {
+static void neighbours_watch(struct process_world *w, int rank, pid_t process) {
     const int file = (int)syscall(SYS_pidfd_open, process, 0);
     if (file < 0)
         return;
@@ -129,18 +129,18 @@ trireme_status neighbours_find(struct process_world *w, trireme_error *error) {
         free(all);
         return status;
     }
-    count(place, all);
+    neighbours_count(place, all);
     place->host = mem_strdup(own.host);
     w->process_id = mem_alloc((size_t)place->ranks * sizeof *w->process_id);
     w->watched = mem_alloc((size_t)place->ranks * sizeof *w->watched);
     w->watched_rank = mem_alloc((size_t)place->ranks * sizeof *w->watched_rank);
     w->node = mem_alloc((size_t)place->ranks * sizeof *w->node);
     for (int r = 0; r < place->ranks; r++) {
-        while (!same_node(&all[w->node[r]], &all[r]))
+        while (!neighbours_same_node(&all[w->node[r]], &all[r]))
             w->node[r]++;
         w->process_id[r] = all[r].process;
         if (r != place->rank && same_system(&all[r], &own) && all[r].process > 0)
-            watch(w, r, (pid_t)all[r].process);
+            neighbours_watch(w, r, (pid_t)all[r].process);
     }
     free(all);
     return TRIREME_OK;

@@ -10,7 +10,7 @@
 
 enum { PIECE = 1 << 20 }; // bytes: blocks are gathered in pieces
 
-static int at(const struct process_communicator *c, int node, int local) {
+static int nodes_at(const struct process_communicator *c, int node, int local) {
     return c->nodes.member[node * c->nodes.locals + local];
 }
 
@@ -23,16 +23,16 @@ static int local_from(const struct process_communicator *c, int k) {
     return (c->nodes.local + c->nodes.locals - k) % c->nodes.locals;
 }
 
-static int neighbour(const struct process_communicator *c, int local) {
-    return at(c, c->nodes.node, local);
+static int nodes_neighbour(const struct process_communicator *c, int local) {
+    return nodes_at(c, c->nodes.node, local);
 }
 
 static int peer_to(const struct process_communicator *c, int k) {
-    return at(c, (c->nodes.node + k) % c->nodes.count, c->nodes.local);
+    return nodes_at(c, (c->nodes.node + k) % c->nodes.count, c->nodes.local);
 }
 
 static int peer_from(const struct process_communicator *c, int k) {
-    return at(c, (c->nodes.node + c->nodes.count - k) % c->nodes.count, c->nodes.local);
+    return nodes_at(c, (c->nodes.node + c->nodes.count - k) % c->nodes.count, c->nodes.local);
 }
 
 // ---- giving all members what each has: first to its peers, then each of them to the members of its node
@@ -56,13 +56,13 @@ static void share_within(struct process_communicator *c, int number, piece_funct
     int64_t bytes;
     for (int k = 1; k < g->locals; k++)
         for (int n = 0; n < g->count; n++) {
-            char *to = piece(c, at(c, n, local_from(c, k)), number, &bytes);
-            round_receive(c, neighbour(c, local_from(c, k)), MESSAGE_DATA, to, bytes);
+            char *to = piece(c, nodes_at(c, n, local_from(c, k)), number, &bytes);
+            round_receive(c, nodes_neighbour(c, local_from(c, k)), MESSAGE_DATA, to, bytes);
         }
     for (int k = 1; k < g->locals; k++)
         for (int n = 0; n < g->count; n++) {
-            const char *from = piece(c, at(c, n, g->local), number, &bytes);
-            round_send(c, neighbour(c, local_to(c, k)), MESSAGE_DATA, from, bytes);
+            const char *from = piece(c, nodes_at(c, n, g->local), number, &bytes);
+            round_send(c, nodes_neighbour(c, local_to(c, k)), MESSAGE_DATA, from, bytes);
         }
 }
 
@@ -78,15 +78,15 @@ static void post_within(struct process_communicator *c, int number) {
     const struct group_nodes *g = &c->nodes;
     for (int k = 1; k < g->locals; k++)
         for (int n = 0; n < g->count; n++) {
-            int from = local_from(c, k), of = at(c, n, g->local);
-            round_receive(c, neighbour(c, from), MESSAGE_DATA, part_staging(c, STAGING_RECEIVED, at(c, n, from)),
-                          part_bytes(c, of, number));
+            int from = local_from(c, k), of = nodes_at(c, n, g->local);
+            round_receive(c, nodes_neighbour(c, from), MESSAGE_DATA,
+                          part_staging(c, STAGING_RECEIVED, nodes_at(c, n, from)), part_bytes(c, of, number));
         }
     for (int k = 1; k < g->locals; k++)
         for (int n = 0; n < g->count; n++) {
-            int to = local_to(c, k), of = at(c, n, to);
+            int to = local_to(c, k), of = nodes_at(c, n, to);
             const void *data = part_contribution(c, of, number, part_staging(c, STAGING_SENT, of));
-            round_send(c, neighbour(c, to), MESSAGE_DATA, data, part_bytes(c, of, number));
+            round_send(c, nodes_neighbour(c, to), MESSAGE_DATA, data, part_bytes(c, of, number));
         }
 }
 
@@ -94,10 +94,10 @@ static void post_within(struct process_communicator *c, int number) {
 static void reduce_within(struct process_communicator *c, int number) {
     const struct group_nodes *g = &c->nodes;
     for (int n = 0; n < g->count; n++) {
-        int of = at(c, n, g->local);
+        int of = nodes_at(c, n, g->local);
         int64_t begin, count = part_segment(c, of, number, &begin);
         for (int l = 0; l < g->locals; l++)
-            c->contribution[l] = part_staging(c, STAGING_RECEIVED, at(c, n, l));
+            c->contribution[l] = part_staging(c, STAGING_RECEIVED, nodes_at(c, n, l));
         c->contribution[g->local] = part_contribution(c, of, number, part_staging(c, STAGING_RECEIVED, of));
         part_reduce(c, g->locals, count, part_staging(c, STAGING_SENT, of));
     }
@@ -118,7 +118,7 @@ static void post_across(struct process_communicator *c, int number) {
 static void reduce_across(struct process_communicator *c, int number) {
     const struct group_nodes *g = &c->nodes;
     for (int n = 0; n < g->count; n++)
-        c->contribution[n] = part_staging(c, n == g->node ? STAGING_SENT : STAGING_ACROSS, at(c, n, g->local));
+        c->contribution[n] = part_staging(c, n == g->node ? STAGING_SENT : STAGING_ACROSS, nodes_at(c, n, g->local));
     part_finish(c, g->count, number);
 }
 
@@ -183,7 +183,7 @@ void all_gather_nodes(struct process_communicator *c) {
 // ---- broadcast: the root sends one part to each member of its node, these send it to their peers, and all members of
 // a node exchange their parts
 
-static char *part(const struct process_communicator *c, int local, int64_t *bytes) {
+static char *nodes_part(const struct process_communicator *c, int local, int64_t *bytes) {
     int64_t begin = part_begin(c->call->count, 1, c->nodes.locals, local);
     *bytes = part_begin(c->call->count, 1, c->nodes.locals, local + 1) - begin;
     return (char *)c->call->out + begin;
@@ -196,49 +196,49 @@ static int root_node(const struct process_communicator *c) {
     return i / c->nodes.locals;
 }
 
-static void deal(struct process_communicator *c) {
+static void nodes_deal(struct process_communicator *c) {
     int64_t bytes;
     if (root_node(c) != c->nodes.node)
         return;
     if (c->base.index != c->call->peer) {
-        char *own = part(c, c->nodes.local, &bytes);
+        char *own = nodes_part(c, c->nodes.local, &bytes);
         round_receive(c, c->call->peer, MESSAGE_DATA, own, bytes);
         return;
     }
     for (int k = 1; k < c->nodes.locals; k++) {
-        const char *theirs = part(c, local_to(c, k), &bytes);
-        round_send(c, neighbour(c, local_to(c, k)), MESSAGE_DATA, theirs, bytes);
+        const char *theirs = nodes_part(c, local_to(c, k), &bytes);
+        round_send(c, nodes_neighbour(c, local_to(c, k)), MESSAGE_DATA, theirs, bytes);
     }
 }
 
 static void hand_on(struct process_communicator *c) {
     int64_t bytes;
-    char *own = part(c, c->nodes.local, &bytes);
+    char *own = nodes_part(c, c->nodes.local, &bytes);
     if (root_node(c) != c->nodes.node) {
-        round_receive(c, at(c, root_node(c), c->nodes.local), MESSAGE_DATA, own, bytes);
+        round_receive(c, nodes_at(c, root_node(c), c->nodes.local), MESSAGE_DATA, own, bytes);
         return;
     }
     for (int k = 1; k < c->nodes.count; k++)
         round_send(c, peer_to(c, k), MESSAGE_DATA, own, bytes);
 }
 
-static void exchange(struct process_communicator *c) {
+static void nodes_exchange(struct process_communicator *c) {
     int64_t bytes;
     for (int k = 1; k < c->nodes.locals; k++) {
-        int from = local_from(c, k), to = neighbour(c, local_to(c, k));
+        int from = local_from(c, k), to = nodes_neighbour(c, local_to(c, k));
         if (c->base.index != c->call->peer) {
-            char *theirs = part(c, from, &bytes);
-            round_receive(c, neighbour(c, from), MESSAGE_DATA, theirs, bytes);
+            char *theirs = nodes_part(c, from, &bytes);
+            round_receive(c, nodes_neighbour(c, from), MESSAGE_DATA, theirs, bytes);
         }
         if (to != c->call->peer) {
-            const char *own = part(c, c->nodes.local, &bytes);
+            const char *own = nodes_part(c, c->nodes.local, &bytes);
             round_send(c, to, MESSAGE_DATA, own, bytes);
         }
     }
 }
 
 void broadcast_nodes(struct process_communicator *c) {
-    static void (*const STEP[])(struct process_communicator * c) = {deal, hand_on, exchange};
+    static void (*const STEP[])(struct process_communicator * c) = {nodes_deal, hand_on, nodes_exchange};
     int number = c->round++;
     round_begin(c, number < (int)ARRAY_LENGTH(STEP) ? broadcast_nodes : NULL);
     if (number < (int)ARRAY_LENGTH(STEP))

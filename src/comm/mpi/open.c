@@ -84,8 +84,8 @@ static void find_nodes(struct process_communicator *c) {
         free(member);
 }
 
-static struct process_communicator *create(struct process_world *w, int size, const int *members, const char *name,
-                                           int index) {
+static struct process_communicator *open_create(struct process_world *w, int size, const int *members, const char *name,
+                                                int index) {
     struct process_communicator *c = mem_alloc(sizeof *c), *sender = mem_alloc(sizeof *sender);
     size_t n = (size_t)size;
     c->base = (struct communicator){.transport = w->base.transport, .size = size, .index = index};
@@ -141,7 +141,7 @@ trireme_status process_open(struct communicator **out, struct world *base, int r
         world_break(base, reason);
         FAIL(TRIREME_ERROR_LOST, "group %s: rank %d cannot open it: %s", name, rank, reason);
     }
-    struct process_communicator *c = create(w, size, members, name, index);
+    struct process_communicator *c = open_create(w, size, members, name, index);
     // w->numbers is safe to read: only openings change it, and one thread at a time opens.
     struct group_card card = {.members = hash_members(size, members), .size = size, .number = w->numbers};
     int file = near_create(c);

@@ -43,7 +43,7 @@ int part_segments(const struct process_communicator *c) {
 }
 
 // The staging buffer for segment `number`: there is room for two segments.
-static char *staging(const struct process_communicator *c, enum staging which, int member, int number) {
+static char *parts_staging(const struct process_communicator *c, enum staging which, int member, int number) {
     return part_staging(c, which, member + number % 2 * c->base.size);
 }
 
@@ -72,25 +72,25 @@ static void post_contributions(struct process_communicator *c, int number) {
     int64_t begin, width = dtype_size(c->call->wire), own = part_segment(c, index, number, &begin);
     for (int k = 1; k < size; k++) {
         int from = (index + size - k) % size;
-        round_receive(c, from, MESSAGE_DATA, staging(c, STAGING_RECEIVED, from, number), own * width);
+        round_receive(c, from, MESSAGE_DATA, parts_staging(c, STAGING_RECEIVED, from, number), own * width);
     }
     for (int k = 1; k < size; k++) {
         int to = (index + k) % size;
-        const void *data = part_contribution(c, to, number, staging(c, STAGING_SENT, to, number));
+        const void *data = part_contribution(c, to, number, parts_staging(c, STAGING_SENT, to, number));
         round_send(c, to, MESSAGE_DATA, data, part_segment(c, to, number, &begin) * width);
     }
 }
 
 // Points c->contribution to what has come of segment `number`, and to this member's own.
-static void contributions(struct process_communicator *c, int number) {
+static void parts_contributions(struct process_communicator *c, int number) {
     for (int i = 0; i < c->base.size; i++)
-        c->contribution[i] = staging(c, STAGING_RECEIVED, i, number);
+        c->contribution[i] = parts_staging(c, STAGING_RECEIVED, i, number);
     int index = c->base.index;
-    c->contribution[index] = part_contribution(c, index, number, staging(c, STAGING_RECEIVED, index, number));
+    c->contribution[index] = part_contribution(c, index, number, parts_staging(c, STAGING_RECEIVED, index, number));
 }
 
-static void reduce(struct process_communicator *c, const struct reduction_loops *loops, int ranks, int64_t count,
-                   char *to, int64_t to_size, bool accumulate) {
+static void parts_reduce(struct process_communicator *c, const struct reduction_loops *loops, int ranks, int64_t count,
+                         char *to, int64_t to_size, bool accumulate) {
     for (int64_t at = 0; at < count; at += CHUNK) {
         int64_t n = MIN(count - at, CHUNK);
         char *out = to + at * to_size;
@@ -102,7 +102,7 @@ static void reduce(struct process_communicator *c, const struct reduction_loops 
 
 void part_reduce(struct process_communicator *c, int ranks, int64_t count, char *to) {
     enum dtype wire = c->call->wire;
-    reduce(c, reduction_loops(wire, wire), ranks, count, to, dtype_size(wire), false);
+    parts_reduce(c, reduction_loops(wire, wire), ranks, count, to, dtype_size(wire), false);
 }
 
 void part_finish(struct process_communicator *c, int ranks, int number) {
@@ -122,11 +122,12 @@ void part_finish(struct process_communicator *c, int ranks, int number) {
         loops.add = reduction_loops(call->dtype, call->wire)->add;
         loops.store = NULL;
     }
-    reduce(c, &loops, ranks, count, (char *)call->out + number * segment_elements(c) * size, size, call->accumulate);
+    parts_reduce(c, &loops, ranks, count, (char *)call->out + number * segment_elements(c) * size, size,
+                 call->accumulate);
 }
 
 // Begins a reduction; `next` is called with c->round 0 when the contributions to segment 0 have come.
-static void begin(struct process_communicator *c, round_function *next) {
+static void parts_begin(struct process_communicator *c, round_function *next) {
     round_begin(c, next);
     post_contributions(c, 0);
     round_ahead(c);
@@ -135,14 +136,14 @@ static void begin(struct process_communicator *c, round_function *next) {
 
 static void scatter_next(struct process_communicator *c) {
     int number = c->round++, count = part_segments(c);
-    contributions(c, number);
+    parts_contributions(c, number);
     part_finish(c, c->base.size, number);
     round_follow(c, number + 1 < count ? scatter_next : NULL);
     post_contributions(c, number + 2);
 }
 
 void reduce_scatter_parts(struct process_communicator *c) {
-    begin(c, scatter_next);
+    parts_begin(c, scatter_next);
 }
 
 // ---- all-reduce
@@ -150,7 +151,7 @@ void reduce_scatter_parts(struct process_communicator *c) {
 char *part_result(const struct process_communicator *c, int member, int number, int64_t *bytes) {
     int64_t begin, n = part_segment(c, member, number, &begin), width = dtype_size(c->call->wire);
     *bytes = n * width;
-    return parts_narrow(c) ? staging(c, STAGING_GATHERED, member, number) : (char *)c->call->out + begin * width;
+    return parts_narrow(c) ? parts_staging(c, STAGING_GATHERED, member, number) : (char *)c->call->out + begin * width;
 }
 
 // Sends a reduced segment to all others, and receives theirs.
@@ -170,7 +171,7 @@ static void post_results(struct process_communicator *c, int number) {
 void part_widen(struct process_communicator *c, int number) {
     for (int m = 0; m < c->base.size && parts_narrow(c); m++) {
         int64_t begin, n = part_segment(c, m, number, &begin);
-        const char *from = staging(c, STAGING_GATHERED, m, number);
+        const char *from = parts_staging(c, STAGING_GATHERED, m, number);
         if (m != c->base.index)
             from_bf16((float *)c->call->out + begin, (const uint16_t *)(const void *)from, n);
     }
@@ -182,7 +183,7 @@ static void all_reduce_next(struct process_communicator *c) {
     if (number >= 2)
         part_widen(c, number - 2);
     if (number < count) {
-        contributions(c, number);
+        parts_contributions(c, number);
         part_finish(c, c->base.size, number);
     }
     round_follow(c, number < count + 1 ? all_reduce_next : NULL);
@@ -192,5 +193,5 @@ static void all_reduce_next(struct process_communicator *c) {
 }
 
 void all_reduce_parts(struct process_communicator *c) {
-    begin(c, all_reduce_next);
+    parts_begin(c, all_reduce_next);
 }

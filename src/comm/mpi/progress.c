@@ -28,7 +28,7 @@ static void give_up(struct process_communicator *c) {
 }
 
 // Tells all other ranks that the world is broken, and cancels what is under way.
-static void spread(struct process_world *w) {
+static void progress_spread(struct process_world *w) {
     w->told = true;
     w->silence = clock_now() + LAST_WORDS;
     pthread_mutex_lock(&w->lock);
@@ -46,7 +46,7 @@ static void spread(struct process_world *w) {
     }
 }
 
-static bool listen(struct process_world *w) {
+static bool progress_listen(struct process_world *w) {
     int done = 0;
     if (MPI_Test(&w->break_receive, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done)
         return false;
@@ -56,7 +56,7 @@ static bool listen(struct process_world *w) {
     return true;
 }
 
-static void speak(struct process_world *w) {
+static void progress_speak(struct process_world *w) {
     int flag;
     MPI_Testall(w->base.place.ranks, w->tell, &flag, MPI_STATUSES_IGNORE);
     if (clock_now() > w->silence)
@@ -66,7 +66,7 @@ static void speak(struct process_world *w) {
 // ---- calls
 
 // Once the word has changed the caller may go on and free it: waking uses only its address.
-static void finish(struct process_communicator *c) {
+static void progress_finish(struct process_communicator *c) {
     atomic_fetch_add(&c->finished.word, 1);
     futex_wake(&c->finished.word, false);
 }
@@ -80,7 +80,7 @@ static bool take_posted(struct process_world *w) {
         round_begin(c, NULL);
         if (atomic_load(&w->broken)) {
             give_up(c);
-            finish(c);
+            progress_finish(c);
         } else {
             c->next = w->active;
             w->active = c;
@@ -91,7 +91,7 @@ static bool take_posted(struct process_world *w) {
     return any;
 }
 
-static bool advance(struct process_world *w) {
+static bool progress_advance(struct process_world *w) {
     bool moved = false;
     for (struct process_communicator **at = &w->active; *at;) {
         struct process_communicator *c = *at;
@@ -102,7 +102,7 @@ static bool advance(struct process_world *w) {
             continue;
         }
         *at = c->next;
-        finish(c);
+        progress_finish(c);
         moved = true;
     }
     return moved;
@@ -136,7 +136,7 @@ static void check_neighbours(struct process_world *w, int64_t now) {
 }
 
 // Looks at the clock. Time in which this process was stopped does not count: all others may have been stopped with it.
-static void look(struct process_world *w) {
+static void progress_look(struct process_world *w) {
     int64_t looked = atomic_load(&w->looked), now = clock_now(), away = now - looked;
     int64_t lost = patience_look(&looked, now);
     for (struct process_communicator *c = w->active; c && lost; c = c->next)
@@ -163,20 +163,20 @@ static int64_t pause_of(const struct process_world *w, int64_t now, int64_t quie
     return MAX(pause, (int64_t)SLEEP_LEAST);
 }
 
-static void drive(struct process_world *w) {
+static void progress_drive(struct process_world *w) {
     int64_t quiet_since = clock_now(), watched = quiet_since;
     atomic_store(&w->looked, quiet_since);
     while (!atomic_load(&w->ending) || w->active || (atomic_load(&w->broken) && !w->silent)) {
         uint32_t seen = atomic_load(&w->inbox.word);
-        look(w);
+        progress_look(w);
         bool moved = take_posted(w);
         if (!w->silent)
-            moved |= listen(w);
+            moved |= progress_listen(w);
         if (atomic_load(&w->broken) && !w->told)
-            spread(w);
-        moved |= advance(w);
+            progress_spread(w);
+        moved |= progress_advance(w);
         if (w->told && !w->silent)
-            speak(w);
+            progress_speak(w);
         int64_t now = clock_now();
         if (moved) {
             quiet_since = now;
@@ -195,7 +195,7 @@ static void drive(struct process_world *w) {
 
 // ---- start and end
 
-static trireme_status begin(struct process_world *w, trireme_error *error) {
+static trireme_status progress_begin(struct process_world *w, trireme_error *error) {
     int done = 0, provided = 0;
     MPI_Initialized(&done);
     if (done)
@@ -234,8 +234,8 @@ static bool meet_last(struct process_world *w) {
             return false;
         if (done)
             return true;
-        look(w);
-        listen(w);
+        progress_look(w);
+        progress_listen(w);
         if (atomic_load(&w->broken) || patience_ended(&patience))
             return false;
         const int64_t now = clock_now();
@@ -249,7 +249,7 @@ static void tell_left(struct process_world *w, uint32_t what) {
     gate_wake(&w->left);
 }
 
-static void end(struct process_world *w) {
+static void progress_end(struct process_world *w) {
     if (!atomic_load(&w->broken) && meet_last(w)) {
         MPI_Cancel(&w->break_receive);
         MPI_Wait(&w->break_receive, MPI_STATUS_IGNORE);
@@ -265,12 +265,12 @@ static void end(struct process_world *w) {
 void *progress_run(void *world) {
     struct process_world *w = world;
     prctl(PR_SET_TIMERSLACK, 1000);
-    w->start_status = begin(w, &w->start_error);
+    w->start_status = progress_begin(w, &w->start_error);
     atomic_store(&w->started.word, 1);
     gate_wake(&w->started);
     if (w->start_status != TRIREME_OK)
         return NULL;
-    drive(w);
-    end(w);
+    progress_drive(w);
+    progress_end(w);
     return NULL;
 }

@@ -39,7 +39,7 @@ static int tag_of(const struct process_communicator *c, enum message kind) {
     return c->number * MESSAGES + (int)kind;
 }
 
-static void add(struct process_communicator *c, int member, bool receives, int code, MPI_Request request) {
+static void rounds_add(struct process_communicator *c, int member, bool receives, int code, MPI_Request request) {
     if (code != MPI_SUCCESS) {
         round_refuse(c, "MPI cannot %s rank %d", receives ? "receive from" : "send to", c->rank[member]);
         return;
@@ -50,31 +50,31 @@ static void add(struct process_communicator *c, int member, bool receives, int c
     c->awaited += !c->is_ahead;
 }
 
-static int64_t message_bytes(const struct process_communicator *c, int member, int64_t bytes) {
+static int64_t rounds_message_bytes(const struct process_communicator *c, int member, int64_t bytes) {
     const int *node = c->world->node;
     bool near = node[c->rank[member]] == node[c->rank[c->base.index]];
     return near || bytes > NETWORK_MOST ? MESSAGE_BYTES : NETWORK_MESSAGE;
 }
 
 void round_send(struct process_communicator *c, int member, enum message kind, const void *data, int64_t bytes) {
-    int64_t most = message_bytes(c, member, bytes);
+    int64_t most = rounds_message_bytes(c, member, bytes);
     for (int64_t at = 0; at < bytes; at += most) {
         MPI_Request request = MPI_REQUEST_NULL;
         int n = (int)MIN(bytes - at, most);
         int code =
             MPI_Isend((const char *)data + at, n, MPI_BYTE, c->rank[member], tag_of(c, kind), c->world->comm, &request);
-        add(c, member, false, code, request);
+        rounds_add(c, member, false, code, request);
     }
 }
 
 void round_receive(struct process_communicator *c, int member, enum message kind, void *data, int64_t bytes) {
-    int64_t most = message_bytes(c, member, bytes);
+    int64_t most = rounds_message_bytes(c, member, bytes);
     for (int64_t at = 0; at < bytes; at += most) {
         MPI_Request request = MPI_REQUEST_NULL;
         int n = (int)MIN(bytes - at, most);
         int code =
             MPI_Irecv((char *)data + at, n, MPI_BYTE, c->rank[member], tag_of(c, kind), c->world->comm, &request);
-        add(c, member, true, code, request);
+        rounds_add(c, member, true, code, request);
     }
 }
 

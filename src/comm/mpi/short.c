@@ -1,7 +1,7 @@
 // Calls whose data have come with the cards: the rest of the call needs no other rank.
 #include "comm/mpi/mpi_world.h"
 
-static void reduce(struct process_communicator *c, bool all) {
+static void short_reduce(struct process_communicator *c, bool all) {
     const struct comm_call *call = c->call;
     int64_t own = all ? 0 : c->base.index * call->count;
     c->contribution[c->base.index] = (const char *)call->in + own * dtype_size(call->dtype);
@@ -10,14 +10,14 @@ static void reduce(struct process_communicator *c, bool all) {
 }
 
 void all_reduce_cards(struct process_communicator *c) {
-    reduce(c, true);
+    short_reduce(c, true);
 }
 
 void reduce_scatter_cards(struct process_communicator *c) {
-    reduce(c, false);
+    short_reduce(c, false);
 }
 
-static void gather(struct process_communicator *c, int64_t bytes, int64_t own) {
+static void short_gather(struct process_communicator *c, int64_t bytes, int64_t own) {
     for (int i = 0; i < c->base.size; i++)
         copy_bytes((char *)c->call->out + i * bytes,
                    i == c->base.index ? (const char *)c->call->in + own : c->contribution[i], bytes, false);
@@ -25,11 +25,11 @@ static void gather(struct process_communicator *c, int64_t bytes, int64_t own) {
 }
 
 void all_gather_cards(struct process_communicator *c) {
-    gather(c, c->call->count * dtype_size(c->call->dtype), 0);
+    short_gather(c, c->call->count * dtype_size(c->call->dtype), 0);
 }
 
 void all_to_all_cards(struct process_communicator *c) {
-    gather(c, c->call->count, c->base.index * c->call->count);
+    short_gather(c, c->call->count, c->base.index * c->call->count);
 }
 
 void broadcast_cards(struct process_communicator *c) {

@@ -13,14 +13,14 @@ struct fellow {
 };
 typedef VEC(struct fellow) fellows;
 
-static FILE *open_of(int process, const char *name) {
+static FILE *unstarted_open_of(int process, const char *name) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", process, name);
     return fopen(path, "re");
 }
 
 static bool is_of_job(int process, const char *job, long *rank) {
-    FILE *file = open_of(process, "environ");
+    FILE *file = unstarted_open_of(process, "environ");
     char *entry = NULL;
     size_t room = 0;
     bool same_job = false;
@@ -41,9 +41,9 @@ static bool is_of_job(int process, const char *job, long *rank) {
 }
 
 // Fills in what a process does; false where it has ended.
-static bool look_at(struct fellow *f) {
+static bool unstarted_look_at(struct fellow *f) {
     char path[64], own[1024] = "", other[1024] = "", state = 'Z';
-    FILE *file = open_of(f->process, "stat"); // "123 (program) S ..."
+    FILE *file = unstarted_open_of(f->process, "stat"); // "123 (program) S ..."
     if (file && fscanf(file, "%*d (%31[^)]) %c", f->program, &state) < 2)
         state = 'Z';
     if (file)
@@ -59,7 +59,7 @@ static void find_fellows(fellows *out, const char *job) {
     DIR *directory = opendir("/proc");
     for (struct dirent *d; directory && (d = readdir(directory));) {
         struct fellow f = {.process = atoi(d->d_name)};
-        if (f.process > 0 && is_of_job(f.process, job, &f.rank) && look_at(&f))
+        if (f.process > 0 && is_of_job(f.process, job, &f.rank) && unstarted_look_at(&f))
             VEC_PUSH(out, f);
     }
     if (directory)
@@ -68,7 +68,7 @@ static void find_fellows(fellows *out, const char *job) {
 
 // Whether a rank has a process that can start MPI. It may have several processes, such as a shell and what that
 // started.
-static bool starts(const fellows *all, long rank) {
+static bool unstarted_starts(const fellows *all, long rank) {
     for (size_t i = 0; i < all->count; i++)
         if (all->item[i].rank == rank && all->item[i].starts && !all->item[i].stopped)
             return true;
@@ -96,7 +96,7 @@ void unstarted_print(char *text, size_t limit) {
         find_fellows(&all, job);
     for (size_t i = 0; i < all.count && n < limit; i++) {
         const struct fellow *f = &all.item[i];
-        if (starts(&all, f->rank))
+        if (unstarted_starts(&all, f->rank))
             continue;
         n += (size_t)snprintf(text + n, limit - n, "%srank %ld (process %d) ", n ? ", " : "", f->rank, f->process);
         if (n < limit && f->stopped)

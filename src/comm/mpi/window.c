@@ -7,7 +7,7 @@ struct blocks {
     char *(*to)(const struct process_communicator *c, int member, int64_t *bytes);
 };
 
-static void post(struct process_communicator *c, const struct blocks *blocks, round_function *again) {
+static void window_post(struct process_communicator *c, const struct blocks *blocks, round_function *again) {
     int size = c->base.size, index = c->base.index, end = MIN(c->round + WINDOW, size - 1);
     round_begin(c, c->round >= size - 1 ? NULL : again);
     int64_t bytes;
@@ -43,7 +43,7 @@ static char *their_block(const struct process_communicator *c, int member, int64
 
 void all_gather_window(struct process_communicator *c) {
     static const struct blocks BLOCKS = {own_block, their_block};
-    post(c, &BLOCKS, all_gather_window);
+    window_post(c, &BLOCKS, all_gather_window);
 }
 
 // ---- all-to-all
@@ -60,7 +60,7 @@ static char *even_to(const struct process_communicator *c, int member, int64_t *
 
 void all_to_all_window(struct process_communicator *c) {
     static const struct blocks BLOCKS = {even_from, even_to};
-    post(c, &BLOCKS, all_to_all_window);
+    window_post(c, &BLOCKS, all_to_all_window);
 }
 
 static const char *uneven_from(const struct process_communicator *c, int member, int64_t *bytes) {
@@ -90,5 +90,5 @@ static bool sizes_agree(struct process_communicator *c) {
 void all_to_all_v_window(struct process_communicator *c) {
     static const struct blocks BLOCKS = {uneven_from, uneven_to};
     if (c->round > 0 || sizes_agree(c))
-        post(c, &BLOCKS, all_to_all_v_window);
+        window_post(c, &BLOCKS, all_to_all_v_window);
 }

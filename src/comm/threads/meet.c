@@ -4,7 +4,7 @@
 #include "comm/patience.h"
 #include "comm/threads/threads.h"
 
-static struct thread_member *own(const struct thread_communicator *c) {
+static struct thread_member *meet_own(const struct thread_communicator *c) {
     return &c->group->member[c->base.index];
 }
 
@@ -68,7 +68,7 @@ trireme_status group_meet(struct thread_communicator *c, const struct comm_call 
     struct group *group = c->group;
     uint32_t seen = c->meetings, next = (seen + 1) & ~BROKEN;
     c->meetings = next;
-    atomic_store_explicit(&own(c)->meetings, next, memory_order_release);
+    atomic_store_explicit(&meet_own(c)->meetings, next, memory_order_release);
     if (atomic_fetch_add(&group->arrivals, 1) == (uint32_t)group->size - 1) {
         atomic_store_explicit(&group->arrivals, 0, memory_order_relaxed);
         if (!atomic_compare_exchange_strong(&group->meeting.word, &seen, next))
@@ -115,7 +115,7 @@ trireme_status call_post(struct thread_communicator *c, const struct comm_call *
 
 trireme_status call_enter(struct thread_communicator *c, const struct comm_call *call, struct gate *word,
                           trireme_error *error) {
-    atomic_store(&own(c)->inside, 1);
+    atomic_store(&meet_own(c)->inside, 1);
     if (!(atomic_load(&word->word) & BROKEN))
         return TRIREME_OK;
     call_abandon(c);
@@ -123,7 +123,7 @@ trireme_status call_enter(struct thread_communicator *c, const struct comm_call 
 }
 
 void call_abandon(struct thread_communicator *c) {
-    atomic_store_explicit(&own(c)->inside, 0, memory_order_release);
+    atomic_store_explicit(&meet_own(c)->inside, 0, memory_order_release);
 }
 
 trireme_status call_leave(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {

@@ -2,32 +2,32 @@
 #include "comm/patience.h"
 #include "comm/threads/threads.h"
 
-static trireme_status late(struct thread_communicator *c, const struct comm_call *call, int64_t limit,
-                           trireme_error *error) {
+static trireme_status mail_late(struct thread_communicator *c, const struct comm_call *call, int64_t limit,
+                                trireme_error *error) {
     char text[COMM_CALL_TEXT];
     return call_break(c, call, error, "rank %d waited %.3g s in %s for rank %d", c->group->rank[c->base.index],
                       (double)limit * 1e-9, comm_call_print(call, text), c->group->rank[call->peer]);
 }
 
-static trireme_status broken(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
+static trireme_status mail_broken(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
     char waiting[64];
     snprintf(waiting, sizeof waiting, ", waiting for rank %d", c->group->rank[call->peer]);
     return call_lost(c, call, waiting, error);
 }
 
 // Waits until the word is `wanted`.
-static trireme_status await(struct thread_communicator *c, const struct comm_call *call, struct gate *mail,
-                            uint32_t wanted, trireme_error *error) {
+static trireme_status mail_await(struct thread_communicator *c, const struct comm_call *call, struct gate *mail,
+                                 uint32_t wanted, trireme_error *error) {
     struct patience patience = patience_begin(c->world->base.deadline, call->wanted);
     int64_t spin = c->world->spin;
     uint32_t word;
     while ((word = atomic_load_explicit(&mail->word, memory_order_acquire)) != wanted) {
         if (word & BROKEN)
-            return broken(c, call, error);
+            return mail_broken(c, call, error);
         // This thread may have been kept from looking: what was late when it last looked may have come meanwhile.
         if (!gate_wait(mail, word, spin, patience_sleep(&patience)) && patience_ended(&patience) &&
             atomic_load(&mail->word) == word)
-            return late(c, call, patience.limit, error);
+            return mail_late(c, call, patience.limit, error);
         spin = 0;
     }
     return TRIREME_OK;
@@ -39,15 +39,15 @@ trireme_status send_mail(struct thread_communicator *c, const struct comm_call *
     member->mail_bytes = call->count;
     uint32_t empty = 0;
     if (!atomic_compare_exchange_strong(&member->mail.word, &empty, (uint32_t)call->peer + 1))
-        return broken(c, call, error);
+        return mail_broken(c, call, error);
     gate_wake(&member->mail);
-    return await(c, call, &member->mail, 0, error);
+    return mail_await(c, call, &member->mail, 0, error);
 }
 
 trireme_status receive_mail(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
     struct thread_member *sender = &c->group->member[call->peer];
     uint32_t mine = (uint32_t)c->base.index + 1;
-    TRY(await(c, call, &sender->mail, mine, error));
+    TRY(mail_await(c, call, &sender->mail, mine, error));
     if (sender->mail_bytes != call->count)
         return call_break(c, call, error, "rank %d sends %lld bytes to rank %d, which expects %lld",
                           c->group->rank[call->peer], (long long)sender->mail_bytes, c->group->rank[c->base.index],
@@ -56,7 +56,7 @@ trireme_status receive_mail(struct thread_communicator *c, const struct comm_cal
     copy_bytes(call->out, sender->mail_data, call->count, false);
     call_abandon(c);
     if (!atomic_compare_exchange_strong(&sender->mail.word, &mine, 0))
-        return broken(c, call, error);
+        return mail_broken(c, call, error);
     gate_wake(&sender->mail);
     return TRIREME_OK;
 }

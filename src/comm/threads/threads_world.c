@@ -4,7 +4,7 @@
 #include "base/crew.h"
 
 // Only the first `zeroed` bytes are zeroed; the rest takes no memory until it is used.
-static void *aligned(size_t bytes, size_t zeroed) {
+static void *world_aligned(size_t bytes, size_t zeroed) {
     return memset(mem_aligned(LINE, bytes), 0, zeroed);
 }
 
@@ -44,15 +44,15 @@ static void threads_reason(struct world *base, char *text, size_t limit) {
 // ---- groups
 
 static struct group *group_create(struct thread_world *world, int size, const int *members, const char *name) {
-    struct group *group = aligned(sizeof *group, sizeof *group);
+    struct group *group = world_aligned(sizeof *group, sizeof *group);
     group->name = mem_strdup(name);
     group->size = size;
     group->rank = mem_alloc((size_t)size * sizeof *group->rank);
     memcpy(group->rank, members, (size_t)size * sizeof *members);
     group->is_in = mem_alloc((size_t)size * sizeof *group->is_in);
-    group->member = aligned((size_t)size * sizeof *group->member, (size_t)size * sizeof *group->member);
-    group->data = aligned((size_t)size * 2 * SLOT_BYTES, 0);
-    group->chunk = aligned((size_t)size * sizeof *group->chunk, 0);
+    group->member = world_aligned((size_t)size * sizeof *group->member, (size_t)size * sizeof *group->member);
+    group->data = world_aligned((size_t)size * 2 * SLOT_BYTES, 0);
+    group->chunk = world_aligned((size_t)size * sizeof *group->chunk, 0);
     for (int turn = 0; turn < 2; turn++) {
         group->copies[turn] = mem_alloc((size_t)size * sizeof(void *));
         group->in[turn] = mem_alloc((size_t)size * sizeof(void *));
@@ -95,7 +95,7 @@ static int index_of(const int *members, int size, int rank) {
     return -1;
 }
 
-static bool is_named(const struct group *group, int size, const int *members, const char *name) {
+static bool world_is_named(const struct group *group, int size, const int *members, const char *name) {
     return strcmp(group->name, name) == 0 && group->size == size &&
            memcmp(group->rank, members, (size_t)size * sizeof *members) == 0;
 }
@@ -107,7 +107,7 @@ static bool may_open(const struct thread_world *world, int rank, int size, const
     group_print(name, size, MIN(size, 8), members, mine);
     for (int i = 0; i < size; i++) {
         const struct group *other = world->opening[members[i]];
-        if (!other || is_named(other, size, members, name))
+        if (!other || world_is_named(other, size, members, name))
             continue;
         int index = index_of(other->rank, other->size, rank);
         if (index >= 0 && !other->is_in[index]) {
@@ -122,7 +122,7 @@ static bool may_open(const struct thread_world *world, int rank, int size, const
 // The first group of this name and these members that the member at `index` has not opened yet; it opens it.
 static struct group *group_join(struct thread_world *world, int index, int size, const int *members, const char *name) {
     struct group *group = world->groups;
-    while (group && (!is_named(group, size, members, name) || group->is_in[index]))
+    while (group && (!world_is_named(group, size, members, name) || group->is_in[index]))
         group = group->next;
     if (!group)
         group = group_create(world, size, members, name);
@@ -157,7 +157,7 @@ static trireme_status threads_open(struct communicator **out, struct world *base
         FAIL(TRIREME_ERROR_LOST, "group %s: rank %d cannot open it: %s", name, rank, reason);
     }
 
-    struct thread_communicator *c = aligned(sizeof *c, sizeof *c);
+    struct thread_communicator *c = world_aligned(sizeof *c, sizeof *c);
     c->base = (struct communicator){.transport = base->transport, .size = size, .index = index};
     c->world = world;
     c->group = group;

@@ -91,8 +91,8 @@ VEC_INLINE void softmax_row(bool masked, struct visible span, struct sight sight
 }
 
 // Adds to o the values of the keys that row i of a tile sees, and of these alone, times their probabilities.
-static void add_seen(const struct attention *s, const struct forward_space *w, int64_t i, struct sight sight,
-                     struct visible span, int64_t row) {
+static void attention_add_seen(const struct attention *s, const struct forward_space *w, int64_t i, struct sight sight,
+                               struct visible span, int64_t row) {
     const int64_t low = MAX(sight.low, span.low), high = MIN(sight.high, span.high);
     attention_add_row(s->columns, high - low, w->score + i * SCORE_ROW + low, 1, w->v + low * s->columns, s->columns,
                       w->o + row * s->columns);
@@ -116,7 +116,7 @@ VEC_INLINE void forward_tile(const struct attention *s, bool pairs, bool careful
         else
             softmax_row(false, span, sight, s->scale, base, score, sum);
         if (careful)
-            add_seen(s, w, i, sight, span, row);
+            attention_add_seen(s, w, i, sight, span, row);
     }
     if (!careful)
         attention_multiply(false, s->columns, MIN(span.c1, keys) - span.c0, w->score + span.c0, SCORE_ROW, 1,

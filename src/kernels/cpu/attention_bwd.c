@@ -170,8 +170,8 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct blocks *m, 
 }
 
 // Adds to dq what ds of row i of a block contributes: over the keys that the query sees, and no others.
-static void add_seen(const struct backward *r, const struct backward_space *w, const struct blocks *m,
-                     struct visible span, int64_t i, const float *ds, float *dq) {
+static void bwd_add_seen(const struct backward *r, const struct backward_space *w, const struct blocks *m,
+                         struct visible span, int64_t i, const float *ds, float *dq) {
     const struct attention *s = &r->s;
     const int64_t t = m->t0 + i, columns = s->columns;
     const int64_t low = MAX(attention_low(s, m->b, t) - m->j0, span.low), high = MIN(t + 1 - m->j0, span.high);
@@ -190,7 +190,7 @@ VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct ba
     attention_scores(pairs, columns, s->units, w->d_o + packed, w->v + span.c0, ds + span.c0);
     gradient_rows(r, m, span, i0, rows, delta, p, ds);
     for (int64_t i = 0; i < MIN(rows, m->queries - i0) && m->careful; i++)
-        add_seen(r, w, m, span, i0 + i, ds + i * SCORE_ROW, dq);
+        bwd_add_seen(r, w, m, span, i0 + i, ds + i * SCORE_ROW, dq);
     if (!m->careful)
         attention_multiply(false, s->columns, MIN(span.c1, m->keys) - span.c0, ds + span.c0, SCORE_ROW, 1,
                            w->k_across + span.c0 * s->columns, s->columns, dq + (m->t0 + i0) * s->columns, s->columns,

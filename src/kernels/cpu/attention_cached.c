@@ -8,7 +8,7 @@
 enum { MANY_QUERIES = 16 };
 
 // Copies rows of [rows, heads, width] to the rows from `first` on.
-static void copy_rows(const struct tensor *from, const struct tensor *to, int64_t first) {
+static void cached_copy_rows(const struct tensor *from, const struct tensor *to, int64_t first) {
     const int64_t size = dtype_size(from->dtype);
     for (int64_t i = 0; i < from->dim[0]; i++)
         for (int64_t g = 0; g < from->dim[1]; g++)
@@ -21,8 +21,8 @@ void ISA(cpu_cache_append)(const struct call *call) {
     const int64_t at = *(const int32_t *)call->in[2].data;
     for (int i = 0; i < 2; i++) {
         if (call->in[3 + i].data != call->out[i].data)
-            copy_rows(&call->in[3 + i], &call->out[i], 0);
-        copy_rows(&call->in[i], &call->out[i], at);
+            cached_copy_rows(&call->in[3 + i], &call->out[i], 0);
+        cached_copy_rows(&call->in[i], &call->out[i], at);
     }
 }
 
@@ -66,7 +66,7 @@ static void cached_of(const struct call *call, struct cached *c) {
     };
 }
 
-static const void *row_of(bool bf16, const struct matrix *m, int64_t i) {
+static const void *cached_row_of(bool bf16, const struct matrix *m, int64_t i) {
     return (const char *)m->data + (bf16 ? 2 : 4) * i * m->row;
 }
 
@@ -76,7 +76,7 @@ VEC_INLINE float scores(const struct attention *s, bool bf16, const void *q, con
     const int64_t whole = s->width / LANES * LANES;
     float greatest = -INFINITY;
     for (int64_t j = low; j < high; j++) {
-        const void *row = row_of(bf16, k, j);
+        const void *row = cached_row_of(bf16, k, j);
         vec_f32 sum = {0};
         for (int64_t c = 0; c < whole; c += LANES)
             sum += vec_at(bf16, q, c) * vec_at(bf16, row, c);
@@ -98,7 +98,7 @@ VEC_INLINE void values(const struct attention *s, bool bf16, const float *score,
         vec_f32 sum[TOGETHER] = {{0}};
         int n = (int)MIN((s->width - c) / LANES, TOGETHER);
         for (int64_t j = low; j < high; j++) {
-            const void *row = row_of(bf16, v, j);
+            const void *row = cached_row_of(bf16, v, j);
             for (int i = 0; i < n; i++)
                 sum[i] += score[j - low] * vec_at(bf16, row, c + i * LANES);
         }
@@ -108,17 +108,17 @@ VEC_INLINE void values(const struct attention *s, bool bf16, const float *score,
     for (c = s->width / LANES * LANES; c < s->width; c++) {
         out[c] = 0;
         for (int64_t j = low; j < high; j++)
-            out[c] += score[j - low] * float_at(bf16, row_of(bf16, v, j), c);
+            out[c] += score[j - low] * float_at(bf16, cached_row_of(bf16, v, j), c);
     }
 }
 
 // Query i of one head. `score`: room for the cache's rows and LANES more, then for a row of the output.
-static void single(const struct attention *s, int64_t i, int64_t head, float *score, float *out) {
+static void cached_single(const struct attention *s, int64_t i, int64_t head, float *score, float *out) {
     const int64_t group = head / (s->heads / s->groups), high = s->first + i + 1;
     const int64_t low = attention_low(s, 0, high - 1), count = high - low;
     const struct matrix q = attention_rows(s->q, 0, head), k = attention_rows(s->k, 0, group);
     const struct matrix v = attention_rows(s->v, 0, group), o = attention_rows(s->o, 0, head);
-    const void *row = row_of(s->bf16, &q, i);
+    const void *row = cached_row_of(s->bf16, &q, i);
     float greatest = s->bf16 ? scores(s, true, row, &k, low, high, score) : scores(s, false, row, &k, low, high, score);
     for (int64_t j = 0; j < LANES; j++)
         score[count + j] = -INFINITY;
@@ -156,7 +156,7 @@ void ISA(cpu_attention_cached)(const struct call *call) {
 #pragma omp parallel for num_threads(call->threads) schedule(dynamic)
     for (int64_t item = 0; item < s->length * s->heads; item++) {
         float *score = (float *)call->workspace + omp_get_thread_num() * floats;
-        single(s, item / s->heads, item % s->heads, score, score + floats - s->columns);
+        cached_single(s, item / s->heads, item % s->heads, score, score + floats - s->columns);
     }
 }
 

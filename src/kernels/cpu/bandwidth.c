@@ -11,7 +11,7 @@ enum { RUNS = 8, BLOCK = 4096 };
 enum { BYTES_LEAST = 256 << 20, BYTES_EACH = 64 << 20 };
 
 // Eight sums, so that none waits for another.
-static uint64_t sum_of(const uint64_t *data, size_t count) {
+static uint64_t bandwidth_sum_of(const uint64_t *data, size_t count) {
     uint64_t sum[8] = {0};
     for (size_t i = 0; i + 8 <= count; i += 8)
         for (size_t k = 0; k < 8; k++)
@@ -23,7 +23,7 @@ static uint64_t sum_of(const uint64_t *data, size_t count) {
 
 // Pages are first touched by the threads that use them, and all are written to: for pages that are only read, the
 // system has a single one of zeros, which caches hold.
-static void take(char *data, size_t half, int threads) {
+static void bandwidth_take(char *data, size_t half, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t at = 0; at < half / BLOCK; at++) {
         memset(data + at * BLOCK, 1, BLOCK);
@@ -32,7 +32,7 @@ static void take(char *data, size_t half, int threads) {
 }
 
 // Seconds in which the threads read both halves, or copy the first to the second. Each has its own part of either.
-static double run(char *data, size_t half, int threads, bool copies) {
+static double bandwidth_run(char *data, size_t half, int threads, bool copies) {
     int64_t begin = 0, end = 0;
     uint64_t total = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : total)
@@ -46,7 +46,8 @@ static double run(char *data, size_t half, int threads, bool copies) {
             if (copies)
                 memcpy(second, first, BLOCK);
             else
-                total += sum_of((uint64_t *)(void *)first, BLOCK / 8) + sum_of((uint64_t *)(void *)second, BLOCK / 8);
+                total += bandwidth_sum_of((uint64_t *)(void *)first, BLOCK / 8) +
+                         bandwidth_sum_of((uint64_t *)(void *)second, BLOCK / 8);
         }
 #pragma omp master
         end = clock_now();
@@ -63,10 +64,11 @@ trireme_status memory_bandwidth(int threads, double *bytes_per_second, trireme_e
     struct region region;
     TRY(region_create(&region, MAX(bytes, (size_t)2 * BLOCK), false, "measuring the memory", error));
     size_t half = region.bytes / 2;
-    take(region.base, half, threads);
+    bandwidth_take(region.base, half, threads);
     double seconds = INFINITY; // whatever else the machine does only slows a run
     for (int i = 0; i < RUNS; i++) {
-        double copying = run(region.base, half, threads, true), reading = run(region.base, half, threads, false);
+        double copying = bandwidth_run(region.base, half, threads, true),
+               reading = bandwidth_run(region.base, half, threads, false);
         seconds = MIN(seconds, MIN(copying, reading));
     }
     *bytes_per_second = (double)region.bytes / seconds;

@@ -33,7 +33,7 @@ static struct embed embed_of(const struct call *call, const struct tensor *y, in
 }
 
 // The table's row for id number r, -1 where this rank does not have it.
-static int64_t picked_row(const struct embed *e, int64_t r) {
+static int64_t embed_picked_row(const struct embed *e, int64_t r) {
     int64_t row = (int64_t)e->ids[r] - e->first;
     return row >= 0 && row < e->rows ? row : -1;
 }
@@ -42,7 +42,7 @@ static void embed_rows(const void *args, int64_t from, int64_t to) {
     const struct embed *e = args;
     for (int64_t r = from; r < to; r++) {
         void *y = row_at(e->y, r);
-        const int64_t row = picked_row(e, r), bytes = e->columns * (e->bf16 ? 2 : 4);
+        const int64_t row = embed_picked_row(e, r), bytes = e->columns * (e->bf16 ? 2 : 4);
         if (row < 0) {
             if (!e->accumulate)
                 memset(y, 0, (size_t)bytes);
@@ -76,7 +76,7 @@ static void add_groups(const void *args, int64_t from, int64_t to) {
     const struct embed *e = args;
     int64_t column = from * COLUMN_GROUP, columns = MIN(to * COLUMN_GROUP, e->columns) - column;
     for (int64_t r = 0; r < e->count; r++) {
-        const int64_t row = picked_row(e, r);
+        const int64_t row = embed_picked_row(e, r);
         if (row < 0)
             continue;
         float *dw = (float *)row_at(e->dw, row) + column;

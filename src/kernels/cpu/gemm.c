@@ -67,7 +67,7 @@ static bool shares_panels(const struct blocking *s, int threads) {
 }
 
 // A size that the rule gives, as the way changes it.
-static int64_t sized(enum kernel_way way, int64_t size) {
+static int64_t gemm_sized(enum kernel_way way, int64_t size) {
     return way == WAY_SMALL_BLOCKS ? size / 2 : way == WAY_LARGE_BLOCKS ? 2 * size : size;
 }
 
@@ -86,7 +86,7 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
         s.by_columns = way == WAY_BY_COLUMNS;
     s.sum_bytes = g->bf16_out && s.k_blocks > 1 ? round_up(4 * g->m * g->n, 64) : 0;
     if (s.by_columns) {
-        const int64_t most = MAX(sized(way, BY_COLUMNS_GROUP) / MAX(s.units, 1) / width, 1), threads = g->threads;
+        const int64_t most = MAX(gemm_sized(way, BY_COLUMNS_GROUP) / MAX(s.units, 1) / width, 1), threads = g->threads;
         const int64_t turns = MAX(divide_up(divide_up(s.panels, most), threads), BY_COLUMNS_TURNS);
         s.groups = MIN(turns * threads, MAX(s.panels, 1));
         s.packed = divide_up(s.panels, s.groups);
@@ -102,7 +102,8 @@ static struct blocking blocking_of(const struct gemm *g, enum kernel_way way) {
     s.b_blocks = 1;
     const int64_t scale = g->bf16 && TILE_MATRIX ? 2 : 1;
     const int64_t most = scale * MIN(MAX(GEMM_BLOCK / MAX(s.units, 1), 4 * TILE_ROWS), GEMM_ROWS_MAX);
-    const int64_t rows = sized(way, MAX(MIN(most, divide_up(g->m, GEMM_TURNS * g->threads)), scale * GEMM_ROWS_MIN));
+    const int64_t rows =
+        gemm_sized(way, MAX(MIN(most, divide_up(g->m, GEMM_TURNS * g->threads)), scale * GEMM_ROWS_MIN));
     // There are equally many row blocks for each thread; where rows do not suffice, columns are split too.
     s.row_blocks = MIN(divide_up(divide_up(g->m, rows), g->threads) * g->threads, s.row_tiles);
     s.splits = MIN(divide_up(g->threads, s.row_blocks), s.packed);
@@ -272,7 +273,7 @@ VEC_INLINE void tile_vectors(const struct factors *p, int vecs, bool pairs, floa
 }
 
 // Whether whole tiles of c are whole cache lines, written once, and c is large enough to write it past the caches.
-static bool streams(const struct gemm *g) {
+static bool gemm_streams(const struct gemm *g) {
     enum { LINE = TILE_MATRIX_VECS * LANES };
     return TILE_MATRIX && g->bf16_out && !g->accumulate && 2 * g->m * g->n >= GEMM_STREAMED &&
            (uintptr_t)g->c % (2 * LINE) == 0 && g->c_row % LINE == 0;
@@ -374,7 +375,7 @@ struct rows {
 };
 
 // The rows of an item; past the last item, none.
-static struct rows rows_of(const struct gemm *g, const struct blocking *s, int64_t item) {
+static struct rows gemm_rows_of(const struct gemm *g, const struct blocking *s, int64_t item) {
     const int64_t block = MIN(item / s->splits, s->row_blocks), height = tile_rows(g->bf16);
     const int64_t tile = block * s->row_tiles / s->row_blocks;
     const int64_t end = MIN((block + 1) * s->row_tiles / s->row_blocks, s->row_tiles);
@@ -391,7 +392,7 @@ static void sums_add(const struct gemm *g, int64_t i0, int64_t rows, bool first,
 // Meanwhile the rows are prefetched of what this thread does next if all threads are equally fast.
 static void run_item(const struct gemm *g, const struct blocking *s, const struct finish *f, const struct depth *k,
                      int64_t item, int64_t first, int64_t panels, const float *b, float *a) {
-    const struct rows rows = rows_of(g, s, item), next = rows_of(g, s, item + g->threads);
+    const struct rows rows = gemm_rows_of(g, s, item), next = gemm_rows_of(g, s, item + g->threads);
     const int64_t split = item % s->splits, from = split * panels / s->splits, to = (split + 1) * panels / s->splits;
     float sums[4 * GEMM_ROWS_MAX] = {0}; // as many rows as large blocks have on matrix units
     const bool sum = g->row_sums && first == 0 && split == 0;
@@ -421,7 +422,7 @@ struct group {
 
 // Group `turn` of the product: the groups of the first block of k, then those of the next; after the last, k.index is
 // k_blocks.
-static struct group group_of(const struct gemm *g, const struct blocking *s, int64_t turn) {
+static struct group gemm_group_of(const struct gemm *g, const struct blocking *s, int64_t turn) {
     const int64_t at = turn % s->groups, first = at * s->panels / s->groups;
     return (struct group){depth_of(g, s, turn / s->groups), first, (at + 1) * s->panels / s->groups - first};
 }
@@ -472,7 +473,7 @@ static void pack_tiles(const struct gemm *g, struct depth k, int64_t first, int6
 
 // Partial sums are in c itself, or in the workspace after the packed a and b.
 static struct finish finish_start(const struct gemm *g, const struct blocking *s) {
-    struct finish f = {.g = g, .sum = g->c, .sum_row = g->c_row, .streamed = streams(g)};
+    struct finish f = {.g = g, .sum = g->c, .sum_row = g->c_row, .streamed = gemm_streams(g)};
     if (s->sum_bytes) {
         f.sum = (float *)((char *)g->workspace + s->b_blocks * s->b_bytes + s->a_blocks * s->a_bytes);
         f.sum_row = g->n;
@@ -507,9 +508,9 @@ static void run_by_columns(const struct gemm *g, const struct blocking *s) {
             for (int64_t i = 0; i < shares; i++)
                 pack_tiles(g, k, parts * i / shares * part, MIN(parts * (i + 1) / shares * part, s->row_tiles), a);
             while (turn / s->groups == block) {
-                const struct group this = group_of(g, s, turn);
+                const struct group this = gemm_group_of(g, s, turn);
                 turn = __atomic_fetch_add(&turns, 1, __ATOMIC_RELAXED);
-                run_group(g, s, &f, this, group_of(g, s, turn), a, b);
+                run_group(g, s, &f, this, gemm_group_of(g, s, turn), a, b);
             }
         }
         tile_end(g->bf16);

@@ -53,7 +53,7 @@ static double bf16_rate(int64_t (*loop)(bool bf16, int64_t iterations), double b
 
 // Whether products of bf16 pairs are faster than multiply-adds of f32. On AMD's cores they are twice as fast; on
 // Intel's, which leave them to the matrix units, half as fast.
-static bool compare_pairs(void) {
+static bool isa_compare_pairs(void) {
     enum { ROUNDS = 20 }; // what interrupts some of them does not matter
     double pairs = 0, single = 0;
     for (int i = 0; i < ROUNDS; i++) {
@@ -81,7 +81,7 @@ static bool has_matrix_units(void) {
 
 static bool pairs_are_faster(void) {
     static atomic_int known;
-    return ask_once(&known, compare_pairs);
+    return ask_once(&known, isa_compare_pairs);
 }
 #endif
 
@@ -105,7 +105,7 @@ bool isa_usable(enum isa isa) {
 }
 
 // ISA_COUNT: there is none of that name.
-static enum isa find(const char *name) {
+static enum isa isa_find(const char *name) {
     enum isa isa = ISA_BASE;
     while (isa < ISA_COUNT && strcmp(isa_name(isa), name) != 0)
         isa++;
@@ -114,7 +114,7 @@ static enum isa find(const char *name) {
 
 trireme_status isa_check_limit(trireme_error *error) {
     const char *limit = getenv(ISA_LIMIT);
-    if (!limit || !*limit || find(limit) < ISA_COUNT)
+    if (!limit || !*limit || isa_find(limit) < ISA_COUNT)
         return TRIREME_OK;
     struct text names = {0};
     for (enum isa isa = ISA_BASE; isa < ISA_COUNT; isa++)
@@ -126,7 +126,7 @@ trireme_status isa_check_limit(trireme_error *error) {
 
 enum isa isa_best(void) {
     const char *limit = getenv(ISA_LIMIT);
-    enum isa widest = limit ? find(limit) : ISA_COUNT, best = ISA_BASE;
+    enum isa widest = limit ? isa_find(limit) : ISA_COUNT, best = ISA_BASE;
     for (enum isa isa = ISA_BASE; isa < ISA_COUNT && isa <= widest; isa++)
         if (isa_usable(isa))
             best = isa;

@@ -73,7 +73,7 @@ static void norm_rows(const void *args, int64_t from, int64_t to) {
     }
 }
 
-static void forward(const struct call *call, bool centered) {
+static void norm_forward(const struct call *call, bool centered) {
     const struct tensor *x = &call->in[0], *y = &call->out[0];
     struct norm n = {
         .bf16 = x->dtype == DTYPE_BF16,
@@ -92,11 +92,11 @@ static void forward(const struct call *call, bool centered) {
 }
 
 void ISA(cpu_layernorm)(const struct call *call) {
-    forward(call, true);
+    norm_forward(call, true);
 }
 
 void ISA(cpu_rmsnorm)(const struct call *call) {
-    forward(call, false);
+    norm_forward(call, false);
 }
 
 // ---- backward
@@ -203,7 +203,7 @@ static int64_t padded_of(int64_t columns) {
     return round_up(columns, COLUMN_GROUP);
 }
 
-static void backward(const struct call *call, bool centered, bool dx, bool dw) {
+static void norm_backward(const struct call *call, bool centered, bool dx, bool dw) {
     const struct tensor *in = call->in, *x = in++;
     struct norm n = {
         .bf16 = x->dtype == DTYPE_BF16,
@@ -245,25 +245,25 @@ trireme_status ISA(cpu_norm_prepare)(const struct call *call, void **prepared, i
 }
 
 void ISA(cpu_layernorm_dx)(const struct call *call) {
-    backward(call, true, true, false);
+    norm_backward(call, true, true, false);
 }
 
 void ISA(cpu_layernorm_dw)(const struct call *call) {
-    backward(call, true, false, true);
+    norm_backward(call, true, false, true);
 }
 
 void ISA(cpu_layernorm_bwd)(const struct call *call) {
-    backward(call, true, true, true);
+    norm_backward(call, true, true, true);
 }
 
 void ISA(cpu_rmsnorm_dx)(const struct call *call) {
-    backward(call, false, true, false);
+    norm_backward(call, false, true, false);
 }
 
 void ISA(cpu_rmsnorm_dw)(const struct call *call) {
-    backward(call, false, false, true);
+    norm_backward(call, false, false, true);
 }
 
 void ISA(cpu_rmsnorm_bwd)(const struct call *call) {
-    backward(call, false, true, true);
+    norm_backward(call, false, true, true);
 }

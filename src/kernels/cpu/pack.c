@@ -4,7 +4,7 @@
 // each would wait for memory.
 enum { AHEAD = 24 };
 
-static const char *element(bool bf16, const struct matrix *m, int64_t i, int64_t j) {
+static const char *pack_element(bool bf16, const struct matrix *m, int64_t i, int64_t j) {
     return (const char *)m->data + (bf16 ? 2 : 4) * (i * m->row + j * m->column);
 }
 
@@ -16,7 +16,7 @@ VEC_INLINE void pack_b_along(bool bf16, const struct matrix *b, int64_t k0, int6
         int64_t present = columns - v * LANES;
         const char *p[LANES];
         for (int j = 0; j < LANES; j++)
-            p[j] = element(bf16, b, k0, j0 + v * LANES + (j < present ? j : 0));
+            p[j] = pack_element(bf16, b, k0, j0 + v * LANES + (j < present ? j : 0));
         const int64_t size = bf16 ? 2 : 4;
         for (int64_t u = 0; u < whole; u += LANES) {
             vec_f32 square[LANES];
@@ -40,8 +40,8 @@ VEC_INLINE void pack_b_across(bool bf16, const struct matrix *b, int64_t k0, int
                               int vecs, float *out) {
     const int64_t unit = pack_unit(bf16), units = divide_up(k, unit), size = bf16 ? 2 : 4, row = size * b->row;
     for (int64_t u = 0; u < units; u++) {
-        const char *p = element(bf16, b, k0 + u * unit, j0);
-        const char *next = unit == 2 && u * 2 + 1 < k ? element(bf16, b, k0 + u * 2 + 1, j0) : NULL;
+        const char *p = pack_element(bf16, b, k0 + u * unit, j0);
+        const char *next = unit == 2 && u * 2 + 1 < k ? pack_element(bf16, b, k0 + u * 2 + 1, j0) : NULL;
         if (u + AHEAD < units)
             for (int64_t c = 0; c < columns * size; c += 64) {
                 __builtin_prefetch(p + AHEAD * unit * row + c);
@@ -82,7 +82,7 @@ void ISA(pack_ask)(bool bf16, const struct matrix *m, int64_t i0, int64_t rows, 
     const bool by_rows = m->column == 1; // rows lie in memory as they are, else columns do
     const int64_t runs = by_rows ? rows : columns, bytes = size * (by_rows ? columns : rows);
     const int64_t step = size * (by_rows ? m->row : m->column);
-    const char *p = element(bf16, m, i0, j0);
+    const char *p = pack_element(bf16, m, i0, j0);
     for (int64_t r = runs * part / parts; r < runs * (part + 1) / parts; r++)
         for (int64_t at = 0; at < bytes; at += ASK_LINE)
             __builtin_prefetch(p + r * step + at, 0, 2);
@@ -98,7 +98,7 @@ VEC_INLINE void pack_a_along(bool bf16, const struct matrix *a, int64_t i0, int6
             memset(out, 0, 4 * (size_t)units);
             continue;
         }
-        const char *p = element(bf16, a, i0 + i, k0);
+        const char *p = pack_element(bf16, a, i0 + i, k0);
         for (int64_t u = 0; u < whole; u += LANES)
             vec_store(out + u, pack_load_along(bf16, p + u * unit * size));
         for (int64_t u = whole; u < units; u++) {
@@ -142,7 +142,7 @@ VEC_INLINE void pack_a_squares(const struct matrix *a, int64_t i0, int64_t rows,
                 vec_store(to, (vec_f32){0});
             continue;
         }
-        const char *p = element(true, a, i0 + i, k0);
+        const char *p = pack_element(true, a, i0 + i, k0);
         for (int64_t u = 0; u < whole; u += LANES, to += LANES * LANES)
             vec_store(to, pack_load_along(true, p + 4 * u));
         for (int64_t u = whole; u < units; u++) {
@@ -176,7 +176,7 @@ VEC_INLINE void pack_a_transposed(const struct matrix *a, int64_t i0, int64_t ro
     const int64_t units = pack_units(true, k), row = 2 * a->column;
     for (int64_t u = 0; u < units; u += LANES)
         for (int64_t i = 0; i < rows; i += LANES) {
-            const char *p = element(true, a, i0 + i, k0 + 2 * u);
+            const char *p = pack_element(true, a, i0 + i, k0 + 2 * u);
             const int64_t present = MIN(rows - i, LANES), left = k - 2 * u;
             for (int64_t j = 2 * LANES + i / LANES % 2; j < MIN(left, 4 * LANES); j += 2)
                 __builtin_prefetch(p + j * row);
@@ -197,7 +197,7 @@ VEC_INLINE void pack_a_across(bool bf16, const struct matrix *a, int64_t i0, int
                               float *out, float *sums) {
     const int64_t unit = pack_unit(bf16), units = pack_units(bf16, k), row = (bf16 ? 2 : 4) * a->column;
     for (int64_t i = 0; i < rows; i += LANES) {
-        const char *p = element(bf16, a, i0 + i, k0);
+        const char *p = pack_element(bf16, a, i0 + i, k0);
         float *to = out + i / TILE_ROWS * pack_a_units(units);
         int64_t present = rows - i, tiles = MIN((present + TILE_ROWS - 1) / TILE_ROWS, LANES / TILE_ROWS);
         vec_f32 sum = {0};

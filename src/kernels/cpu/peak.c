@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static int64_t loop(enum isa isa, bool bf16, int64_t iterations) {
+static int64_t peak_run_loop(enum isa isa, bool bf16, int64_t iterations) {
     switch (isa) {
 #ifdef TRIREME_ISA_VARIANTS
     case ISA_AVX2:
@@ -23,14 +23,14 @@ static int64_t loop(enum isa isa, bool bf16, int64_t iterations) {
 }
 
 // Operations per second of all threads together, each running `iterations`.
-static double rate(enum isa isa, bool bf16, int threads, int64_t iterations) {
+static double peak_rate(enum isa isa, bool bf16, int threads, int64_t iterations) {
     int64_t start = 0, end = 0, flops = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : flops)
     {
 #pragma omp barrier
 #pragma omp master
         start = clock_now();
-        flops = iterations * loop(isa, bf16, iterations);
+        flops = iterations * peak_run_loop(isa, bf16, iterations);
 #pragma omp barrier
 #pragma omp master
         end = clock_now();
@@ -45,12 +45,13 @@ double peak_flops_for(enum dtype dtype, int threads, double flops, enum isa isa)
     bool bf16 = dtype == DTYPE_BF16;
     int cores = usable_cores();
     threads = MIN(threads, cores); // with more, some would begin before or end after the timed part
-    double each = (double)loop(isa, bf16, 0) * threads;
+    double each = (double)peak_run_loop(isa, bf16, 0) * threads;
     // One thread alone tells how long an iteration takes: starting several costs more than a short run.
-    double known = rate(isa, bf16, 1, 20000) * threads, best = 0; // whatever else the machine does only slows a run
+    double known = peak_rate(isa, bf16, 1, 20000) * threads,
+           best = 0; // whatever else the machine does only slows a run
     for (int i = 0; i < RUNS; i++) {
         double seconds = fmin(fmax(share / RUNS * flops / known, least), most);
-        best = fmax(best, rate(isa, bf16, threads, (int64_t)(known * seconds / each) + 1));
+        best = fmax(best, peak_rate(isa, bf16, threads, (int64_t)(known * seconds / each) + 1));
         known = fmax(known, best);
     }
     return dtype == DTYPE_F64 ? best / 2 : best;

@@ -34,7 +34,7 @@
 // The later operand where it is greater or a NaN; a NaN that is there already stays, since nothing is greater.
 #define MAX_OF(a, x) ((x) > (a) || (x) != (x) ? (x) : (a))
 
-static inline float rounded(float x) {
+static inline float loops_rounded(float x) {
     return bf16_to_float(bf16_from_float(x));
 }
 
@@ -52,11 +52,11 @@ LOOP_ONE(f32_sum, float, float, a + x)
 LOOP_ONE(f32_max, float, float, max_float(a, x))
 LOOP_MOVE(f32_load, float, float, x)
 
-LOOP_TWO(wire_sum_two, float, float, rounded(x) + rounded(y))
-LOOP_TWO(wire_max_two, float, float, max_float(rounded(x), rounded(y)))
-LOOP_ONE(wire_sum, float, float, a + rounded(x))
-LOOP_ONE(wire_max, float, float, max_float(a, rounded(x)))
-LOOP_MOVE(wire_load, float, float, rounded(x))
+LOOP_TWO(wire_sum_two, float, float, loops_rounded(x) + loops_rounded(y))
+LOOP_TWO(wire_max_two, float, float, max_float(loops_rounded(x), loops_rounded(y)))
+LOOP_ONE(wire_sum, float, float, a + loops_rounded(x))
+LOOP_ONE(wire_max, float, float, max_float(a, loops_rounded(x)))
+LOOP_MOVE(wire_load, float, float, loops_rounded(x))
 
 LOOP_TWO(bf16_sum_two, float, uint16_t, bf16_to_float(x) + bf16_to_float(y))
 LOOP_TWO(bf16_max_two, float, uint16_t, max_float(bf16_to_float(x), bf16_to_float(y)))

@@ -134,7 +134,7 @@ static void update_groups(const void *args, int64_t from, int64_t to) {
     update_part(u, middle, to, 0);
 }
 
-static double scalar(const struct tensor *t) {
+static double update_scalar(const struct tensor *t) {
     return *(const double *)t->data;
 }
 
@@ -161,12 +161,12 @@ static void update_run(const struct call *call, const struct update *u) {
 // in: p rem g m v lr factor t decayed
 void ISA(cpu_adamw)(const struct call *call) {
     struct update u = update_of(call, ADAMW);
-    double beta1 = call->attribute[0].f, beta2 = call->attribute[1].f, lr = scalar(&call->in[5]);
-    double t = scalar(&call->in[7]);
+    double beta1 = call->attribute[0].f, beta2 = call->attribute[1].f, lr = update_scalar(&call->in[5]);
+    double t = update_scalar(&call->in[7]);
     u.v = call->in[4].data;
     u.v1 = call->out[3].data;
-    u.factor = (float)scalar(&call->in[6]);
-    u.decayed = (int64_t)scalar(&call->in[8]);
+    u.factor = (float)update_scalar(&call->in[6]);
+    u.decayed = (int64_t)update_scalar(&call->in[8]);
     u.decay = (float)(lr * call->attribute[3].f);
     u.beta1 = (float)beta1;
     u.beta2 = (float)beta2;
@@ -181,9 +181,9 @@ void ISA(cpu_adamw)(const struct call *call) {
 // in: p rem g m lr factor decayed
 void ISA(cpu_lion)(const struct call *call) {
     struct update u = update_of(call, LION);
-    double beta1 = call->attribute[0].f, beta2 = call->attribute[1].f, lr = scalar(&call->in[4]);
-    u.factor = (float)scalar(&call->in[5]);
-    u.decayed = (int64_t)scalar(&call->in[6]);
+    double beta1 = call->attribute[0].f, beta2 = call->attribute[1].f, lr = update_scalar(&call->in[4]);
+    u.factor = (float)update_scalar(&call->in[5]);
+    u.decayed = (int64_t)update_scalar(&call->in[6]);
     u.lr = (float)lr;
     u.decay = (float)(lr * call->attribute[2].f);
     u.beta1 = (float)beta1;
@@ -196,9 +196,9 @@ void ISA(cpu_lion)(const struct call *call) {
 // in: p rem g m lr factor decayed
 void ISA(cpu_sgd)(const struct call *call) {
     struct update u = update_of(call, SGD);
-    u.factor = (float)scalar(&call->in[5]);
-    u.decayed = (int64_t)scalar(&call->in[6]);
-    u.lr = (float)scalar(&call->in[4]);
+    u.factor = (float)update_scalar(&call->in[5]);
+    u.decayed = (int64_t)update_scalar(&call->in[6]);
+    u.lr = (float)update_scalar(&call->in[4]);
     u.decay = (float)call->attribute[1].f;
     u.beta1 = (float)call->attribute[0].f;
     update_run(call, &u);

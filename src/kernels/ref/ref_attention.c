@@ -30,8 +30,8 @@ struct rows {
 // Writes sum over keys j of p[j] v[j], p = softmax(scale q k[j]), to o and returns the log of the sum of exp(scale q
 // k[j]). One pass: whenever a larger score appears, what has been summed so far is scaled down (Milakov, Gimelshein,
 // "Online normalizer calculation for softmax", arXiv 1805.02867, algorithm 3).
-static double attend(const struct tensor *q, int64_t q_at, struct rows k, struct rows v, int64_t keys, double scale,
-                     int64_t width, const struct tensor *o, int64_t o_at) {
+static double attention_attend(const struct tensor *q, int64_t q_at, struct rows k, struct rows v, int64_t keys,
+                               double scale, int64_t width, const struct tensor *o, int64_t o_at) {
     double largest, total;
     int64_t d0 = 0;
     do {
@@ -71,8 +71,8 @@ void ref_attention(const struct call *call) {
                 int64_t first = first_key(starts, call->attribute[1].i, b, t);
                 struct rows keys = {k, head_at(k, b, first, h / group), k->stride[1]};
                 struct rows values = {v, head_at(v, b, first, h / group), v->stride[1]};
-                double l = attend(q, head_at(q, b, t, h), keys, values, t - first + 1, call->attribute[0].f, q->dim[3],
-                                  o, head_at(o, b, t, h));
+                double l = attention_attend(q, head_at(q, b, t, h), keys, values, t - first + 1, call->attribute[0].f,
+                                            q->dim[3], o, head_at(o, b, t, h));
                 tensor_set(lse, at3(lse, b, h, t), l);
             }
 }
@@ -86,8 +86,8 @@ void ref_attention_cached(const struct call *call) {
             int64_t last = tensor_int(&call->in[3], 0) + m, first = window > 0 ? MAX(0, last - window + 1) : 0;
             struct rows keys = {k, at3(k, first, h / group, 0), k->stride[0]};
             struct rows values = {v, at3(v, first, h / group, 0), v->stride[0]};
-            attend(q, at3(q, m, h, 0), keys, values, last - first + 1, call->attribute[0].f, q->dim[2], o,
-                   at3(o, m, h, 0));
+            attention_attend(q, at3(q, m, h, 0), keys, values, last - first + 1, call->attribute[0].f, q->dim[2], o,
+                             at3(o, m, h, 0));
         }
 }
 
@@ -95,7 +95,7 @@ void ref_attention_cached(const struct call *call) {
 
 // One query (b, t, h) and one key (b, j, h / group): its probability, and the gradient of its scaled score,
 // p (do v - do o), times scale.
-static void pair(const struct call *call, int64_t b, int64_t t, int64_t h, int64_t j, double *p, double *ds) {
+static void attention_pair(const struct call *call, int64_t b, int64_t t, int64_t h, int64_t j, double *p, double *ds) {
     const struct tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
     const struct tensor *o = &call->in[4], *lse = &call->in[5], *dout = &call->in[6];
     int64_t g = h / (q->dim[2] / k->dim[2]), width = q->dim[3];
@@ -120,7 +120,7 @@ static void attention_dq(const struct call *call) {
                     int64_t n = MIN(TILE, width - d0);
                     for (int64_t j = first_key(starts, call->attribute[1].i, b, t); j <= t; j++) {
                         double p, ds;
-                        pair(call, b, t, h, j, &p, &ds);
+                        attention_pair(call, b, t, h, j, &p, &ds);
                         for (int64_t d = 0; d < n; d++)
                             sum[d] += ds * tensor_get(k, head_at(k, b, j, h / group) + d0 + d);
                     }
@@ -145,7 +145,7 @@ static void attention_dk_dv(const struct call *call) {
                             if (first_key(starts, call->attribute[1].i, b, t) > j)
                                 continue;
                             double p, ds;
-                            pair(call, b, t, h, j, &p, &ds);
+                            attention_pair(call, b, t, h, j, &p, &ds);
                             for (int64_t d = 0; d < n; d++) {
                                 sum_k[d] += ds * tensor_get(q, head_at(q, b, t, h) + d0 + d);
                                 sum_v[d] += p * tensor_get(dout, head_at(dout, b, t, h) + d0 + d);
@@ -167,7 +167,7 @@ void ref_attention_bwd(const struct call *call) {
 
 // Rotates the leading heads of each row by the angles of its position, backwards if `sign` is -1, and copies the rest.
 // table[position] = [cos of D/2 angles | sin of them]. Output and input may be the same memory.
-static void rotate(const struct call *call, double sign) {
+static void attention_rotate(const struct call *call, double sign) {
     const struct tensor *x = &call->in[0], *pos = &call->in[1], *table = &call->in[2], *y = &call->out[0];
     int64_t heads = call->attribute[0].i, width = table->dim[1], half = width / 2;
     for (int64_t m = 0; m < x->dim[0]; m++) {
@@ -185,9 +185,9 @@ static void rotate(const struct call *call, double sign) {
 }
 
 void ref_rope(const struct call *call) {
-    rotate(call, 1);
+    attention_rotate(call, 1);
 }
 
 void ref_rope_dx(const struct call *call) {
-    rotate(call, -1);
+    attention_rotate(call, -1);
 }

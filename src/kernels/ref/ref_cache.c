@@ -2,7 +2,7 @@
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
 
-static void copy_rows(const struct tensor *from, const struct tensor *to, int64_t first) {
+static void cache_copy_rows(const struct tensor *from, const struct tensor *to, int64_t first) {
     for (int64_t m = 0; m < from->dim[0]; m++)
         for (int64_t g = 0; g < from->dim[1]; g++)
             for (int64_t d = 0; d < from->dim[2]; d++)
@@ -14,7 +14,7 @@ void ref_cache_append(const struct call *call) {
     int64_t at = tensor_int(&call->in[2], 0);
     for (int i = 0; i < 2; i++) {
         if (call->in[3 + i].data != call->out[i].data)
-            copy_rows(&call->in[3 + i], &call->out[i], 0);
-        copy_rows(&call->in[i], &call->out[i], at);
+            cache_copy_rows(&call->in[3 + i], &call->out[i], 0);
+        cache_copy_rows(&call->in[i], &call->out[i], at);
     }
 }

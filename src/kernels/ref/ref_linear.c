@@ -81,7 +81,7 @@ static void product(int64_t ni, int64_t nj, int64_t nl, struct matrix a, struct 
 }
 
 // The row of w that id number m picks, -1 where another rank has it: this rank's rows begin at `first`.
-static int64_t picked_row(const struct tensor *ids, const struct tensor *first, int64_t rows, int64_t m) {
+static int64_t linear_picked_row(const struct tensor *ids, const struct tensor *first, int64_t rows, int64_t m) {
     int64_t row = (int64_t)tensor_int(ids, at1(ids, m)) - (first->data ? tensor_int(first, 0) : 0);
     return row >= 0 && row < rows ? row : -1;
 }
@@ -89,7 +89,7 @@ static int64_t picked_row(const struct tensor *ids, const struct tensor *first, 
 void ref_embed(const struct call *call) {
     const struct tensor *ids = &call->in[0], *w = &call->in[1], *y = &call->out[0];
     for (int64_t m = 0; m < y->dim[0]; m++) {
-        int64_t row = picked_row(ids, &call->in[2], w->dim[0], m);
+        int64_t row = linear_picked_row(ids, &call->in[2], w->dim[0], m);
         for (int64_t c = 0; c < y->dim[1]; c++)
             tensor_put(y, at2(y, m, c), row < 0 ? 0 : tensor_get(w, at2(w, row, c)), call->accumulate);
     }
@@ -102,7 +102,7 @@ void ref_embed_dw(const struct call *call) {
             for (int64_t c = 0; c < dw->dim[1]; c++)
                 tensor_set(dw, at2(dw, v, c), 0);
     for (int64_t m = 0; m < dy->dim[0]; m++) {
-        int64_t row = picked_row(ids, &call->in[2], dw->dim[0], m);
+        int64_t row = linear_picked_row(ids, &call->in[2], dw->dim[0], m);
         for (int64_t c = 0; row >= 0 && c < dy->dim[1]; c++)
             tensor_put(dw, at2(dw, row, c), tensor_get(dy, at2(dy, m, c)), true);
     }

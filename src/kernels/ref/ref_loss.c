@@ -33,7 +33,7 @@ void ref_cross_entropy(const struct call *call) {
 void ref_cross_entropy_grad(const struct call *call) {
     const struct tensor *logits = &call->in[0], *targets = &call->in[1];
     const struct tensor *nll = &call->out[0], *dlogits = &call->out[1];
-    double scale = scalar(&call->in[2]);
+    double scale = tensor_scalar(&call->in[2]);
     int64_t vocab = call->attribute[0].i;
     for (int64_t m = 0; m < logits->dim[0]; m++) {
         int32_t target = tensor_int(targets, at1(targets, m));
@@ -100,7 +100,7 @@ void ref_logits_nll(const struct call *call) {
 void ref_logits_grad(const struct call *call) {
     const struct tensor *logits = &call->in[0], *targets = &call->in[1], *first = &call->in[2], *max = &call->in[3];
     const struct tensor *sum = &call->in[4], *dlogits = &call->out[0];
-    double scale = scalar(&call->in[5]);
+    double scale = tensor_scalar(&call->in[5]);
     int64_t columns = own_columns(call, first);
     for (int64_t m = 0; m < logits->dim[0]; m++) {
         int64_t target = tensor_int(targets, at1(targets, m)), own = target - tensor_int(first, 0);
@@ -171,7 +171,7 @@ void ref_logits_merge(const struct call *call) {
 void ref_logits_dx(const struct call *call) {
     const struct tensor *a = &call->in[0], *b = &call->in[1], *own = &call->in[2], *max = &call->in[3];
     const struct tensor *sum = &call->in[4], *targets = &call->in[5], *dx = &call->out[0];
-    double scale = scalar(&call->in[6]);
+    double scale = tensor_scalar(&call->in[6]);
     for (int64_t m = 0; m < dx->dim[0]; m++) {
         bool counts = tensor_int(targets, at1(targets, m)) >= 0;
         double factor =
@@ -198,7 +198,7 @@ void ref_targets_count(const struct call *call) {
 
 // 0 where there is no target at all.
 void ref_reciprocal(const struct call *call) {
-    double count = scalar(&call->in[0]);
+    double count = tensor_scalar(&call->in[0]);
     tensor_set(&call->out[0], 0, count > 0 ? 1 / count : 0);
 }
 
@@ -207,7 +207,7 @@ void ref_loss_sum(const struct call *call) {
     double sum = 0;
     for (int64_t m = 0; m < nll->dim[0]; m++)
         sum += tensor_get(nll, at1(nll, m));
-    tensor_put(&call->out[0], 0, scalar(&call->in[1]) * sum, call->accumulate);
+    tensor_put(&call->out[0], 0, tensor_scalar(&call->in[1]) * sum, call->accumulate);
 }
 
 void ref_square_sum(const struct call *call) {
@@ -221,13 +221,13 @@ void ref_square_sum(const struct call *call) {
 void ref_norm_sum(const struct call *call) {
     double sum = 0;
     for (int i = 0; i < call->inputs; i++)
-        sum += call->in[i].data ? scalar(&call->in[i]) : 0;
+        sum += call->in[i].data ? tensor_scalar(&call->in[i]) : 0;
     tensor_set(&call->out[0], 0, sum);
 }
 
 // factor = min(1, max_norm / (norm + 1e-6)), 1 where there is no maximum; finite: the step may be taken
 void ref_clip(const struct call *call) {
-    double sum = scalar(&call->in[0]), loss = scalar(&call->in[1]), max_norm = call->attribute[0].f;
+    double sum = tensor_scalar(&call->in[0]), loss = tensor_scalar(&call->in[1]), max_norm = call->attribute[0].f;
     double norm = sqrt(sum), ratio = max_norm / (norm + 1e-6);
     tensor_set(&call->out[0], 0, norm);
     tensor_set(&call->out[1], 0, max_norm > 0 && ratio < 1 ? ratio : 1);
@@ -235,5 +235,5 @@ void ref_clip(const struct call *call) {
 }
 
 void ref_increment(const struct call *call) {
-    tensor_set(&call->out[0], 0, scalar(&call->in[0]) + 1);
+    tensor_set(&call->out[0], 0, tensor_scalar(&call->in[0]) + 1);
 }

@@ -25,8 +25,8 @@ void ref_adamw(const struct call *call) {
     const struct tensor *p = &call->in[0], *rem = &call->in[1], *g = &call->in[2], *m = &call->in[3];
     const struct tensor *v = &call->in[4], *p1 = &call->out[0], *rem1 = &call->out[1], *m1 = &call->out[2];
     const struct tensor *v1 = &call->out[3];
-    double lr = scalar(&call->in[5]), factor = scalar(&call->in[6]), t = scalar(&call->in[7]);
-    double decayed = scalar(&call->in[8]);
+    double lr = tensor_scalar(&call->in[5]), factor = tensor_scalar(&call->in[6]), t = tensor_scalar(&call->in[7]);
+    double decayed = tensor_scalar(&call->in[8]);
     double beta1 = call->attribute[0].f, beta2 = call->attribute[1].f, eps = call->attribute[2].f;
     double weight_decay = call->attribute[3].f;
     double correction1 = 1 - math_pow(beta1, t), correction2 = 1 - math_pow(beta2, t);
@@ -47,7 +47,8 @@ void ref_adamw(const struct call *call) {
 void ref_lion(const struct call *call) {
     const struct tensor *p = &call->in[0], *rem = &call->in[1], *g = &call->in[2], *m = &call->in[3];
     const struct tensor *p1 = &call->out[0], *rem1 = &call->out[1], *m1 = &call->out[2];
-    double lr = scalar(&call->in[4]), factor = scalar(&call->in[5]), decayed = scalar(&call->in[6]);
+    double lr = tensor_scalar(&call->in[4]), factor = tensor_scalar(&call->in[5]),
+           decayed = tensor_scalar(&call->in[6]);
     double beta1 = call->attribute[0].f, beta2 = call->attribute[1].f, weight_decay = call->attribute[2].f;
     for (int64_t i = 0; i < p->dim[0]; i++) {
         double gradient = tensor_get(g, at1(g, i)) * factor, momentum = tensor_get(m, at1(m, i));
@@ -64,7 +65,8 @@ void ref_lion(const struct call *call) {
 void ref_sgd(const struct call *call) {
     const struct tensor *p = &call->in[0], *rem = &call->in[1], *g = &call->in[2], *m = &call->in[3];
     const struct tensor *p1 = &call->out[0], *rem1 = &call->out[1], *m1 = &call->out[2];
-    double lr = scalar(&call->in[4]), factor = scalar(&call->in[5]), decayed = scalar(&call->in[6]);
+    double lr = tensor_scalar(&call->in[4]), factor = tensor_scalar(&call->in[5]),
+           decayed = tensor_scalar(&call->in[6]);
     double momentum = call->attribute[0].f, weight_decay = call->attribute[1].f;
     for (int64_t i = 0; i < p->dim[0]; i++) {
         double x = parameter_get(p, rem, i);

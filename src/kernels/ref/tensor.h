@@ -61,7 +61,7 @@ static inline int32_t tensor_int(const struct tensor *t, int64_t at) {
     return ((const int32_t *)t->data)[at];
 }
 
-static inline double scalar(const struct tensor *t) {
+static inline double tensor_scalar(const struct tensor *t) {
     return tensor_get(t, 0);
 }
 
