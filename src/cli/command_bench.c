@@ -197,7 +197,7 @@ static trireme_status bench_measure(struct engine *e, struct communicator *all, 
     if (leads) {
         VEC_SORT(&m->steps, compare_steps);
         int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len;
-        tokens *= mesh_group_size(&e->parallel.mesh, AXES_DATA);
+        tokens *= mesh_group_size(&e->parallel.mesh, AXES_SEQUENCES);
         m->tokens_per_second = (double)tokens / median_step(m)->seconds;
         rate = model_flops(&e->model, tokens, e->seq_len) / median_step(m)->seconds;
     }

@@ -92,7 +92,7 @@ static void prediction_release(struct prediction *p) {
 // ---- what comes out
 
 static int64_t tokens_of(const struct prediction *p) {
-    return p->plan.micro_batch_size * p->plan.microbatches * mesh_group_size(&p->plan.mesh, AXES_DATA) *
+    return p->plan.micro_batch_size * p->plan.microbatches * mesh_group_size(&p->plan.mesh, AXES_SEQUENCES) *
            p->config->training.seq_len;
 }
 

@@ -68,7 +68,7 @@ static void engine_borrow(struct engine *e, const struct engine *lender, const s
 }
 
 int64_t engine_first_sequence(const struct engine *e) {
-    return mesh_index(&e->parallel.mesh, e->member.rank, AXES_DATA) * e->microbatches * e->micro_batch_size;
+    return mesh_index(&e->parallel.mesh, e->member.rank, AXES_SEQUENCES) * e->microbatches * e->micro_batch_size;
 }
 
 static const struct compiled *main_program(const struct engine *e) {
@@ -354,7 +354,7 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
     const struct mesh *mesh = &e->parallel.mesh;
     int ranks = mesh_ranks(mesh);
     const struct world_place *place = world_place(e->member.world);
-    int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len * mesh_group_size(mesh, AXES_DATA);
+    int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len * mesh_group_size(mesh, AXES_SEQUENCES);
     double flops = (double)steps * model_flops(&e->model, tokens, e->seq_len);
     *out = 0;
     if (place) {

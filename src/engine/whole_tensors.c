@@ -76,7 +76,7 @@ static bool may_give(const struct whole *w, int rank, size_t number) {
 static bool tensor_gives(const struct whole *w, const struct parameter *local) {
     const struct mesh *mesh = &w->engine->parallel.mesh;
     int rank = w->engine->member.rank, zero = w->engine->parallel.zero_stage;
-    if (zero == 0 && mesh_coordinate(mesh, rank, AXIS_FSDP) > 0)
+    if (zero == 0 && mesh_index(mesh, rank, AXES_SHARD) > 0)
         return false;
     if (local->split == CLASS_KV)
         return mesh_coordinate(mesh, rank, AXIS_KV) == 0;

@@ -5,7 +5,10 @@
 #include <ctype.h>
 
 static const char *const NAMES[AXIS_COUNT] = {
-    [AXIS_KV] = "kv", [AXIS_TP] = "tp", [AXIS_FSDP] = "fsdp", [AXIS_DP] = "dp", [AXIS_PP] = "pp"};
+#define AXIS(id, name, roles, key) name,
+#include "mesh/axes.def"
+#undef AXIS
+};
 
 struct mesh mesh_single(void) {
     struct mesh mesh;

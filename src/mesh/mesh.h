@@ -9,22 +9,54 @@
 #include "base/base.h"
 
 enum axis {
-    AXIS_KV,   // within a tensor-parallel group, the ranks that hold the same key and value heads
-    AXIS_TP,   // tensor parallel; with AXIS_KV, the ranks over which a layer is split
-    AXIS_FSDP, // data parallel, states sharded
-    AXIS_DP,   // data parallel, states replicated
-    AXIS_PP,   // pipeline stages
+#define AXIS(id, name, roles, key) AXIS_##id,
+#include "mesh/axes.def"
+#undef AXIS
     AXIS_COUNT
+};
+
+// What ranks that differ along an axis have.
+enum axis_role {
+    AXIS_IS_TENSOR = 1 << 0,    // parts of each layer
+    AXIS_IS_ROWS = 1 << 1,      // other tokens of the batch: gradients are summed over them
+    AXIS_IS_SEQUENCES = 1 << 2, // other sequences of the batch
+    AXIS_IS_SHARD = 1 << 3,     // parts of the states, where these are sharded
+    AXIS_IS_STAGE = 1 << 4,     // other layers, with programs of their own
 };
 
 // A set of axes, one bit each.
 typedef unsigned axis_set;
 #define AXES(axis) (1u << (axis))
-enum { AXES_NONE = 0, AXES_ALL = (1 << AXIS_COUNT) - 1 };
-// The axes of what users call tensor parallel and data parallel.
+// The axes of a role, as constants.
 enum {
-    AXES_TENSOR = 1 << AXIS_KV | 1 << AXIS_TP,
-    AXES_DATA = 1 << AXIS_FSDP | 1 << AXIS_DP,
+    AXES_NONE = 0,
+    AXES_ALL = (1 << AXIS_COUNT) - 1,
+#define AXIS(id, name, roles, key) | ((roles)&ROLE ? 1 << AXIS_##id : 0)
+#define ROLE AXIS_IS_TENSOR
+    AXES_TENSOR = 0
+#include "mesh/axes.def"
+#undef ROLE
+#define ROLE AXIS_IS_ROWS
+    ,
+    AXES_DATA = 0
+#include "mesh/axes.def"
+#undef ROLE
+#define ROLE AXIS_IS_SEQUENCES
+    ,
+    AXES_SEQUENCES = 0
+#include "mesh/axes.def"
+#undef ROLE
+#define ROLE AXIS_IS_SHARD
+    ,
+    AXES_SHARD = 0
+#include "mesh/axes.def"
+#undef ROLE
+#define ROLE AXIS_IS_STAGE
+    ,
+    AXES_STAGE = 0
+#include "mesh/axes.def"
+#undef ROLE
+#undef AXIS
 };
 
 struct mesh {

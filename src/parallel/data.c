@@ -6,7 +6,7 @@
 
 struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model) {
     bool is_spread = parallel->split.vocabulary_stages > 1;
-    axis_set shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES(AXIS_FSDP)) : AXES_NONE;
+    axis_set shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES_SHARD) : AXES_NONE;
     return (struct state_layout){
         .shards = shards,
         .sharded = parallel->zero_stage == 3,
@@ -164,7 +164,7 @@ static struct uses data_find_uses(const struct program *program, int template, c
 
 static void emit_use(struct rewrite *r, const struct model_state *model, const struct use *use) {
     program_communicate(r->program, r->template, OP_ALL_GATHER, r->program->templates.item[r->template].phase,
-                        STREAM_GATHER, AXES(AXIS_FSDP), operand_whole(r->program, model->unit[use->unit]),
+                        STREAM_GATHER, AXES_SHARD, operand_whole(r->program, model->unit[use->unit]),
                         operand_whole(r->program, use->gathered));
     rewrite_take_last(r);
 }
@@ -230,8 +230,8 @@ static void find_new_uses(const struct program *program, int template, const str
 
 static void gather_own(struct program *program, int template, int buffer) {
     const struct operand whole = operand_whole(program, buffer);
-    program_communicate(program, template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_GATHER, AXES(AXIS_FSDP),
-                        operand_part(program, whole, AXES(AXIS_FSDP)), whole);
+    program_communicate(program, template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_GATHER, AXES_SHARD,
+                        operand_part(program, whole, AXES_SHARD), whole);
 }
 
 // For a unit in whose parts rows are looked up first: the whole unit is gathered after those lookups.

@@ -7,15 +7,17 @@
 
 // One degree may be -1: what the others leave of the ranks.
 struct degree {
+    enum axis axis;
     const char *key;
     int64_t given;
 };
 
-static trireme_status find_degrees(const struct config *config, struct degree degree[4], trireme_error *error) {
+static trireme_status find_degrees(const struct config *config, struct degree degree[], int degrees,
+                                   trireme_error *error) {
     int64_t product = 1, ranks = config->parallelism.ranks;
     const char *open = NULL;
     int which = -1;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < degrees; i++) {
         if (degree[i].given == 0)
             return config_refuse(config, degree[i].key, error, "expected 1 or more, or -1 for what the others leave");
         if (degree[i].given > 0) {
@@ -293,24 +295,24 @@ trireme_status parallel_check(const struct config *config, const struct model_co
 // Sets the axes' degrees, and how tensor ranks split the model.
 static trireme_status resolve_mesh(struct parallel *out, const struct config *config, const struct model_config *model,
                                    trireme_error *error) {
-    const struct config_parallelism *p = &config->parallelism;
-    int64_t replicate, shards;
-    leave_rest(p, &replicate, &shards);
-    struct degree degree[] = {{"parallelism.data_parallel_replicate_degree", replicate},
-                              {"parallelism.data_parallel_shard_degree", shards},
-                              {"parallelism.tensor_parallel_degree", p->tensor_parallel_degree},
-                              {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree}};
-    TRY(find_degrees(config, degree, error));
+    struct config_parallelism p = config->parallelism;
+    leave_rest(&config->parallelism, &p.data_parallel_replicate_degree, &p.data_parallel_shard_degree);
+    struct degree degree[] = {
+#define AXIS(id, name, roles, key) {AXIS_##id, "parallelism." #key, p.key},
+#define DERIVED_AXIS(id, name, roles)
+#include "mesh/axes.def"
+#undef AXIS
+    };
+    TRY(find_degrees(config, degree, ARRAY_LENGTH(degree), error));
     out->mesh = mesh_single();
-    out->mesh.degree[AXIS_DP] = (int)degree[0].given;
-    out->mesh.degree[AXIS_FSDP] = (int)degree[1].given;
-    int tensor = (int)degree[2].given;
+    for (size_t i = 0; i < ARRAY_LENGTH(degree); i++)
+        out->mesh.degree[degree[i].axis] = (int)degree[i].given;
+    int tensor = out->mesh.degree[AXIS_TP];
     trireme_error why = {0};
-    if (model_split_create(&out->split, model, tensor, tensor > 1 && p->sequence_parallel, &why) != TRIREME_OK)
-        return config_refuse(config, degree[2].key, error, "but %s", why.message);
+    if (model_split_create(&out->split, model, tensor, tensor > 1 && p.sequence_parallel, &why) != TRIREME_OK)
+        return config_refuse(config, "parallelism.tensor_parallel_degree", error, "but %s", why.message);
     out->mesh.degree[AXIS_KV] = out->split.copies;
     out->mesh.degree[AXIS_TP] = tensor / out->split.copies;
-    out->mesh.degree[AXIS_PP] = (int)degree[3].given;
     return TRIREME_OK;
 }
 
@@ -354,7 +356,7 @@ refuse_batch(const struct config *config, int64_t unit, trireme_error *error, co
 static trireme_status resolve_batch(struct parallel *out, const struct config *config, const struct model_config *model,
                                     trireme_error *error) {
     const struct config_training *t = &config->training;
-    int64_t replicas = mesh_group_size(&out->mesh, AXES_DATA);
+    int64_t replicas = mesh_group_size(&out->mesh, AXES_SEQUENCES);
     out->micro_batch_size = micro_batch_size(config, replicas, out->mesh.degree[AXIS_PP]);
     if (t->global_batch_size % replicas)
         return refuse_batch(config, replicas, error, "which does not split over %lld data-parallel ranks",

@@ -119,7 +119,7 @@ static trireme_status add_up(const struct evaluator *e, struct evaluation *sum, 
     const struct engine *engine = &e->engine;
     const int rank = engine->member.rank;
     const bool each = world_place(engine->member.world); // has memory of its own
-    const bool first = mesh_index(&engine->parallel.mesh, rank, AXES_ALL & ~AXES_DATA) == 0;
+    const bool first = mesh_index(&engine->parallel.mesh, rank, AXES_ALL & ~AXES_SEQUENCES) == 0;
     int64_t bytes[3] = {first ? sum->loss.text_bytes : 0, (int64_t)engine_bytes(engine),
                         each || e->leads ? (int64_t)memory_resident() : 0};
     double all[ARRAY_LENGTH(bytes)];
