@@ -21,6 +21,47 @@ static int token_input(struct compiled *c, const char *name, int64_t rows) {
     return buffer;
 }
 
+// Whether the vocabulary is spread over the stages.
+static bool compile_is_spread(const struct compile_options *o) {
+    return o->parallel.split.vocabulary_stages > 1;
+}
+
+// The sending end of a channel between stages: for activations or their gradients, to the next rank or the previous.
+static int message_stream(struct program *p, bool gradients, bool to_previous) {
+    static const char *const ENDS[2][2][2] = {
+        {{"to_next", "from_previous"}, {"to_previous", "from_next"}},
+        {{"gradient_to_next", "gradient_from_previous"}, {"gradient_to_previous", "gradient_from_next"}}};
+    const char *const *ends = ENDS[gradients][to_previous];
+    return program_channel(p, ends[0], ends[1], STREAM_LINGERS);
+}
+
+// Declares the streams of all that communicates. They do not depend on the stage, so that all ranks have the same.
+static void declare_streams(struct program *p, const struct compile_options *o) {
+    if (mesh_ranks(&p->mesh) == 1)
+        return;
+    tensor_stream(p);
+    gather_stream(p);
+    reduce_stream(p);
+    replicas_stream(p);
+    if (compile_is_spread(o))
+        vocabulary_streams(p, NULL);
+    for (int i = 0; i < 4 && o->parallel.schedule; i++)
+        message_stream(p, i / 2, i % 2);
+}
+
+// On which stream the adjoint of a communication goes: nothing waits for a stream that does both.
+static void set_gradient_streams(struct gradients *gradients, struct program *p, const struct compile_options *o) {
+    if (mesh_ranks(&p->mesh) == 1)
+        return;
+    gradients_stream(gradients, STREAM_COMPUTE, tensor_stream(p)); // what moves nothing forward
+    if (compile_is_spread(o))
+        vocabulary_streams(p, gradients);
+    for (int to_previous = 0; to_previous < 2 && o->parallel.schedule; to_previous++)
+        for (int end = 0; end < 2; end++)
+            gradients_stream(gradients, message_stream(p, false, to_previous) + end,
+                             message_stream(p, true, !to_previous) + !end);
+}
+
 static void compile_begin(struct compiled *c, const char *name, int microbatches, const struct compile_options *o,
                           int64_t positions) {
     *c = (struct compiled){.tokens = NONE,
@@ -36,6 +77,7 @@ static void compile_begin(struct compiled *c, const char *name, int microbatches
     c->outputs = (struct optimizer_outputs){NONE, NONE, NONE};
     program_init(&c->program, name, microbatches);
     c->program.mesh = o->parallel.mesh;
+    declare_streams(&c->program, o);
     c->layout = state_layout_of(&o->parallel, o->model);
     model_state_declare(&c->model, &c->program, o->model, o->table, &c->layout, o->dtype, positions);
 }
@@ -133,11 +175,6 @@ static bool has_end(const struct compile_options *o, bool last) {
     return has;
 }
 
-// Whether the vocabulary is spread over the stages.
-static bool compile_is_spread(const struct compile_options *o) {
-    return o->parallel.split.vocabulary_stages > 1;
-}
-
 // Appends one pool for each chunk.
 static void declare_chunk_pools(struct program *p, const struct compile_options *o, enum slots_for what,
                                 bool forward_only) {
@@ -188,7 +225,7 @@ static int emit_receive(struct emitter *e, struct stage stage) {
     program_split_rows(e->program, x, AXES_DATA | (e->split->sequence ? AXES_TENSOR : AXES_NONE));
     int stages = e->program->mesh.degree[AXIS_PP];
     program_communicate(e->program, e->template, OP_RECEIVE, PHASE_FORWARD,
-                        stream_of_channel(false, is_previous(-stage.previous, stages), true), AXES(AXIS_PP),
+                        message_stream(e->program, false, is_previous(-stage.previous, stages)) + 1, AXES(AXIS_PP),
                         operand_none(), operand_whole(e->program, x))
         ->peer = stage.previous;
     return x;
@@ -214,7 +251,7 @@ static int emit_stage(struct emitter *e, struct stage stage, int handed) {
     }
     int stages = e->program->mesh.degree[AXIS_PP];
     program_communicate(e->program, e->template, OP_SEND, PHASE_FORWARD,
-                        stream_of_channel(false, is_previous(stage.next, stages), false), AXES(AXIS_PP),
+                        message_stream(e->program, false, is_previous(stage.next, stages)), AXES(AXIS_PP),
                         operand_whole(e->program, x), operand_none())
         ->peer = stage.next;
     return NONE;
@@ -225,7 +262,7 @@ static void emit_loss_sum(struct compiled *c, int template, enum phase phase) {
     axis_set group = mesh_present(&c->program.mesh, AXES_DATA | AXES(AXIS_PP));
     struct operand loss = compile_whole(c, c->loss);
     if (group)
-        program_communicate(&c->program, template, OP_ALL_REDUCE, phase, STREAM_REDUCE, group, loss, loss);
+        program_communicate(&c->program, template, OP_ALL_REDUCE, phase, reduce_stream(&c->program), group, loss, loss);
 }
 
 // Declares the inputs of a batch, and emits the template that counts its targets, since the loss is a mean over the
@@ -248,7 +285,8 @@ static int emit_batch(struct compiled *c, const struct compile_options *o) {
                    reciprocal = compile_whole(c, scale);
     program_emit(&c->program, input, OP_TARGETS_COUNT, PHASE_INPUT, NONE, 1, &targets, 1, &count, NULL);
     if (mesh_present(&c->program.mesh, AXES_DATA))
-        program_communicate(&c->program, input, OP_ALL_REDUCE, PHASE_INPUT, STREAM_REDUCE, AXES_DATA, count, count);
+        program_communicate(&c->program, input, OP_ALL_REDUCE, PHASE_INPUT, reduce_stream(&c->program), AXES_DATA,
+                            count, count);
     if (!has_end(o, true)) { // the loss is made elsewhere
         struct operand loss = compile_whole(c, c->loss);
         program_emit(&c->program, input, OP_ZERO, PHASE_INPUT, NONE, 0, NULL, 1, &loss, NULL);
@@ -297,7 +335,8 @@ static void compile_emit_update(struct compiled *c, const struct compile_options
         struct operand gradient = operand_whole(p, c->optimizer.gradient[tied]);
         if (c->optimizer.zero_stage == 1)
             gradient = operand_part(p, gradient, c->optimizer.shards);
-        program_communicate(p, update, OP_ALL_REDUCE, PHASE_OPTIMIZER, STREAM_REDUCE, AXES(AXIS_PP), gradient, gradient)
+        program_communicate(p, update, OP_ALL_REDUCE, PHASE_OPTIMIZER, reduce_stream(p), AXES(AXIS_PP), gradient,
+                            gradient)
             ->peer = tied_peer(o, first);
     }
     emit_loss_sum(c, update, PHASE_OPTIMIZER);
@@ -477,6 +516,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
 
     struct gradients gradients;
     gradients_init(&gradients, p, o->ops);
+    set_gradient_streams(&gradients, p, o);
     for (int i = 0; i < c.model.parameters; i++)
         gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
     add_own_rows(&c, o, &gradients);

@@ -5,6 +5,12 @@
 
 void gradients_init(struct gradients *g, struct program *program, const struct op_table *table) {
     *g = (struct gradients){.program = program, .table = table};
+    for (int s = 0; s < STREAMS_MAX; s++)
+        g->stream[s] = s;
+}
+
+void gradients_stream(struct gradients *g, int from, int to) {
+    g->stream[from] = to;
 }
 
 void gradients_release(struct gradients *g) {
@@ -116,15 +122,6 @@ static bool differentiate_contributes(struct gradients *g, const struct op_info 
     return false;
 }
 
-// The stream for the gradient of what is on `stream`: a message's gradient goes the other way.
-static int gradient_stream(int stream) {
-    if (stream < STREAM_MESSAGES)
-        return stream == STREAM_EMBED ? STREAM_EMBED_GRADIENT : stream == STREAM_HEAD ? STREAM_LOSS : stream;
-    bool to_previous = stream_channel(stream) != stream_of_channel(false, false, false),
-         receives = stream != stream_channel(stream);
-    return stream_of_channel(true, !to_previous, !receives);
-}
-
 static void emit_backward(struct gradients *g, const struct op_info *backward, const struct instruction *f, int into) {
     struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
     bool weight = false;
@@ -184,7 +181,7 @@ static void emit_backward(struct gradients *g, const struct op_info *backward, c
     b->group = f->group;
     b->peer = f->peer; // what came from there goes back there
     if (backward->role == ROLE_COMMUNICATION)
-        b->stream = f->op == OP_FAN_OUT ? STREAM_TENSOR : gradient_stream(f->stream);
+        b->stream = g->stream[f->stream];
 }
 
 void differentiate(struct gradients *g, int from, size_t first, size_t last, int into) {

@@ -8,15 +8,18 @@
 struct gradients {
     struct program *program;
     const struct op_table *table;
-    VEC(int) of;           // buffer -> the buffer that holds its gradient, or NONE
-    VEC(int) passed;       // buffer -> a gradient that passes to it unchanged and waits to be added, or NONE
-    VEC(bool) contributed; // buffer -> something was written to its gradient in this microbatch
-    VEC(bool) in_part;     // buffer -> something was written to the gradient of a slice of it
-    VEC(bool) wanted;      // buffer -> it is a parameter, or depends on one
+    VEC(int) of;             // buffer -> the buffer that holds its gradient, or NONE
+    VEC(int) passed;         // buffer -> a gradient that passes to it unchanged and waits to be added, or NONE
+    VEC(bool) contributed;   // buffer -> something was written to its gradient in this microbatch
+    VEC(bool) in_part;       // buffer -> something was written to the gradient of a slice of it
+    VEC(bool) wanted;        // buffer -> it is a parameter, or depends on one
+    int stream[STREAMS_MAX]; // stream -> the one that the gradients of what is communicated on it go on
 };
 
 void gradients_init(struct gradients *gradients, struct program *program, const struct op_table *table);
 void gradients_release(struct gradients *gradients);
+// Declares that gradients of what is communicated on stream `from` go on `to`; else they go on the same stream.
+void gradients_stream(struct gradients *gradients, int from, int to);
 // Declares that buffer `gradient` accumulates the gradient of `parameter`.
 void gradients_add_parameter(struct gradients *gradients, int parameter, int gradient);
 // Returns the buffer for the gradient of `buffer`, to which the caller will emit a contribution.

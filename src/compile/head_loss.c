@@ -78,8 +78,8 @@ static void emit_whole(const struct logits_chunk *k, bool train) {
 
 static void loss_all_reduce(const struct logits_chunk *k, int buffer, bool maximum) {
     struct operand operand = loss_whole(k->compiled, buffer);
-    program_communicate(&k->compiled->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR,
-                        operand, operand)
+    program_communicate(&k->compiled->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD,
+                        tensor_stream(&k->compiled->program), AXES_TENSOR, operand, operand)
         ->attribute[0]
         .i = maximum;
 }

@@ -1,6 +1,7 @@
 #include "compile/passes.h"
 
 #include "kernels/call.h"
+#include "model/emit.h"
 
 // ---- weight gradients in a template of their own
 
@@ -75,7 +76,7 @@ static bool passes_merge(struct program *program, const struct op_info *whole, c
 }
 
 static bool passes_waits(const struct instruction *instruction) {
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         if (instruction->wait[s])
             return true;
     return false;
@@ -157,7 +158,7 @@ static void let_gather_first(const struct program *p, struct instruction *item, 
     if (item[i].stream != STREAM_COMPUTE || passes_recomputes(p, &item[i]))
         return;
     for (size_t k = i + 1; k < count && passes_recomputes(p, &item[k]) && passes_commute(p, &item[i], &item[k]); k++)
-        if (item[k].stream == STREAM_TENSOR) {
+        if (stream_is(p, item[k].stream, STREAM_PROMPT)) {
             passes_move(item, i, k);
             return;
         }
@@ -178,7 +179,7 @@ void pass_overlap(struct program *program) {
         for (size_t i = template->instructions.count; i-- > 0;)
             let_gather_first(program, item, template->instructions.count, i);
         for (size_t i = 0; i < template->instructions.count; i++)
-            if (item[i].stream == STREAM_TENSOR && item[i].phase == PHASE_BACKWARD &&
+            if (stream_is(program, item[i].stream, STREAM_PROMPT) && item[i].phase == PHASE_BACKWARD &&
                 !passes_recomputes(program, &item[i]))
                 exchange_early(program, item, i);
     }
@@ -187,7 +188,7 @@ void pass_overlap(struct program *program) {
 // ---- messages in parts
 
 static void gather_message(struct program *program, int template, struct operand part, enum phase phase) {
-    program_communicate(program, template, OP_ALL_GATHER, phase, STREAM_TENSOR, part.along, part,
+    program_communicate(program, template, OP_ALL_GATHER, phase, tensor_stream(program), part.along, part,
                         operand_whole(program, part.buffer));
 }
 
@@ -243,7 +244,7 @@ void pass_scopes(struct program *program) {
         for (size_t i = 0; i < template->instructions.count; i++) {
             const struct instruction *instruction = &template->instructions.item[i];
             // A message may be under way while other microbatches run.
-            bool piped = instruction_lingers(instruction);
+            bool piped = instruction_lingers(program, instruction);
             for (int k = 0; k < instruction->inputs; k++)
                 note_use(program, seen_in, &instruction->in[k], (int)t, piped);
             for (int k = 0; k < instruction->outputs; k++)

@@ -5,6 +5,30 @@
 // The chunks and pools of the vocabulary, numbered after the two pools that each chunk of layers has.
 enum { CHUNK_EMBED, CHUNK_LOSS, POOL_LOSS_INPUTS, CHUNK_EMBED_WEIGHT };
 
+// Other templates go on with what is exchanged, but only for the same microbatch.
+enum { EXCHANGE = STREAM_LINGERS | STREAM_APART };
+
+static int embed_stream(struct program *p) {
+    return program_stream(p, "embed", EXCHANGE);
+}
+
+static int head_stream(struct program *p) { // what the head takes
+    return program_stream(p, "head", EXCHANGE);
+}
+
+static int loss_stream(struct program *p) { // what the loss needs, with the arithmetic in between
+    return program_stream(p, "loss", EXCHANGE);
+}
+
+void vocabulary_streams(struct program *p, struct gradients *gradients) {
+    const int embed = embed_stream(p), embed_gradient = program_stream(p, "embed_gradient", EXCHANGE),
+              head = head_stream(p), loss = loss_stream(p);
+    if (gradients) {
+        gradients_stream(gradients, embed, embed_gradient);
+        gradients_stream(gradients, head, loss);
+    }
+}
+
 static int chunk_number(const struct schedule *s, int which) {
     return 2 * s->chunks + which;
 }
@@ -46,8 +70,8 @@ void vocabulary_embed(struct vocabulary *v, const struct compile_options *o, str
         p->buffers.item[v->embedding].pool = inputs;
         sum = operand_whole(p, v->embedding);
     }
-    program_communicate(p, e->template, OP_REDUCE, PHASE_FORWARD, STREAM_EMBED, AXES(AXIS_PP), operand_whole(p, part),
-                        sum)
+    program_communicate(p, e->template, OP_REDUCE, PHASE_FORWARD, embed_stream(p), AXES(AXIS_PP),
+                        operand_whole(p, part), sum)
         ->peer = root;
 }
 
@@ -60,7 +84,7 @@ static int emit_rows(const struct compile_options *o, struct emitter *e, int hid
     int rows = program_buffer(p, "head.rows", o->dtype, KIND_ACT, SCOPE_SLOT, 2, dim);
     p->buffers.item[rows].pool = chunk_number(o->parallel.schedule, POOL_LOSS_INPUTS);
     program_split_rows(p, rows, AXES_DATA);
-    program_communicate(p, e->template, OP_BROADCAST, PHASE_FORWARD, STREAM_HEAD, AXES(AXIS_PP),
+    program_communicate(p, e->template, OP_BROADCAST, PHASE_FORWARD, head_stream(p), AXES(AXIS_PP),
                         hidden == NONE ? operand_none() : operand_whole(p, hidden), operand_whole(p, rows))
         ->peer = root_of(o, true);
     return rows;
@@ -76,8 +100,8 @@ static struct operand chunk_operand(const struct logits_chunk *k, const char *na
     return operand_whole(&k->compiled->program, chunk_buffer(k, name, dtype, ndim, dim));
 }
 
-static struct instruction *on_loss_stream(struct instruction *instruction) {
-    instruction->stream = STREAM_LOSS;
+static struct instruction *on_loss_stream(struct program *p, struct instruction *instruction) {
+    instruction->stream = loss_stream(p);
     return instruction;
 }
 
@@ -96,11 +120,11 @@ static struct exchanged emit_exchange(const struct logits_chunk *k) {
     program_emit(p, k->template, OP_LOGITS_EXP, PHASE_FORWARD, NONE, 3, (struct operand[]){logits, k->targets, m.first},
                  2, (struct operand[]){m.exponentials, m.own}, k->attribute);
     int64_t own_count = 3 * k->rows, all_count = own_count * all_dim[0];
-    program_communicate(p, k->template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_LOSS, group,
+    program_communicate(p, k->template, OP_ALL_GATHER, PHASE_FORWARD, loss_stream(p), group,
                         operand_shape(m.own, 1, &own_count), operand_shape(all, 1, &all_count));
-    on_loss_stream(program_emit(p, k->template, OP_LOGITS_MERGE, PHASE_FORWARD, NONE, 2,
-                                (struct operand[]){all, k->targets}, 3, (struct operand[]){m.max, m.sum, k->nll},
-                                NULL));
+    on_loss_stream(p, program_emit(p, k->template, OP_LOGITS_MERGE, PHASE_FORWARD, NONE, 2,
+                                   (struct operand[]){all, k->targets}, 3, (struct operand[]){m.max, m.sum, k->nll},
+                                   NULL));
     return m;
 }
 
@@ -119,9 +143,9 @@ static void emit_rows_gradient(const struct logits_chunk *k, const struct exchan
                  1, &times, NULL);
     program_emit(p, k->template, OP_LOGITS_PICK, PHASE_BACKWARD, NONE, 3,
                  (struct operand[]){k->targets, weight, m->first}, 1, &picked, NULL);
-    on_loss_stream(program_emit(p, k->template, OP_LOGITS_DX, PHASE_BACKWARD, NONE, 7,
-                                (struct operand[]){times, picked, m->own, m->max, m->sum, k->targets, k->scale}, 1, &d,
-                                NULL));
+    on_loss_stream(p, program_emit(p, k->template, OP_LOGITS_DX, PHASE_BACKWARD, NONE, 7,
+                                   (struct operand[]){times, picked, m->own, m->max, m->sum, k->targets, k->scale}, 1,
+                                   &d, NULL));
 }
 
 // The weights' gradient, once the ranks have exchanged.

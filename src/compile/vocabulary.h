@@ -18,6 +18,8 @@ struct vocabulary {
     int embedding; // buffer of the first stage's input, on its rank; else NONE
 };
 
+// Declares the streams of the exchanges, and unless `gradients` is NULL which of them gradients go on.
+void vocabulary_streams(struct program *program, struct gradients *gradients);
 // Declares the pools of the templates, after those of the chunks and of their inputs.
 void vocabulary_pools(struct program *program, const struct schedule *schedule, int stage, bool forward_only);
 // Makes the template `embed`. `inputs` is the pool of the first stage's input.

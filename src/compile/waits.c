@@ -8,27 +8,27 @@
 
 // Which instructions of each stream touch a root buffer, somewhere in the program.
 struct touched {
-    bool read[STREAM_COUNT], written[STREAM_COUNT];
+    bool read[STREAMS_MAX], written[STREAMS_MAX];
     int template; // the only one that does, or SEVERAL
     // Buffers of the state: how often a step writes it, the last template that does, and how many of the stream's
     // instructions come after that write in the template.
-    int64_t writes[STREAM_COUNT];
-    int writer[STREAM_COUNT], behind[STREAM_COUNT];
+    int64_t writes[STREAMS_MAX];
+    int writer[STREAMS_MAX], behind[STREAMS_MAX];
 };
 
 enum { SEVERAL = -2 };
 
 struct waiter {
     struct program *program;
-    struct touched *anywhere;              // [buffers]
-    bool uses_scratch[STREAM_COUNT];       // touches memory that templates share
-    int template;                          // at hand
-    int (*read)[STREAM_COUNT];             // [buffers]: how many of a stream's instructions of this template had
-    int (*written)[STREAM_COUNT];          // run when the last of them that touched the buffer was done
-    int done[STREAM_COUNT];                // instructions of this template so far
-    int known[STREAM_COUNT][STREAM_COUNT]; // how many of each stream's instructions of this template a stream has
-                                           // waited for; below 0: all of earlier invocations except the last -known
-    bool own[STREAM_COUNT][STREAM_COUNT];  // it has waited for those of earlier invocations for the same microbatch
+    struct touched *anywhere;            // [buffers]
+    bool uses_scratch[STREAMS_MAX];      // touches memory that templates share
+    int template;                        // at hand
+    int (*read)[STREAMS_MAX];            // [buffers]: how many of a stream's instructions of this template had
+    int (*written)[STREAMS_MAX];         // run when the last of them that touched the buffer was done
+    int done[STREAMS_MAX];               // instructions of this template so far
+    int known[STREAMS_MAX][STREAMS_MAX]; // how many of each stream's instructions of this template a stream has
+                                         // waited for; below 0: all of earlier invocations except the last -known
+    bool own[STREAMS_MAX][STREAMS_MAX];  // it has waited for those of earlier invocations for the same microbatch
 };
 
 // Calls for every buffer that an instruction touches.
@@ -49,7 +49,7 @@ static void note_anywhere(struct waiter *w, struct instruction *in, int root, bo
     t->template = t->template == NONE || t->template == w->template ? w->template : SEVERAL;
     enum buffer_scope scope = w->program->buffers.item[root].scope;
     // The plan may give memory of a slot to what other templates use meanwhile, except memory of what lingers.
-    if (scope == SCOPE_LOCAL || (scope == SCOPE_SLOT && !instruction_lingers(in)))
+    if (scope == SCOPE_LOCAL || (scope == SCOPE_SLOT && !instruction_lingers(w->program, in)))
         w->uses_scratch[in->stream] = true;
 }
 
@@ -59,7 +59,7 @@ static void count_writes(struct waiter *w) {
     for (size_t k = 0; k < p->schedule.count; k++)
         invocations[p->schedule.item[k].template]++;
     for (size_t t = 0; t < p->templates.count; t++) {
-        int behind[STREAM_COUNT] = {0};
+        int behind[STREAMS_MAX] = {0};
         for (size_t i = p->templates.item[t].instructions.count; i-- > 0;) {
             const struct instruction *in = &p->templates.item[t].instructions.item[i];
             for (int o = 0; o < in->outputs; o++) {
@@ -96,7 +96,7 @@ static void wait_for_own(struct waiter *w, struct instruction *in, int stream) {
 // What is received has memory of its own in its slot, which is free when the microbatch that had it before is done.
 static void wait_for_slot(struct waiter *w, struct instruction *in, int root) {
     const struct touched *t = &w->anywhere[root];
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < (int)w->program->streams.count; s++)
         if (s != in->stream && (t->read[s] || t->written[s]))
             in->wait[s] = WAIT_SLOT;
 }
@@ -104,8 +104,9 @@ static void wait_for_slot(struct waiter *w, struct instruction *in, int root) {
 // An instruction that gathers a message's parts in place waits only for these: true if it is one.
 static bool wait_for_parts(struct waiter *w, struct instruction *in) {
     bool found = false;
-    for (int s = STREAM_MESSAGES; s < STREAM_COUNT && instruction_completes(in); s++) {
-        const int count = w->written[program_root(w->program, in->out[0].buffer)][s];
+    for (int s = 0; s < (int)w->program->streams.count && instruction_completes(in); s++) {
+        const bool message = stream_is_end(w->program, s);
+        const int count = message ? w->written[program_root(w->program, in->out[0].buffer)][s] : 0;
         if (count > 0)
             waits_wait_for(w, in, s, count);
         found |= count > 0;
@@ -120,11 +121,12 @@ static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, 
         wait_for_slot(w, in, root);
         return;
     }
-    for (int s = 0; s < STREAM_COUNT; s++) {
+    for (int s = 0; s < (int)w->program->streams.count; s++) {
         if (s == in->stream)
             continue;
         const bool once = t->writes[s] == 1; // if by this template, then later in it
-        bool own = !writes && stream_is_vocabulary(s) && w->program->buffers.item[root].scope == SCOPE_SLOT;
+        bool own =
+            !writes && stream_is(w->program, s, STREAM_APART) && w->program->buffers.item[root].scope == SCOPE_SLOT;
         if (w->written[root][s] > 0)
             waits_wait_for(w, in, s, w->written[root][s]);
         else if (t->written[s] && own)
@@ -141,7 +143,7 @@ static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, 
         waits_wait_for(w, in, STREAM_COMPUTE, w->done[STREAM_COMPUTE]);
     // Or until the end of another template: several templates use this buffer, so that it has no memory of its own.
     bool shares = writes && w->program->buffers.item[root].scope == SCOPE_SLOT && t->template == SEVERAL;
-    for (int s = 0; s < STREAM_COUNT && shares && !w->uses_scratch[in->stream]; s++)
+    for (int s = 0; s < (int)w->program->streams.count && shares && !w->uses_scratch[in->stream]; s++)
         if (w->uses_scratch[s])
             waits_wait_for(w, in, s, 0);
 }
@@ -155,18 +157,18 @@ static void run_template(struct waiter *w, struct template *t) {
     memset(w->read, 0, w->program->buffers.count * sizeof *w->read);
     memset(w->written, 0, w->program->buffers.count * sizeof *w->written);
     memset(w->own, 0, sizeof w->own);
-    for (int s = 0; s < STREAM_COUNT; s++)
-        for (int k = 0; k < STREAM_COUNT; k++)
+    for (int s = 0; s < STREAMS_MAX; s++)
+        for (int k = 0; k < STREAMS_MAX; k++)
             w->known[s][k] = INT_MIN;
     for (size_t i = 0; i < t->instructions.count; i++) {
         struct instruction *in = &t->instructions.item[i];
         // Waits that are there already: for gradients whose memory is needed.
-        for (int s = 0; s < STREAM_COUNT; s++)
+        for (int s = 0; s < (int)w->program->streams.count; s++)
             if (wait_counts(in->wait[s]))
                 w->known[in->stream][s] = MAX(w->known[in->stream][s], w->done[s] - wait_lag(in->wait[s]));
         const bool completes = wait_for_parts(w, in);
         // Invocations have scratch one after another.
-        for (int s = 0; s < STREAM_COUNT && !completes; s++)
+        for (int s = 0; s < (int)w->program->streams.count && !completes; s++)
             if (w->uses_scratch[in->stream] && w->uses_scratch[s])
                 waits_wait_for(w, in, s, 0);
         if (!completes)

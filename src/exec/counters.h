@@ -26,4 +26,10 @@ struct counter {
 };
 _Static_assert(sizeof(struct counter) == 64, "part of a file; a cache line each");
 
+// Those of all streams, with the streams' names; an empty name: there is no such stream.
+struct stream_counters {
+    struct counter of[STREAMS_MAX];
+    char name[STREAMS_MAX][STREAM_NAME];
+};
+
 #endif

@@ -13,7 +13,7 @@ static void count_before(const struct executor *e, struct resolved_template *t) 
 }
 
 static bool waits_for_others(const struct instruction *in) {
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         if (s != in->stream && in->wait[s])
             return true;
     return false;
@@ -28,7 +28,7 @@ static bool waits_for_others(const struct instruction *in) {
 // compute does before the collective is either what the collective waits for, or waits for nobody itself.
 static int find_awaiter(const struct executor *e, const struct resolved_template *t, int index) {
     const struct instruction *in = t->item[index].instruction;
-    if (in->stream != STREAM_TENSOR || e->table->op[in->op].role != ROLE_COMMUNICATION ||
+    if (!stream_is(e->program, in->stream, STREAM_PROMPT) || e->table->op[in->op].role != ROLE_COMMUNICATION ||
         in->wait[STREAM_COMPUTE] != wait_for_all_but(0))
         return NONE;
     for (int i = index + 1; i < t->count; i++) {
@@ -112,7 +112,7 @@ void executor_free(struct executor *e) {
         for (int i = 0; i < template->count; i++)
             if (template->item[i].release && template->item[i].prepared)
                 template->item[i].release(template->item[i].prepared);
-        for (int s = 0; s < STREAM_COUNT; s++)
+        for (int s = 0; s < STREAMS_MAX; s++)
             VEC_RELEASE(&template->of[s]);
         free(template->item);
         free(template->before);

@@ -31,8 +31,8 @@ struct member {
 struct streams *streams_create(const struct member *member, int threads);
 // To be called after all executors that run on them have been freed.
 void streams_free(struct streams *streams);
-// Keeps the streams' counters in counters[STREAM_COUNT], which must outlive them. Not during a run.
-void streams_count_in(struct streams *streams, struct counter *counters);
+// Keeps the streams' counters in *counters, which must outlive them. Not during a run.
+void streams_count_in(struct streams *streams, struct stream_counters *counters);
 // From now on, while a program runs, thread i of the kernels runs on core[i] alone; the streams' threads run anywhere.
 // Between runs all may run where the calling thread may now. To be called no more than once.
 void streams_pin(struct streams *streams, const int *core);

@@ -25,8 +25,8 @@ _Static_assert(KERNEL_WAYS <= 8, "as many bits");
 struct resolved_template {
     struct resolved *item;
     int count;
-    int *before;               // [count + 1][slot_waits.columns]: how many of each stream's come before each
-    VEC(int) of[STREAM_COUNT]; // instructions that each stream's thread runs
+    int *before;              // [count + 1][slot_waits.columns]: how many of each stream's come before each
+    VEC(int) of[STREAMS_MAX]; // instructions that each stream's thread runs
 };
 
 // A stream: how far it has come, for those that wait for it.
@@ -53,7 +53,7 @@ struct streams {
     struct mesh mesh;                         // of the programs
     struct channels channels;                 // those that are open
     VEC(struct communicator *) communicators; // of each channel
-    struct stream_state stream[STREAM_COUNT];
+    struct stream_state stream[STREAMS_MAX];
     // For the beginning and end of runs, and for waits that sleep.
     pthread_mutex_t mutex;
     pthread_cond_t changed; // a run has begun, a stream's thread has ended it, or threads are to end
@@ -63,9 +63,9 @@ struct streams {
     int finished; // threads of streams that have ended the current run
     bool stop;    // threads are to end
     _Atomic bool failed;
-    trireme_error error;      // of the first stream that failed
-    struct counter *counters; // [STREAM_COUNT]: `own`, unless streams_count_in gave others
-    struct counter own[STREAM_COUNT];
+    trireme_error error;              // of the first stream that failed
+    struct stream_counters *counters; // `own`, unless streams_count_in gave others
+    struct stream_counters own;
 };
 
 struct executor {
@@ -75,7 +75,7 @@ struct executor {
     char *state, *step;
     struct resolved_template *templates;
     struct slot_waits slot_waits;
-    bool counted[STREAM_COUNT]; // what the stream has done is counted, since others may wait for it
+    bool counted[STREAMS_MAX]; // what the stream has done is counted, since others may wait for it
     struct {
         double (*seconds)(void *user, int template, int microbatch); // NULL: kernels run
         void *user;

@@ -39,7 +39,7 @@ trireme_status instruction_resolve(struct executor *e, struct resolved *r, const
     r->instruction = instruction;
     if (e->table->op[instruction->op].role == ROLE_COMMUNICATION) {
         struct streams *s = e->streams;
-        r->communicator = s->communicators.item[channels_find(&s->channels, channel_of(instruction))];
+        r->communicator = s->communicators.item[channels_find(&s->channels, channel_of(e->program, instruction))];
         if (instruction->stream != STREAM_COMPUTE)
             communicator_wanted(r->communicator, instruction->op == OP_SEND, &s->stream[instruction->stream].wanted);
         return TRIREME_OK;

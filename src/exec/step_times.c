@@ -10,12 +10,12 @@ static const struct instruction *instruction_of(const struct program *program, c
 
 // Streams on which nothing ran are left out.
 static void name_streams(struct text *out, const struct program *program, const struct trace *trace, int rank) {
-    bool used[STREAM_COUNT] = {0};
+    bool used[STREAMS_MAX] = {0};
     for (size_t i = 0; i < trace->events.count; i++)
         used[instruction_of(program, &trace->events.item[i])->stream] = true;
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         if (used[s])
-            timeline_name_stream(out, rank, s);
+            timeline_name_stream(out, program, rank, s);
 }
 
 static void add_first_output(struct text *out, const struct program *program, const struct instruction *instruction) {

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/crew.h"
 #include "kernels/machine.h"
-#include "program/names.h"
 
 enum { SPIN_NANOSECONDS = 5000 };
 
@@ -15,12 +14,12 @@ static void streams_announce(struct streams *s, int stream) {
     if (atomic_load(&s->sleepers) == 0)
         return;
     int64_t done = atomic_load(&s->stream[stream].done);
-    bool wakes[STREAM_COUNT];
+    bool wakes[STREAMS_MAX];
     pthread_mutex_lock(&s->mutex);
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAMS_MAX; i++)
         wakes[i] = s->stream[i].awaited == stream && s->stream[i].target <= done;
     pthread_mutex_unlock(&s->mutex);
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAMS_MAX; i++)
         if (wakes[i])
             pthread_cond_signal(&s->stream[i].woken);
 }
@@ -31,7 +30,7 @@ static void streams_fail(struct streams *s, const trireme_error *error) {
         s->error = *error;
         atomic_store(&s->failed, true);
     }
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAMS_MAX; i++)
         pthread_cond_signal(&s->stream[i].woken);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -51,7 +50,7 @@ static void streams_want(struct streams *s, int stream, int more) {
 }
 
 static void want_all(struct streams *s, int more) {
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAMS_MAX; i++)
         streams_want(s, i, more);
 }
 
@@ -120,8 +119,8 @@ static trireme_status run_one(struct executor *e, int own, int index, size_t inv
     const struct resolved_template *t = &e->templates[v->template];
     const struct resolved *r = &t->item[index];
     int stream = r->instruction->stream;
-    struct counter *counter = &e->streams->counters[stream];
-    for (int s = 0; s < STREAM_COUNT; s++)
+    struct counter *counter = &e->streams->counters->of[stream];
+    for (int s = 0; s < STREAMS_MAX; s++)
         if (r->instruction->wait[s] && s != stream && s != own) {
             int64_t before = slot_waits_before(&e->slot_waits, invocation, s) + resolved_before(e, t, index, s);
             int64_t count = slot_waits_count(&e->slot_waits, e->program, invocation, r->instruction, s, before);
@@ -148,13 +147,13 @@ static void say_where(const struct executor *e, int stream, const struct invocat
     char group[AXES_TEXT], microbatch[32] = "";
     if (v->microbatch != NONE)
         snprintf(microbatch, sizeof microbatch, " of microbatch %d", v->microbatch);
-    error_prefix(error, error->status, "stream %s, %s[%d] %s over %s%s", STREAM_WORDS[stream], t->name, index,
-                 e->table->op[in->op].name, axes_print(in->group, group), microbatch);
+    error_prefix(error, error->status, "stream %s, %s[%d] %s over %s%s", e->program->streams.item[stream].name, t->name,
+                 index, e->table->op[in->op].name, axes_print(in->group, group), microbatch);
 }
 
 static void streams_walk(struct executor *e, int own) {
     struct streams *s = e->streams;
-    struct counter *counters = s->counters;
+    struct counter *counters = s->counters->of;
     const struct program *p = e->program;
     int64_t position = 0;
     trireme_error error = {0};
@@ -222,7 +221,7 @@ static void *streams_work(void *argument) {
 
 static int streams_workers(const struct streams *s) {
     int count = 0;
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAMS_MAX; i++)
         count += s->stream[i].threaded;
     return count;
 }
@@ -238,14 +237,27 @@ static trireme_status start_thread(struct streams *s, int stream, trireme_error 
     return status;
 }
 
+// Streams are known by their numbers: all programs must have the same ones, of which some may lack the last.
+static trireme_status streams_name(struct streams *s, const struct program *p, trireme_error *error) {
+    for (size_t i = 0; i < p->streams.count; i++) {
+        char *name = s->counters->name[i];
+        if (*name && strcmp(name, p->streams.item[i].name) != 0)
+            FAIL(TRIREME_ERROR_PROGRAM, "program %s has the stream %s where another has %s", p->name,
+                 p->streams.item[i].name, name);
+        snprintf(name, STREAM_NAME, "%s", p->streams.item[i].name);
+    }
+    return TRIREME_OK;
+}
+
 trireme_status streams_start(struct executor *e, trireme_error *error) {
     struct streams *s = e->streams;
+    TRY(streams_name(s, e->program, error));
     bool many = false;
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAMS_MAX; i++)
         if (i != STREAM_COMPUTE)
             many |= e->counted[i] = slot_waits_before(&e->slot_waits, e->program->schedule.count, i) > 0;
     e->counted[STREAM_COMPUTE] = many;
-    for (int i = 0; i < STREAM_COUNT; i++) {
+    for (int i = 0; i < STREAMS_MAX; i++) {
         bool used = false;
         for (size_t t = 0; t < e->program->templates.count && i != STREAM_COMPUTE; t++)
             used |= e->templates[t].of[i].count > 0;
@@ -259,10 +271,10 @@ struct streams *streams_create(const struct member *member, int threads) {
     struct streams *s = mem_alloc(sizeof *s);
     s->member = member ? *member : (struct member){0};
     s->threads = threads;
-    s->counters = s->own;
+    s->counters = &s->own;
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
-    for (int i = 0; i < STREAM_COUNT; i++) {
+    for (int i = 0; i < STREAMS_MAX; i++) {
         pthread_cond_init(&s->stream[i].woken, NULL);
         s->stream[i].awaited = NONE;
     }
@@ -276,12 +288,12 @@ void streams_free(struct streams *s) {
     s->stop = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->mutex);
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAMS_MAX; i++)
         if (s->stream[i].threaded)
             pthread_join(s->stream[i].thread, NULL);
     pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->changed);
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAMS_MAX; i++)
         pthread_cond_destroy(&s->stream[i].woken);
     channels_close(s);
     free(s->pin.core);
@@ -289,7 +301,8 @@ void streams_free(struct streams *s) {
     free(s);
 }
 
-void streams_count_in(struct streams *s, struct counter *counters) {
+void streams_count_in(struct streams *s, struct stream_counters *counters) {
+    *counters = *s->counters;
     s->counters = counters;
 }
 
@@ -311,7 +324,7 @@ void kernels_unpin(struct streams *s) {
 
 trireme_status streams_run(struct executor *e, trireme_error *error) {
     struct streams *s = e->streams;
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAMS_MAX; i++)
         atomic_store(&s->stream[i].done, 0);
     int others = streams_workers(s);
     if (others) {

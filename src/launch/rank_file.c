@@ -20,7 +20,7 @@ static size_t header_bytes(const struct rank_file_header *h) {
 
 static bool form_is_known(const struct rank_file_header *h) {
     return h->version == RANK_FILE_VERSION && h->record_bytes == sizeof(struct rank_record) &&
-           h->streams == STREAM_COUNT && h->axes == AXIS_COUNT && h->op_bytes == RANK_FILE_OP_BYTES;
+           h->streams == STREAMS_MAX && h->axes == AXIS_COUNT && h->op_bytes == RANK_FILE_OP_BYTES;
 }
 
 // Whether the numbers of a header of known form add up to the file's length.
@@ -45,7 +45,7 @@ static trireme_status fill_file(int file, const char *path, uint64_t identity, c
                                       .version = RANK_FILE_VERSION,
                                       .record_bytes = sizeof(struct rank_record),
                                       .ranks = (uint32_t)mesh_ranks(mesh),
-                                      .streams = STREAM_COUNT,
+                                      .streams = STREAMS_MAX,
                                       .axes = AXIS_COUNT,
                                       .ops = OP_COUNT,
                                       .op_bytes = RANK_FILE_OP_BYTES,
@@ -239,8 +239,8 @@ static int64_t rank_file_latest(const struct rank_view *view) {
     for (int r = 0; r < view->ranks; r++) {
         const struct rank_record *record = &view->record[r];
         t = MAX(t, time_of(record, record->changed));
-        for (int s = 0; s < STREAM_COUNT; s++)
-            t = MAX(t, time_of(record, record->counter[s].since));
+        for (int s = 0; s < STREAMS_MAX; s++)
+            t = MAX(t, time_of(record, record->streams.of[s].since));
     }
     return t;
 }
@@ -312,6 +312,12 @@ static const char *op_of(const struct rank_view *view, const struct counter *c) 
     return c->op >= 0 && c->op < view->ops ? view->op[c->op] : "?";
 }
 
+// A record that is read while it changes, or is damaged, may hold anything.
+static const char *stream_name(const struct rank_record *record, int stream) {
+    const bool known = stream >= 0 && stream < STREAMS_MAX && memchr(record->streams.name[stream], 0, STREAM_NAME);
+    return known && *record->streams.name[stream] ? record->streams.name[stream] : "?";
+}
+
 // Whether two ranks are in the same meeting. Programs of stages differ, so it is known by what it is, not by where it
 // stands in the program.
 static bool rank_file_meet(const struct counter *a, const struct counter *b) {
@@ -332,7 +338,7 @@ static void rank_file_missing(const struct rank_view *view, int rank, const stru
     }
     for (int i = 0; i < size; i++) {
         int other = mesh_member(&view->mesh, rank, group, i);
-        const struct counter *o = &view->record[other].counter[stream];
+        const struct counter *o = &view->record[other].streams.of[stream];
         if (!rank_file_meet(c, o) || view->record[other].step != view->record[rank].step)
             add(user, other);
     }
@@ -353,8 +359,8 @@ static void add_words(struct text *out, const char *words, size_t most) {
 
 static void print_counter(const struct rank_view *view, int rank, int stream, int64_t now, struct text *out) {
     const struct rank_record *record = &view->record[rank];
-    const struct counter *c = &record->counter[stream];
-    text_add(out, "    %-9s %-13s ", STREAM_WORDS[stream], rank_file_word(STATES, COUNTER_STATES, c->state));
+    const struct counter *c = &record->streams.of[stream];
+    text_add(out, "    %-9s %-13s ", stream_name(record, stream), rank_file_word(STATES, COUNTER_STATES, c->state));
     add_words(out, op_of(view, c), RANK_FILE_OP_BYTES);
     text_add(out, " (invocation %d, instruction %d, %s", c->invocation, c->instruction,
              rank_file_word(PHASE_WORDS, PHASE_COUNT, c->phase));
@@ -364,7 +370,7 @@ static void print_counter(const struct rank_view *view, int rank, int stream, in
         text_add(out, ", microbatch %d", c->microbatch);
     text_add(out, ")");
     if (c->state == COUNTER_WAITING)
-        text_add(out, " for stream %s, %.1f s", rank_file_word(STREAM_WORDS, STREAM_COUNT, c->awaited),
+        text_add(out, " for stream %s, %.1f s", stream_name(record, c->awaited),
                  rank_file_seconds(record, now, c->since));
     if (c->state == COUNTER_MEETING) {
         char axes[AXES_TEXT];
@@ -391,8 +397,8 @@ static void print_text(const struct rank_view *view, int64_t now, struct text *o
             add_words(out, record->error, sizeof record->error);
             text_add(out, "\n");
         }
-        for (int s = 0; s < STREAM_COUNT; s++)
-            if (record->counter[s].state != COUNTER_IDLE)
+        for (int s = 0; s < STREAMS_MAX; s++)
+            if (record->streams.of[s].state != COUNTER_IDLE)
                 print_counter(view, r, s, now, out);
     }
 }
@@ -412,13 +418,13 @@ static void rank_file_print_json(const struct rank_view *view, int64_t now, stru
             free(message);
         }
         json_begin_array(out, "streams");
-        for (int s = 0; s < STREAM_COUNT; s++) {
-            const struct counter *c = &record->counter[s];
+        for (int s = 0; s < STREAMS_MAX; s++) {
+            const struct counter *c = &record->streams.of[s];
             char axes[AXES_TEXT];
             if (c->state == COUNTER_IDLE)
                 continue;
             json_begin_object(out, NULL);
-            json_add_string(out, "stream", STREAM_WORDS[s]);
+            json_add_string(out, "stream", stream_name(record, s));
             json_add_string(out, "state", rank_file_word(STATES, COUNTER_STATES, c->state));
             json_add_string(out, "op", op_of(view, c));
             json_add_integer(out, "invocation", c->invocation);
@@ -427,7 +433,7 @@ static void rank_file_print_json(const struct rank_view *view, int64_t now, stru
             json_add_integer(out, "layer", c->layer);
             json_add_integer(out, "microbatch", c->microbatch);
             if (c->state == COUNTER_WAITING)
-                json_add_string(out, "awaits", rank_file_word(STREAM_WORDS, STREAM_COUNT, c->awaited));
+                json_add_string(out, "awaits", stream_name(record, c->awaited));
             if (c->state == COUNTER_MEETING) {
                 json_add_string(out, "group", axes_print(c->group & AXES_ALL, axes));
                 json_begin_array(out, "missing");

@@ -12,7 +12,7 @@
 
 #define RANK_FILE_NAME "ranks.bin"
 #define RANK_FILE_MAGIC "TRIRANKS"
-enum { RANK_FILE_VERSION = 4, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944, RANK_FILE_PAGE = 4096 };
+enum { RANK_FILE_VERSION = 5, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944, RANK_FILE_PAGE = 4096 };
 
 struct rank_file_header {
     char magic[8];
@@ -42,8 +42,8 @@ struct rank_record {
     char padding[4];
     int64_t epoch; // clock_real at the moment when clock_now of the rank's machine was 0
     char more_padding[48];
-    struct counter counter[STREAM_COUNT];
-    char rest[RANK_FILE_PAGE - 1024 - STREAM_COUNT * sizeof(struct counter)];
+    struct stream_counters streams;
+    char rest[RANK_FILE_PAGE - 1024 - sizeof(struct stream_counters)];
 };
 _Static_assert(sizeof(struct rank_record) == RANK_FILE_PAGE, "as in files");
 

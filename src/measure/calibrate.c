@@ -107,7 +107,7 @@ static void take_samples(struct trial *t, const struct engine *e, size_t events,
         for (int s = 0; s < t->all; s++)
             sum += chosen[s] ? t->seconds[(size_t)s * events + i] : 0;
         bool communicates = t->table->op[in->op].role == ROLE_COMMUNICATION;
-        if (communicates && t->split && in->stream == STREAM_TENSOR) {
+        if (communicates && t->split && stream_is(p, in->stream, STREAM_PROMPT)) {
             VEC_PUSH(&t->collectives,
                      (struct timed_collective){in->op, communicated_bytes(p, in), sum / kept, computed});
             computed = 0;

@@ -65,7 +65,7 @@ static void lingering_find_uses(struct lingerers *s, int template) {
         struct look look = {template, &t->instructions.item[i], 0};
         lingering_each_touched(s, &look, note_user);
         computes |= look.in->stream == STREAM_COMPUTE;
-        if (!instruction_lingers(look.in))
+        if (!instruction_lingers(s->program, look.in))
             continue;
         if (!computes)
             note_early(s, look.in);
@@ -91,13 +91,13 @@ static void note_known(struct lingerers *s, struct lingerer *l, const struct loo
 static void find_known(struct lingerers *s, int template) {
     const struct template *t = &s->program->templates.item[template];
     struct look look = {.template = template};
-    int done[STREAM_COUNT] = {0};
+    int done[STREAMS_MAX] = {0};
     for (size_t i = 0; i < t->instructions.count; i++) {
         look.in = &t->instructions.item[i];
         done[look.in->stream]++;
         if (look.in->stream != STREAM_COMPUTE)
             continue;
-        for (int k = 0; k < STREAM_COUNT; k++)
+        for (int k = 0; k < STREAMS_MAX; k++)
             if (look.in->wait[k] == WAIT_OWN ||
                 (wait_counts(look.in->wait[k]) && wait_lag(look.in->wait[k]) <= done[k]))
                 look.known |= 1U << k;
@@ -124,17 +124,17 @@ int *template_waits(const struct template *t) {
     struct {
         VEC(int); // the stream's instructions so far
         size_t done;
-    } of[STREAM_COUNT] = {0};
+    } of[STREAMS_MAX] = {0};
     for (int k = 0; k < count; k++) {
         const struct instruction *in = &t->instructions.item[k];
         at[k] = in->stream == STREAM_COMPUTE ? k : NONE;
-        for (int s = 0; s < STREAM_COUNT && in->stream == STREAM_COMPUTE; s++)
+        for (int s = 0; s < STREAMS_MAX && in->stream == STREAM_COMPUTE; s++)
             while (s != STREAM_COMPUTE && wait_counts(in->wait[s]) &&
                    of[s].done + (size_t)wait_lag(in->wait[s]) < of[s].count)
                 at[of[s].item[of[s].done++]] = k;
         VEC_PUSH(&of[in->stream], k);
     }
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         VEC_RELEASE(&of[s]);
     return at;
 }

@@ -4,6 +4,10 @@
 
 #include <math.h>
 
+int tensor_stream(struct program *program) {
+    return program_stream(program, "tensor", STREAM_PROMPT);
+}
+
 static int parameter_buffer(const struct emitter *e, const char *name) {
     int number = parameter_find(e->table, name);
     return number == NONE ? NONE : e->parameter[number];
@@ -68,8 +72,8 @@ static int emit_enter(struct emitter *e, int layer, const char *name, int x) {
     int64_t width = e->program->buffers.item[x].dim[1];
     int y = emit_new_activation(e, layer, name, emit_row_count(e), width);
     if (e->split->sequence) {
-        program_communicate(e->program, e->template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR,
-                            emit_whole_operand(e, x), emit_whole_operand(e, y))
+        program_communicate(e->program, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program),
+                            AXES_TENSOR, emit_whole_operand(e, x), emit_whole_operand(e, y))
             ->layer = layer;
         return y;
     }
@@ -85,7 +89,7 @@ static int emit_enter(struct emitter *e, int layer, const char *name, int x) {
 static int emit_leave(struct emitter *e, int layer, const char *name, int partial) {
     int y = emit_new_activation(e, layer, name, emit_stream_rows(e), e->program->buffers.item[partial].dim[1]);
     enum op op = e->split->sequence ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
-    program_communicate(e->program, e->template, op, PHASE_FORWARD, STREAM_TENSOR, AXES_TENSOR,
+    program_communicate(e->program, e->template, op, PHASE_FORWARD, tensor_stream(e->program), AXES_TENSOR,
                         emit_whole_operand(e, partial), emit_whole_operand(e, y))
         ->layer = layer;
     return y;
@@ -100,12 +104,12 @@ static int embed_own_rows(struct emitter *e, const char *name) {
     const int tokens = activation_buffer(e, NONE, "tokens.all", DTYPE_I32, 1, &all);
     const int part = emit_new_activation(e, NONE, "embedding.own", all, e->config->hidden_size);
     const int x = emit_new_activation(e, NONE, name, emit_row_count(e), e->config->hidden_size);
-    program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_TENSOR, AXES_SHARD,
+    program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program), AXES_SHARD,
                         emit_whole_operand(e, e->tokens), emit_whole_operand(e, tokens));
     emit(e, OP_EMBED, NONE, 3,
          (struct operand[]){emit_whole_operand(e, tokens), e->own_rows, emit_whole_operand(e, e->own_first)}, 1,
          (struct operand[]){emit_whole_operand(e, part)}, NULL);
-    program_communicate(p, e->template, OP_REDUCE_SCATTER, PHASE_FORWARD, STREAM_TENSOR, AXES_SHARD,
+    program_communicate(p, e->template, OP_REDUCE_SCATTER, PHASE_FORWARD, tensor_stream(e->program), AXES_SHARD,
                         emit_whole_operand(e, part), emit_whole_operand(e, x));
     return x;
 }

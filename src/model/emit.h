@@ -31,6 +31,8 @@ struct emitter {
     const struct emit_cache *cache; // NULL in training and evaluation
 };
 
+// The stream of communication within a layer.
+int tensor_stream(struct program *program);
 // Token and position embeddings: returns the residual stream, [rows, hidden_size].
 int emit_embedding(struct emitter *emitter);
 // The same in two steps, where the vocabulary is spread over stages: emit_embedding_part returns this rank's part of

@@ -1,5 +1,9 @@
 #include "optim/optimizer.h"
 
+int reduce_stream(struct program *program) {
+    return program_stream(program, "reduce", STREAM_BULK);
+}
+
 // Declares one more state per unit, of the shape of what is updated: the operand `operand` of its update.
 static void declare_state(struct program *program, const struct model_state *model, const struct parameter_table *table,
                           const struct state_layout *layout, enum dtype dtype, const char *operand, int **unit) {
@@ -152,7 +156,8 @@ static struct operand emit_square_sum(const struct optimizer_state *state, const
             continue;
         axis_set group = mesh_present(&program->mesh, SPREAD[class] | state->shards | AXES(AXIS_PP));
         if (group)
-            program_communicate(program, template, OP_ALL_REDUCE, PHASE_OPTIMIZER, STREAM_REDUCE, group, sum, sum);
+            program_communicate(program, template, OP_ALL_REDUCE, PHASE_OPTIMIZER, reduce_stream(program), group, sum,
+                                sum);
         CHECK(parts < NORM_SUM_PARTS);
         part[parts++] = sum;
     }

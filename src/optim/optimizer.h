@@ -31,6 +31,8 @@ struct optimizer_outputs {
     int norm, factor, finite; // f64[1], f64[1], i32[1]
 };
 
+// The stream on which gradients are reduced, and what the update needs of all ranks.
+int reduce_stream(struct program *program);
 // Declares all of this for the units of `model`; `dtype` is that of the parameters.
 void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
                              const struct parameter_table *table, const struct state_layout *layout, int zero_stage,

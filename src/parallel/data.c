@@ -18,6 +18,16 @@ struct state_layout state_layout_of(const struct parallel *parallel, const struc
     };
 }
 
+// ---- streams
+
+int gather_stream(struct program *program) {
+    return program_stream(program, "gather", STREAM_BULK);
+}
+
+int replicas_stream(struct program *program) {
+    return program_stream(program, "replicas", STREAM_BULK);
+}
+
 // ---- parameters
 
 // For each unit the template's first instruction that reads it; the number of instructions where none does.
@@ -164,7 +174,7 @@ static struct uses data_find_uses(const struct program *program, int template, c
 
 static void emit_use(struct rewrite *r, const struct model_state *model, const struct use *use) {
     program_communicate(r->program, r->template, OP_ALL_GATHER, r->program->templates.item[r->template].phase,
-                        STREAM_GATHER, AXES_SHARD, operand_whole(r->program, model->unit[use->unit]),
+                        gather_stream(r->program), AXES_SHARD, operand_whole(r->program, model->unit[use->unit]),
                         operand_whole(r->program, use->gathered));
     rewrite_take_last(r);
 }
@@ -230,7 +240,7 @@ static void find_new_uses(const struct program *program, int template, const str
 
 static void gather_own(struct program *program, int template, int buffer) {
     const struct operand whole = operand_whole(program, buffer);
-    program_communicate(program, template, OP_ALL_GATHER, PHASE_FORWARD, STREAM_GATHER, AXES_SHARD,
+    program_communicate(program, template, OP_ALL_GATHER, PHASE_FORWARD, gather_stream(program), AXES_SHARD,
                         operand_part(program, whole, AXES_SHARD), whole);
 }
 

@@ -34,4 +34,8 @@ void data_reduce(struct program *program, const int *backward, int templates, co
                  const struct optimizer_state *optimizer, const struct parameter_table *table,
                  const struct parallel *parallel, const struct op_table *ops);
 
+// The streams on which units are gathered, and on which replicas sum the parts of gradients that each of them keeps.
+int gather_stream(struct program *program);
+int replicas_stream(struct program *program);
+
 #endif

@@ -1,5 +1,6 @@
 #include "parallel/embedding_rows.h"
 
+#include "optim/optimizer.h"
 #include "parallel/rewrite.h"
 
 static const size_t GATHERED = SIZE_MAX;
@@ -84,7 +85,7 @@ static void emit_gathers(struct gatherer *g, size_t made) {
         const int b = g->wanted.item[i];
         if (g->made[b] != made)
             continue;
-        program_communicate(p, g->rewrite.template, OP_ALL_GATHER, PHASE_WEIGHT, STREAM_REDUCE, g->group,
+        program_communicate(p, g->rewrite.template, OP_ALL_GATHER, PHASE_WEIGHT, reduce_stream(p), g->group,
                             operand_whole(p, b), operand_whole(p, g->all[b]))
             ->when = rows_when(g);
         g->made[b] = GATHERED;

@@ -17,6 +17,7 @@ struct reducer {
     const int *unit_of; // [buffers]: the unit whose whole gradient the buffer is or lies in
     bool *all_rows;     // [buffers]: holds rows of all ranks; contributions made of it are not reduced
     bool *complete;     // [buffers]: a gradient with no other contributions
+    int stream;         // of reductions
     const int *last;    // [units]: the last template that adds to the unit's gradient, by its place in backward's list
 };
 
@@ -39,7 +40,8 @@ static axis_set shared_axes(const struct parameter_table *table, int unit, const
 static void reduce_emit(struct reducer *r, enum op op, axis_set group, enum when when, struct operand in,
                         struct operand out) {
     struct program *program = r->rewrite.program;
-    const enum stream stream = op == OP_ALL_REDUCE && r->optimizer->zero_stage >= 1 ? STREAM_REPLICAS : STREAM_REDUCE;
+    const bool replicas = op == OP_ALL_REDUCE && r->optimizer->zero_stage >= 1;
+    const int stream = replicas ? replicas_stream(program) : r->stream;
     struct instruction *i = program_communicate(program, r->rewrite.template, op, PHASE_WEIGHT, stream, group, in, out);
     i->attribute[op_wire(op)].i = r->parallel->reduce_bf16;
     i->when = when;
@@ -177,13 +179,13 @@ static void wait_before(struct reducer *r, size_t i, int done, int count) {
     struct instruction *item = r->rewrite.out.item;
     size_t at = i;
     for (int left = done; at > 0 && left >= count; at--) {
-        left -= item[at - 1].stream == STREAM_REDUCE;
+        left -= item[at - 1].stream == r->stream;
         if (item[at - 1].stream == STREAM_COMPUTE) {
-            item[at - 1].wait[STREAM_REDUCE] = wait_for_all_but(left - count);
+            item[at - 1].wait[r->stream] = wait_for_all_but(left - count);
             return;
         }
     }
-    item[i].wait[STREAM_REDUCE] = wait_for_all_but(done - count);
+    item[i].wait[r->stream] = wait_for_all_but(done - count);
 }
 
 // Adds to live[i], for each instruction, the bytes of scratch other than gradients that live while it runs. With
@@ -316,8 +318,8 @@ static void hold_back(struct reducer *r) {
     size_t next = 0;
     for (size_t i = 0; i < r->rewrite.out.count; i++) {
         const struct instruction *in = &r->rewrite.out.item[i];
-        done += in->stream == STREAM_REDUCE;
-        const int reduced = in->stream == STREAM_REDUCE ? units_among(in->in, in->inputs, r->unit_of, unit) : 0;
+        done += in->stream == r->stream;
+        const int reduced = in->stream == r->stream ? units_among(in->in, in->inputs, r->unit_of, unit) : 0;
         for (int k = 0; k < reduced; k++)
             if (!reduced_once(r, unit[k]))
                 sets.item[sets.number[set_of(r, unit[k])]].reduced = done;
@@ -386,6 +388,7 @@ void data_reduce(struct program *program, const int *backward, int templates, co
     struct slices slices;
     slices_create(&slices, program);
     struct reducer r = {.rewrite = {.program = program},
+                        .stream = reduce_stream(program),
                         .model = model,
                         .optimizer = optimizer,
                         .table = table,

@@ -17,7 +17,7 @@ static trireme_status find_degrees(const struct config *config, struct degree de
     int64_t product = 1, ranks = config->parallelism.ranks;
     const char *open = NULL;
     int which = -1;
-    for (int i = 0; i < degrees; i++) {
+    for (int i = degrees; i-- > 0;) { // from the outermost on
         if (degree[i].given == 0)
             return config_refuse(config, degree[i].key, error, "expected 1 or more, or -1 for what the others leave");
         if (degree[i].given > 0) {

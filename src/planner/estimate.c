@@ -30,7 +30,7 @@ static void add_events(struct probe_part *out, const struct simulation *s) {
         const struct sim_event *e = &who->events.item[i];
         const struct template *t = &p->templates.item[p->schedule.item[e->invocation].template];
         const struct instruction *in = &t->instructions.item[e->instruction];
-        if (in->stream != STREAM_COMPUTE && in->stream != STREAM_TENSOR)
+        if (in->stream != STREAM_COMPUTE && !stream_is(p, in->stream, STREAM_PROMPT))
             continue;
         if (t->phase == PHASE_OPTIMIZER)
             out->update += e->end - e->begin;

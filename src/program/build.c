@@ -5,6 +5,7 @@
 
 void program_init(struct program *program, const char *name, int microbatches) {
     *program = (struct program){.name = mem_strdup(name), .mesh = mesh_single(), .microbatches = microbatches};
+    program_stream(program, "compute", 0);
     int *slot = mem_alloc((size_t)microbatches * sizeof *slot);
     program_pool(program, 0, 0, 1, slot);
     free(slot);
@@ -29,12 +30,49 @@ void program_release(struct program *program) {
         free(program->operands.item[i]);
     program_drop_pools(program, 0);
     VEC_RELEASE(&program->operands);
+    for (size_t i = 0; i < program->streams.count; i++)
+        free(program->streams.item[i].name);
+    VEC_RELEASE(&program->streams);
     VEC_RELEASE(&program->pools);
     VEC_RELEASE(&program->buffers);
     VEC_RELEASE(&program->templates);
     VEC_RELEASE(&program->schedule);
     free(program->name);
     *program = (struct program){0};
+}
+
+// ---- streams
+
+int program_find_stream(const struct program *program, const char *name) {
+    for (size_t i = 0; i < program->streams.count; i++)
+        if (strcmp(program->streams.item[i].name, name) == 0)
+            return (int)i;
+    return NONE;
+}
+
+int program_stream(struct program *program, const char *name, unsigned properties) {
+    const int found = program_find_stream(program, name);
+    if (found != NONE) {
+        CHECK(program->streams.item[found].properties == properties);
+        return found;
+    }
+    CHECK(program->streams.count < STREAMS_MAX && strlen(name) < STREAM_NAME);
+    VEC_PUSH(&program->streams, (struct stream){mem_strdup(name), properties});
+    return (int)program->streams.count - 1;
+}
+
+int program_channel(struct program *program, const char *sends, const char *receives, unsigned properties) {
+    const int stream = program_stream(program, sends, properties | STREAM_SENDS);
+    CHECK(program_stream(program, receives, properties | STREAM_RECEIVES) == stream + 1);
+    return stream;
+}
+
+bool program_streams_equal(const struct program *a, const struct program *b) {
+    bool equal = a->streams.count == b->streams.count;
+    for (size_t i = 0; equal && i < a->streams.count; i++)
+        equal = a->streams.item[i].properties == b->streams.item[i].properties &&
+                strcmp(a->streams.item[i].name, b->streams.item[i].name) == 0;
+    return equal;
 }
 
 // ---- buffers
@@ -260,14 +298,14 @@ static struct operand build_flat(struct operand operand) {
     return operand.ndim == 1 ? operand : operand_shape(operand, 1, &count);
 }
 
-struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,
-                                        enum stream stream, axis_set group, struct operand in, struct operand out) {
+struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase, int stream,
+                                        axis_set group, struct operand in, struct operand out) {
     bool reads = in.buffer != NONE, writes = out.buffer != NONE;
     struct operand from = reads ? build_flat(in) : in, to = writes ? build_flat(out) : out;
     bool rooted = op_is_rooted(op); // one side may be absent
     struct instruction *i =
         program_emit(program, template, op, phase, NONE, reads || rooted, &from, writes || rooted, &to, NULL);
-    i->stream = (int)stream;
+    i->stream = stream;
     i->group = mesh_present(&program->mesh, group);
     return i;
 }
@@ -309,8 +347,8 @@ bool instruction_is_pair(const struct instruction *i) {
     return i->peer && !op_is_message(i->op) && !op_is_rooted(i->op);
 }
 
-bool instruction_lingers(const struct instruction *i) {
-    return op_is_message(i->op) || stream_is_vocabulary(i->stream);
+bool instruction_lingers(const struct program *program, const struct instruction *i) {
+    return stream_is(program, i->stream, STREAM_LINGERS);
 }
 
 bool instruction_arrives(const struct instruction *i) {

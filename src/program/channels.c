@@ -7,8 +7,8 @@ static int channels_compare(const void *a, const void *b) {
                ?: COMPARE(x->number, y->number) ?: COMPARE(!y->peer, !x->peer) ?: COMPARE(x->peer, y->peer);
 }
 
-struct channel channel_of(const struct instruction *i) {
-    return (struct channel){i->group, stream_channel(i->stream), instruction_is_pair(i) ? i->peer : 0};
+struct channel channel_of(const struct program *program, const struct instruction *i) {
+    return (struct channel){i->group, stream_channel(program, i->stream), instruction_is_pair(i) ? i->peer : 0};
 }
 
 int channels_find(const struct channels *c, struct channel channel) {
@@ -28,9 +28,10 @@ void channels_create(struct channels *c, const struct program *program, const st
     FOR_INSTRUCTIONS(i, program) {
         if (table->op[i->op].role != ROLE_COMMUNICATION)
             continue;
-        channels_add(c, channel_of(i));
-        for (int stream = STREAM_MESSAGES; i->stream >= STREAM_MESSAGES && stream < STREAM_COUNT; stream++)
-            channels_add(c, (struct channel){i->group, stream_channel(stream), 0});
+        channels_add(c, channel_of(program, i));
+        for (size_t s = 0; stream_is_end(program, i->stream) && s < program->streams.count; s++)
+            if (stream_is_end(program, (int)s))
+                channels_add(c, (struct channel){i->group, stream_channel(program, (int)s), 0});
     }
     VEC_SORT(&c->list, channels_compare);
 }

@@ -21,7 +21,7 @@ struct channels {
 void channels_create(struct channels *channels, const struct program *program, const struct op_table *table);
 void channels_release(struct channels *channels);
 // The channel that a communication uses.
-struct channel channel_of(const struct instruction *instruction);
+struct channel channel_of(const struct program *program, const struct instruction *instruction);
 // The channel's number in the list, or NONE.
 int channels_find(const struct channels *channels, struct channel channel);
 

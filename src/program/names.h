@@ -17,24 +17,8 @@ static const char *const PHASE_WORDS[PHASE_COUNT] = {[PHASE_INPUT] = "input",
                                                      [PHASE_BACKWARD] = "backward",
                                                      [PHASE_WEIGHT] = "weight",
                                                      [PHASE_OPTIMIZER] = "optimizer"};
-// The ends of channels are in the order of stream_of_channel.
-static const char *const STREAM_WORDS[STREAM_COUNT] = {[STREAM_COMPUTE] = "compute",
-                                                       [STREAM_TENSOR] = "tensor",
-                                                       [STREAM_GATHER] = "gather",
-                                                       [STREAM_REDUCE] = "reduce",
-                                                       [STREAM_REPLICAS] = "replicas",
-                                                       [STREAM_EMBED] = "embed",
-                                                       [STREAM_EMBED_GRADIENT] = "embed_gradient",
-                                                       [STREAM_HEAD] = "head",
-                                                       [STREAM_LOSS] = "loss",
-                                                       [STREAM_MESSAGES] = "to_next",
-                                                       "from_previous",
-                                                       "to_previous",
-                                                       "from_next",
-                                                       "gradient_to_next",
-                                                       "gradient_from_previous",
-                                                       "gradient_to_previous",
-                                                       "gradient_from_next"};
+// In the order of enum stream_property's bits.
+static const char *const STREAM_WORDS[STREAM_PROPERTIES] = {"prompt", "bulk", "lingers", "apart", "sends", "receives"};
 static const char *const WHEN_WORDS[WHEN_COUNT] = {
     [WHEN_ALWAYS] = "always", [WHEN_LAST] = "only_last", [WHEN_NOT_LAST] = "not_last"};
 static const char *const ACCUMULATE_WORDS[] = {

@@ -291,6 +291,17 @@ static trireme_status parse_operand(struct parser *p, struct operand *o) {
     return TRIREME_OK;
 }
 
+static trireme_status read_stream(struct parser *p, int *out) {
+    char name[STREAM_NAME];
+    const char *start = p->at;
+    TRY(parse_word(p, name, sizeof name, "a stream"));
+    *out = program_find_stream(p->program, name);
+    if (*out != NONE)
+        return TRIREME_OK;
+    p->at = start;
+    BAD(p, "a stream that a line before this declares");
+}
+
 static trireme_status parse_tags(struct parser *p, struct instruction *in) {
     int value = 0;
     if (!accept_word(p, "phase"))
@@ -300,7 +311,7 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
     if (accept_word(p, "layer"))
         TRY(parse_integer(p, 0, INT32_MAX, &in->layer));
     if (accept_word(p, "stream"))
-        TRY(parse_choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &in->stream));
+        TRY(read_stream(p, &in->stream));
     if (accept_word(p, "group"))
         TRY(read_axes(p, &in->group));
     if (accept_word(p, "peer"))
@@ -318,7 +329,7 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
         TRY(buffer_number(p, &in->predicate));
     while (accept_word(p, "wait")) {
         int stream = 0, lag = 0;
-        TRY(parse_choice(p, STREAM_WORDS, STREAM_COUNT, "a stream", &stream));
+        TRY(read_stream(p, &stream));
         bool some = parse_accept(p, '-'), slot = some && accept_word(p, "slot"),
              own = some && !slot && accept_word(p, "own");
         if (some && !slot && !own)
@@ -413,6 +424,21 @@ static trireme_status parse_mesh(struct parser *p) {
     return TRIREME_OK;
 }
 
+static trireme_status parse_stream(struct parser *p) {
+    char name[STREAM_NAME];
+    unsigned properties = 0;
+    TRY(parse_word(p, name, sizeof name, "the stream's name"));
+    while (parse_skip(p), p->at < p->end) {
+        int bit = 0;
+        TRY(parse_choice(p, STREAM_WORDS, STREAM_PROPERTIES, "a property of a stream", &bit));
+        properties |= 1u << bit;
+    }
+    if (program_find_stream(p->program, name) != NONE || p->program->streams.count == STREAMS_MAX)
+        BAD(p, "fewer streams, of different names");
+    program_stream(p->program, name, properties);
+    return TRIREME_OK;
+}
+
 static trireme_status parse_arena(struct parser *p) {
     struct program *q = p->program;
     const struct {
@@ -485,6 +511,8 @@ static trireme_status parse_line(struct parser *p) {
         return parse_mesh(p);
     if (accept_word(p, "arena"))
         return parse_arena(p);
+    if (accept_word(p, "stream"))
+        return parse_stream(p);
     if (accept_word(p, "pool"))
         return parse_pool(p);
     if (accept_word(p, "buffer"))

@@ -49,7 +49,8 @@ static void print_operand(struct text *out, const struct operand *o) {
     }
 }
 
-static void print_instruction(struct text *out, const struct op_table *table, const struct instruction *in) {
+static void print_instruction(struct text *out, const struct program *program, const struct op_table *table,
+                              const struct instruction *in) {
     const struct op_info *info = &table->op[in->op];
     text_add(out, " ");
     for (int i = 0; i < in->outputs; i++)
@@ -67,7 +68,7 @@ static void print_instruction(struct text *out, const struct op_table *table, co
     if (in->layer != NONE)
         text_add(out, " layer %d", in->layer);
     if (in->stream != STREAM_COMPUTE)
-        text_add(out, " stream %s", STREAM_WORDS[in->stream]);
+        text_add(out, " stream %s", program->streams.item[in->stream].name);
     if (in->group) {
         char axes[AXES_TEXT];
         text_add(out, " group %s", axes_print(in->group, axes));
@@ -82,15 +83,17 @@ static void print_instruction(struct text *out, const struct op_table *table, co
         text_add(out, " workspace %%%d", in->workspace);
     if (in->predicate != NONE)
         text_add(out, " if %%%d", in->predicate);
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (size_t s = 0; s < program->streams.count; s++) {
+        const char *name = program->streams.item[s].name;
         if (in->wait[s] == WAIT_SLOT)
-            text_add(out, " wait %s-slot", STREAM_WORDS[s]);
+            text_add(out, " wait %s-slot", name);
         else if (in->wait[s] == WAIT_OWN)
-            text_add(out, " wait %s-own", STREAM_WORDS[s]);
+            text_add(out, " wait %s-own", name);
         else if (in->wait[s] && wait_lag(in->wait[s]) == 0)
-            text_add(out, " wait %s", STREAM_WORDS[s]);
+            text_add(out, " wait %s", name);
         else if (in->wait[s])
-            text_add(out, " wait %s-%d", STREAM_WORDS[s], wait_lag(in->wait[s]));
+            text_add(out, " wait %s-%d", name, wait_lag(in->wait[s]));
+    }
     text_add(out, "\n");
 }
 
@@ -140,6 +143,13 @@ void program_print(const struct program *p, const struct op_table *table, struct
     text_add(out, "arena state %lld fixed %lld scratch %lld+%lld step %lld\n", (long long)p->state_bytes,
              (long long)p->fixed_bytes, (long long)p->scratch_base, (long long)p->scratch_bytes,
              (long long)p->step_bytes);
+    for (size_t s = STREAM_COMPUTE + 1; s < p->streams.count; s++) {
+        text_add(out, "stream %s", p->streams.item[s].name);
+        for (int bit = 0; bit < STREAM_PROPERTIES; bit++)
+            if (p->streams.item[s].properties & 1u << bit)
+                text_add(out, " %s", STREAM_WORDS[bit]);
+        text_add(out, "\n");
+    }
     for (size_t i = 0; i < p->pools.count; i++) {
         const struct pool *pool = &p->pools.item[i];
         text_add(out, "pool %zu chunk %d", i, pool->chunk);
@@ -162,7 +172,7 @@ void program_print(const struct program *p, const struct op_table *table, struct
             text_add(out, " chunk %d", template->chunk);
         text_add(out, " \"%s\"\n", template->name);
         for (size_t i = 0; i < template->instructions.count; i++)
-            print_instruction(out, table, &template->instructions.item[i]);
+            print_instruction(out, p, table, &template->instructions.item[i]);
     }
     for (size_t i = 0; i < p->schedule.count; i++) {
         struct invocation v = p->schedule.item[i];

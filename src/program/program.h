@@ -103,42 +103,28 @@ enum when { WHEN_ALWAYS, WHEN_LAST, WHEN_NOT_LAST, WHEN_COUNT };
 
 enum phase { PHASE_INPUT, PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHT, PHASE_OPTIMIZER, PHASE_COUNT };
 
-// Each stream runs in order. Communication has streams of its own, so that it may run beside arithmetic. Messages
-// between the ranks of a pipeline travel on four *channels*: activations and their gradients, to the next rank and to
-// the previous one. Each end of a channel is a stream, so that a message that is not taken yet does not keep others
-// from coming in.
-enum stream {
-    STREAM_COMPUTE,
-    STREAM_TENSOR,   // within a layer
-    STREAM_GATHER,   // parameters
-    STREAM_REDUCE,   // gradients
-    STREAM_REPLICAS, // parts of gradients, between the replicas that keep the same part
-    // Where the vocabulary is spread over the stages of a pipeline:
-    STREAM_EMBED,          // embeddings
-    STREAM_EMBED_GRADIENT, // and their gradients
-    STREAM_HEAD,           // what the head takes
-    STREAM_LOSS,           // what the loss needs, with the arithmetic in between
-    STREAM_MESSAGES,       // the first of the channels' ends: see stream_of_channel
-    STREAM_COUNT = STREAM_MESSAGES + 8
+// Each stream runs in order. Communication has streams of its own, so that it may run beside arithmetic. A program
+// lists its streams; whoever adds communication declares the stream that it goes on (program_stream). All programs of a
+// run have the same list, so that a number means one stream on all ranks. The first is compute.
+//
+// Messages between ranks travel on *channels*. Each end of a channel is a stream, so that a message that is not taken
+// yet does not keep others from coming in: the one that receives follows the one that sends.
+enum { STREAM_COMPUTE, STREAMS_MAX = 24, STREAM_NAME = 24 }; // names: bytes, with the 0
+
+enum stream_property {
+    STREAM_PROMPT = 1 << 0,   // compute has little else to do than to wait for what is on it
+    STREAM_BULK = 1 << 1,     // what replicas exchange: with others of this kind, it shares links rather than overlaps
+    STREAM_LINGERS = 1 << 2,  // other templates may wait for it: what it touches may need memory of its own
+    STREAM_APART = 1 << 3,    // what it makes for a microbatch is for that microbatch alone to wait for (WAIT_OWN)
+    STREAM_SENDS = 1 << 4,    // an end of a channel,
+    STREAM_RECEIVES = 1 << 5, // and the other one
+    STREAM_PROPERTIES = 6
 };
 
-// The stream of one end of a channel, and the channel that a stream belongs to, which is known by its sending end (a
-// stream that is no end of a channel stands for itself).
-static inline int stream_of_channel(bool gradients, bool to_previous, bool receives) {
-    return STREAM_MESSAGES + 4 * gradients + 2 * to_previous + receives;
-}
-static inline int stream_channel(int stream) {
-    return stream < STREAM_MESSAGES ? stream : stream - (stream - STREAM_MESSAGES) % 2;
-}
-// The stream on which the other ranks have their side of what is on this one.
-static inline int stream_other_end(int stream) {
-    return stream < STREAM_MESSAGES ? stream : 2 * stream_channel(stream) + 1 - stream;
-}
-
-// Whether a stream is for a spread vocabulary: its communication, and the arithmetic that belongs to it.
-static inline bool stream_is_vocabulary(int stream) {
-    return stream >= STREAM_EMBED && stream < STREAM_MESSAGES;
-}
+struct stream {
+    char *name;
+    unsigned properties;
+};
 
 // Waits (struct instruction): how many of a stream's latest instructions one may leave out; the one for what earlier
 // invocations have done for the same microbatch; and the one for the microbatch that had the slot before.
@@ -168,7 +154,7 @@ struct instruction {
     // the end of the latest earlier invocation for the same microbatch whose template has some of them. WAIT_SLOT: all
     // up to the end of the last invocation for the microbatch that had this one's slot before, in the first output's
     // pool; only templates of the pool's chunk that use the pool count.
-    uint16_t wait[STREAM_COUNT];
+    uint16_t wait[STREAMS_MAX];
 };
 
 // Whether a wait is for all of a stream's instructions so far, but the last wait_lag ones; and such a wait. One that
@@ -208,7 +194,8 @@ struct program {
     char *name; // train, evaluate, ...
     struct mesh mesh;
     int microbatches;
-    VEC(struct pool) pools; // at least one
+    VEC(struct stream) streams; // at least compute
+    VEC(struct pool) pools;     // at least one
     VEC(struct buffer) buffers;
     VEC(struct template) templates;
     VEC(struct invocation) schedule;
@@ -230,6 +217,30 @@ struct program {
 // Makes an empty program with one chunk, whose pool has one slot.
 void program_init(struct program *program, const char *name, int microbatches);
 void program_release(struct program *program);
+
+// ---- streams
+
+// Declares a stream, or finds the one of that name, which must have the same properties; returns its number.
+int program_stream(struct program *program, const char *name, unsigned properties);
+// The same for a channel: returns the stream that sends; the next one receives.
+int program_channel(struct program *program, const char *sends, const char *receives, unsigned properties);
+int program_find_stream(const struct program *program, const char *name); // NONE when absent
+static inline bool stream_is(const struct program *program, int stream, unsigned property) {
+    return program->streams.item[stream].properties & property;
+}
+static inline bool stream_is_end(const struct program *program, int stream) {
+    return stream_is(program, stream, STREAM_SENDS | STREAM_RECEIVES);
+}
+// The channel that a stream belongs to, which is known by its sending end. A stream that is no end stands for itself.
+static inline int stream_channel(const struct program *program, int stream) {
+    return stream - stream_is(program, stream, STREAM_RECEIVES);
+}
+// The stream on which the other ranks have their side of what is on this one.
+static inline int stream_other_end(const struct program *program, int stream) {
+    return stream + stream_is(program, stream, STREAM_SENDS) - stream_is(program, stream, STREAM_RECEIVES);
+}
+// Whether two programs have the same streams.
+bool program_streams_equal(const struct program *a, const struct program *b);
 
 // ---- building (build.c)
 
@@ -303,13 +314,13 @@ struct instruction *program_emit(struct program *program, int template, enum op 
 void program_give_operands(struct program *program, struct instruction *instruction, int inputs,
                            const struct operand *in, int outputs, const struct operand *out);
 // Appends communication over `group` on `stream`; `in` and `out` (operand_none: absent) are taken as [elements].
-struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase,
-                                        enum stream stream, axis_set group, struct operand in, struct operand out);
+struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase, int stream,
+                                        axis_set group, struct operand in, struct operand out);
 void program_invoke(struct program *program, int template, int microbatch, bool first, bool last);
 // Whether a collective is between the rank and its peer alone, though the group may be larger.
 bool instruction_is_pair(const struct instruction *instruction);
 // Whether other templates than its own may wait for the instruction: what it touches may need memory of its own.
-bool instruction_lingers(const struct instruction *instruction);
+bool instruction_lingers(const struct program *program, const struct instruction *instruction);
 // Whether its output comes from another rank, which writes it as soon as it has it and the slot is free.
 bool instruction_arrives(const struct instruction *instruction);
 // Whether it is a reduce_scatter or all_gather in which each rank's part is its own part of the whole.
@@ -327,7 +338,7 @@ static inline bool when_skips(enum when when, const struct invocation *invocatio
 
 // What waits come to as numbers of instructions, in particular WAIT_OWN and WAIT_SLOT.
 struct slot_waits {
-    int columns, column[STREAM_COUNT]; // each stream that the program uses has a column below, others NONE
+    int columns, column[STREAMS_MAX]; // each stream that the program uses has a column below, others NONE
     int64_t *before; // [schedule + 1][columns]: how many instructions of the stream come before the invocation
     int64_t *own;    // [schedule][columns]: how many come up to the end of the latest earlier invocation for the same
                      // microbatch that has some. NULL: no WAIT_OWN

@@ -48,7 +48,7 @@ static int *find_previous(const struct program *program, int number) {
 
 // The pool for whose slot the instruction waits; NONE: it waits for no slot.
 static int waited_pool(const struct program *program, const struct instruction *in) {
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         if (in->wait[s] == WAIT_SLOT)
             return program->buffers.item[in->out[0].buffer].pool;
     return NONE;
@@ -56,7 +56,7 @@ static int waited_pool(const struct program *program, const struct instruction *
 
 static bool waits_for_own(const struct program *program) {
     FOR_INSTRUCTIONS(in, program)
-        for (int s = 0; s < STREAM_COUNT; s++)
+        for (int s = 0; s < STREAMS_MAX; s++)
             if (in->wait[s] == WAIT_OWN)
                 return true;
     return false;
@@ -81,7 +81,7 @@ static void slots_find_own(struct slot_waits *w, const struct program *program) 
 }
 
 static void find_columns(struct slot_waits *w, const struct program *program) {
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         w->column[s] = NONE;
     FOR_INSTRUCTIONS(in, program)
         if (w->column[in->stream] == NONE)

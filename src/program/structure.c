@@ -212,17 +212,21 @@ static bool valid_buffer(const struct program *program, int buffer) {
     return buffer == NONE || (buffer >= 0 && buffer < (int)program->buffers.count);
 }
 
-static trireme_status check_stream(const struct instruction *instruction, const char *site, trireme_error *error) {
-    if (instruction->stream < 0 || instruction->stream >= STREAM_COUNT)
+static trireme_status check_stream(const struct program *program, const struct instruction *instruction,
+                                   const char *site, trireme_error *error) {
+    const int streams = (int)program->streams.count;
+    if (instruction->stream < 0 || instruction->stream >= streams)
         REFUSE("%s: no such stream", site);
-    bool end = instruction->stream >= STREAM_MESSAGES,
-         out = end && stream_channel(instruction->stream) == instruction->stream;
-    if (end != op_is_message(instruction->op) || (end && out != (instruction->op == OP_SEND)))
+    if (stream_is(program, instruction->stream, STREAM_SENDS) != (instruction->op == OP_SEND) ||
+        stream_is(program, instruction->stream, STREAM_RECEIVES) != (instruction->op == OP_RECEIVE))
         REFUSE("%s: is on a stream that is not for it", site);
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
+        if (instruction->wait[s] && s >= streams)
+            REFUSE("%s: waits for a stream that does not exist", site);
+    for (int s = 0; s < streams; s++)
         if (instruction->wait[s] == WAIT_SLOT && !instruction_arrives(instruction))
             REFUSE("%s: waits for a slot, but receives nothing", site);
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < streams; s++)
         if (wait_counts(instruction->wait[s]) && wait_lag(instruction->wait[s]) > WAIT_MAX_LAG)
             REFUSE("%s: waits for all but the last %d instructions of a stream, which are too many", site,
                    wait_lag(instruction->wait[s]));
@@ -358,7 +362,7 @@ static trireme_status check_instruction(struct checked *k, const struct op_table
     if (instruction->inputs != k->info->inputs || instruction->outputs != k->info->outputs)
         REFUSE("%s: has %d inputs and %d outputs, expected %d and %d", k->site, instruction->inputs,
                instruction->outputs, k->info->inputs, k->info->outputs);
-    TRY(check_stream(instruction, k->site, error));
+    TRY(check_stream(program, instruction, k->site, error));
     if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
         REFUSE("%s: its workspace or predicate is a buffer that does not exist", k->site);
     if (instruction->workspace != NONE) {
@@ -444,11 +448,33 @@ static trireme_status check_pools(const struct program *program, trireme_error *
     return TRIREME_OK;
 }
 
+// Compute comes first; each end of a channel stands beside the other; names differ.
+static trireme_status check_streams(const struct program *program, trireme_error *error) {
+    const int streams = (int)program->streams.count;
+    if (streams < 1 || streams > STREAMS_MAX || program->streams.item[STREAM_COMPUTE].properties)
+        REFUSE("a program needs the stream compute, and no more than %d streams", STREAMS_MAX);
+    for (int s = 0; s < streams; s++) {
+        const struct stream *stream = &program->streams.item[s];
+        const bool sends = stream_is(program, s, STREAM_SENDS), receives = stream_is(program, s, STREAM_RECEIVES),
+                   after = s > 0 && stream_is(program, s - 1, STREAM_SENDS);
+        if (sends && (receives || s + 1 == streams || !stream_is(program, s + 1, STREAM_RECEIVES)))
+            REFUSE("stream %s is one end of a channel, but no other end follows it", stream->name);
+        if (receives != after)
+            REFUSE("stream %s does not stand behind the other end of its channel", stream->name);
+        if (stream->properties >> STREAM_PROPERTIES)
+            REFUSE("stream %s has properties that do not exist", stream->name);
+        if (program_find_stream(program, stream->name) != s)
+            REFUSE("two streams are named %s", stream->name);
+    }
+    return TRIREME_OK;
+}
+
 trireme_status program_check(const struct program *program, const struct op_table *table, trireme_error *error) {
     if (program->microbatches < 1)
         REFUSE("a program needs at least one microbatch");
     if (program->scratch_base < 0 || program->scratch_base % BUFFER_ALIGNMENT)
         REFUSE("scratch lies at byte %lld", (long long)program->scratch_base);
+    TRY(check_streams(program, error));
     TRY(check_pools(program, error));
     for (size_t i = 0; i < program->buffers.count; i++)
         TRY(check_buffer(program, (int)i, error));

@@ -39,8 +39,8 @@ void timeline_name_rank(struct text *out, int rank) {
     name_line(out, "process_name", rank, 0, name);
 }
 
-void timeline_name_stream(struct text *out, int rank, int stream) {
-    name_line(out, "thread_name", rank, stream, STREAM_WORDS[stream]);
+void timeline_name_stream(struct text *out, const struct program *program, int rank, int stream) {
+    name_line(out, "thread_name", rank, stream, program->streams.item[stream].name);
 }
 
 static int64_t nanoseconds(double seconds) {

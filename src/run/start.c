@@ -241,7 +241,7 @@ static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_e
         run_tell_mapped(r, r->ranks.bytes);
     }
     r->record->step = r->progress.step;
-    streams_count_in(r->engine.streams, r->record->counter);
+    streams_count_in(r->engine.streams, &r->record->streams);
     rank_record_set(r->record, RANK_STARTING);
     return TRIREME_OK;
 }

@@ -40,7 +40,7 @@ static struct lane_item prepare_describe(struct prepared *p, struct prepared_pro
     return item;
 }
 
-// Collectives of data-parallel ranks so far, on one stream and of one use: how many instructions of the stream there
+// Collectives of replicas so far, on one stream and of one use: how many instructions of the stream there
 // were up to the last of them.
 struct traffic {
     int stream;
@@ -50,16 +50,15 @@ struct traffics {
     VEC(struct traffic);
 };
 
-static bool is_data_parallel(const struct lane_item *item, int stream) {
-    return item->kind == LANE_COLLECTIVE &&
-           (stream == STREAM_GATHER || stream == STREAM_REDUCE || stream == STREAM_REPLICAS);
+static bool shares_links(const struct prepared_program *pp, const struct lane_item *item, int stream) {
+    return item->kind == LANE_COLLECTIVE && stream_is(pp->program, stream, STREAM_BULK);
 }
 
 // Collectives that go over the same links at the same time share them. They are simulated as if they took turns, in the
 // order of the program.
 static void wait_for_links(struct prepared_program *pp, struct lane_item *item, int stream,
                            const struct traffics *before) {
-    for (size_t i = 0; i < before->count && is_data_parallel(item, stream); i++) {
+    for (size_t i = 0; i < before->count && shares_links(pp, item, stream); i++) {
         const struct traffic *t = &before->item[i];
         if (t->stream == stream)
             continue;
@@ -68,8 +67,9 @@ static void wait_for_links(struct prepared_program *pp, struct lane_item *item, 
     }
 }
 
-static void note_traffic(struct traffics *before, const struct lane_item *item, int stream, int32_t count) {
-    if (!is_data_parallel(item, stream))
+static void note_traffic(struct traffics *before, const struct prepared_program *pp, const struct lane_item *item,
+                         int stream, int32_t count) {
+    if (!shares_links(pp, item, stream))
         return;
     for (size_t i = 0; i < before->count; i++)
         if (before->item[i].stream == stream && before->item[i].use == item->use) {
@@ -81,18 +81,18 @@ static void note_traffic(struct traffics *before, const struct lane_item *item, 
 
 static void prepare_template(struct prepared *p, struct prepared_program *pp, int number) {
     const struct template *t = &pp->program->templates.item[number];
-    struct lane *lanes = &pp->lane[number * STREAM_COUNT];
-    int32_t before[STREAM_COUNT] = {0};
+    struct lane *lanes = &pp->lane[number * STREAMS_MAX];
+    int32_t before[STREAMS_MAX] = {0};
     struct traffics traffic = {0};
     for (size_t i = 0; i < t->instructions.count; i++)
         lanes[t->instructions.item[i].stream].count++;
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         lanes[s].item = mem_alloc((size_t)lanes[s].count * sizeof *lanes[s].item);
     for (size_t i = 0; i < t->instructions.count; i++) {
         const struct instruction *in = &t->instructions.item[i];
         struct lane_item item = prepare_describe(p, pp, in, (int)i, pp->instructions++);
         item.first_wait = (int32_t)pp->waits.count;
-        for (int s = 0; s < STREAM_COUNT; s++)
+        for (int s = 0; s < STREAMS_MAX; s++)
             if (in->wait[s] && s != in->stream) {
                 const bool counts = wait_counts(in->wait[s]);
                 VEC_PUSH(&pp->waits,
@@ -101,7 +101,7 @@ static void prepare_template(struct prepared *p, struct prepared_program *pp, in
             }
         wait_for_links(pp, &item, in->stream, &traffic);
         lanes[in->stream].item[before[in->stream]++] = item;
-        note_traffic(&traffic, &item, in->stream, before[in->stream]);
+        note_traffic(&traffic, pp, &item, in->stream, before[in->stream]);
     }
     VEC_RELEASE(&traffic);
 }
@@ -114,7 +114,7 @@ void prepare(struct prepared *out, const struct program *const *program_of_stage
         struct prepared_program *pp = &out->program[i];
         pp->program = program_of_stage[i];
         size_t templates = pp->program->templates.count;
-        pp->lane = mem_alloc(templates * STREAM_COUNT * sizeof *pp->lane);
+        pp->lane = mem_alloc(templates * STREAMS_MAX * sizeof *pp->lane);
         for (size_t t = 0; t < templates; t++)
             prepare_template(out, pp, (int)t);
         slot_waits_create(&pp->slot_waits, pp->program);
@@ -124,7 +124,7 @@ void prepare(struct prepared *out, const struct program *const *program_of_stage
 void prepared_release(struct prepared *p) {
     for (int i = 0; i < p->stages; i++) {
         struct prepared_program *pp = &p->program[i];
-        for (size_t k = 0; k < pp->program->templates.count * STREAM_COUNT; k++)
+        for (size_t k = 0; k < pp->program->templates.count * STREAMS_MAX; k++)
             free(pp->lane[k].item);
         slot_waits_release(&pp->slot_waits);
         VEC_RELEASE(&pp->waits);
@@ -141,8 +141,8 @@ double *prepare_seconds(const struct prepared *p, const struct topology *topolog
     struct station station = topology_station(topology, rank);
     double *seconds = mem_alloc(2 * (size_t)pp->instructions * sizeof *seconds);
     for (size_t t = 0; t < pp->program->templates.count; t++)
-        for (int s = 0; s < STREAM_COUNT; s++) {
-            const struct lane *lane = &pp->lane[t * STREAM_COUNT + (size_t)s];
+        for (int s = 0; s < STREAMS_MAX; s++) {
+            const struct lane *lane = &pp->lane[t * STREAMS_MAX + (size_t)s];
             for (int i = 0; i < lane->count; i++) {
                 const struct lane_item *item = &lane->item[i];
                 const struct instruction *in = &pp->program->templates.item[t].instructions.item[item->index];

@@ -34,7 +34,7 @@ struct lane {
 
 struct prepared_program {
     const struct program *program;
-    struct lane *lane; // [templates][STREAM_COUNT]
+    struct lane *lane; // [templates][STREAMS_MAX]
     VEC(struct lane_wait) waits;
     struct slot_waits slot_waits;
     int instructions; // of all templates

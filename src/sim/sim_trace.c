@@ -21,13 +21,13 @@ static void print_event(struct text *out, const struct program *p, const struct 
 static void print_rank(struct text *out, const struct simulation *s, const struct op_table *table, int rank) {
     const struct sim_class *who = &s->of_class[s->class_of[rank]];
     timeline_name_rank(out, rank);
-    bool named[STREAM_COUNT] = {0};
+    bool named[STREAMS_MAX] = {0};
     for (size_t i = 0; i < who->events.count; i++) {
         const struct sim_event *event = &who->events.item[i];
         const struct invocation *v = &who->program->schedule.item[event->invocation];
         int stream = who->program->templates.item[v->template].instructions.item[event->instruction].stream;
         if (!named[stream])
-            timeline_name_stream(out, rank, stream);
+            timeline_name_stream(out, who->program, rank, stream);
         named[stream] = true;
         print_event(out, who->program, table, event, rank);
     }

@@ -1,4 +1,3 @@
-#include "program/names.h"
 #include "sim/sim_prepare.h"
 
 #include <math.h>
@@ -46,7 +45,7 @@ struct actor { // a class of ranks
     int *peer;       // [uses]: the class at the other end of messages
     double computed; // what it had computed when it last met others within a layer
     struct sim_class *out;
-    struct stream_state stream[STREAM_COUNT];
+    struct stream_state stream[STREAMS_MAX];
 };
 
 struct ready {
@@ -104,8 +103,8 @@ static int classes_of_group(const struct topology *p, int who, const struct link
 // Where the number of a class's meeting is kept.
 static int *meeting_of(struct actor *a, int use, int channel) {
     if (!a->meeting[use]) {
-        a->meeting[use] = mem_alloc(STREAM_COUNT * sizeof **a->meeting);
-        for (int s = 0; s < STREAM_COUNT; s++)
+        a->meeting[use] = mem_alloc(STREAMS_MAX * sizeof **a->meeting);
+        for (int s = 0; s < STREAMS_MAX; s++)
             a->meeting[use][s] = NONE;
     }
     return &a->meeting[use][channel];
@@ -227,9 +226,9 @@ static double wait_within_layer(struct actor *a, int64_t before) {
 static bool simulate_meet(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready,
                           const int64_t *awaited) {
     struct actor *a = &l->actor[who];
-    int number = open_meeting(l, who, item->use, stream_channel(stream));
+    int number = open_meeting(l, who, item->use, stream_channel(a->program->program, stream));
     struct meeting *m = &l->meetings.item[number];
-    ready += stream == STREAM_TENSOR ? wait_within_layer(a, awaited[STREAM_COMPUTE]) : 0;
+    ready += stream_is(a->program->program, stream, STREAM_PROMPT) ? wait_within_layer(a, awaited[STREAM_COMPUTE]) : 0;
     m->time = m->arrived ? MAX(m->time, ready) : ready;
     m->seconds = m->arrived ? MAX(m->seconds, a->seconds[2 * item->number]) : a->seconds[2 * item->number];
     a->stream[stream].posted = true;
@@ -247,7 +246,7 @@ static bool simulate_meet(struct event_loop *l, int who, int stream, const struc
 }
 
 static bool simulate_exchange(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
-    int other = l->actor[who].peer[item->use], end_stream = stream_other_end(stream);
+    int other = l->actor[who].peer[item->use], end_stream = stream_other_end(l->actor[who].program->program, stream);
     struct actor *a = &l->actor[who], *b = &l->actor[other];
     struct stream_state *mine = &a->stream[stream], *theirs = &b->stream[end_stream];
     mine->posted = true;
@@ -256,7 +255,7 @@ static bool simulate_exchange(struct event_loop *l, int who, int stream, const s
         return false;
     const struct prepared_program *pp = b->program;
     const struct invocation *v = &pp->program->schedule.item[theirs->invocation];
-    const struct lane_item *there = &pp->lane[v->template * STREAM_COUNT + end_stream].item[theirs->position];
+    const struct lane_item *there = &pp->lane[v->template * STREAMS_MAX + end_stream].item[theirs->position];
     double seconds = item->kind == LANE_SEND ? a->seconds[2 * item->number] : b->seconds[2 * there->number];
     double begin = MAX(ready, theirs->ready), end = begin + seconds;
     account_communication(l, who, stream, item->axis, seconds);
@@ -291,7 +290,7 @@ static double worked_beside(const struct stream_state *compute, struct stream_st
 static double simulate_pay(struct actor *a, const int64_t *awaited) {
     const double part = a->out->station.device->communication;
     double sum = 0;
-    for (int s = 0; s < STREAM_COUNT && part > 0; s++) {
+    for (int s = 0; s < STREAMS_MAX && part > 0; s++) {
         struct stream_state *state = &a->stream[s];
         for (; s != STREAM_COMPUTE && state->paid < awaited[s]; state->paid++)
             if (state->axis[state->paid] != NO_AXIS) {
@@ -315,7 +314,7 @@ static bool share_links(const struct topology *t, int who, int32_t use, int32_t 
 // When all waits of the next instruction are over, and which of them last; how many instructions of each stream it
 // waits for. False where some of these have not been simulated yet: then their stream will wake this one.
 static bool simulate_find_waits(struct event_loop *l, int who, int stream, const struct lane_item *item,
-                                struct cause *last, int64_t awaited[STREAM_COUNT]) {
+                                struct cause *last, int64_t awaited[STREAMS_MAX]) {
     struct actor *a = &l->actor[who];
     struct stream_state *state = &a->stream[stream];
     const struct prepared_program *pp = a->program;
@@ -363,7 +362,7 @@ static const struct lane_item *next_item(struct actor *a, int stream) {
     const struct program *p = a->program->program;
     for (; state->invocation < p->schedule.count; state->invocation++, state->position = 0) {
         const struct lane *lane =
-            &a->program->lane[p->schedule.item[state->invocation].template * STREAM_COUNT + stream];
+            &a->program->lane[p->schedule.item[state->invocation].template * STREAMS_MAX + stream];
         if (state->position < lane->count)
             return &lane->item[state->position];
     }
@@ -379,7 +378,7 @@ static void run_stream(struct event_loop *l, int who, int stream) {
     const struct lane_item *item;
     while (!state->posted && (item = next_item(a, stream))) {
         struct cause last;
-        int64_t awaited[STREAM_COUNT] = {0};
+        int64_t awaited[STREAMS_MAX] = {0};
         if (!simulate_find_waits(l, who, stream, item, &last, awaited))
             break;
         account_wait(l, who, stream, &last);
@@ -413,7 +412,7 @@ static void create_actor(struct event_loop *l, int who, const struct simulation_
     for (size_t u = 0; u < uses; u++)
         a->peer[u] =
             l->prepared->uses.item[u].message ? peer_class(&l->topology, who, &l->prepared->uses.item[u]) : NONE;
-    for (int s = 0; s < STREAM_COUNT; s++) {
+    for (int s = 0; s < STREAMS_MAX; s++) {
         int64_t total = slot_waits_before(&a->program->slot_waits, a->program->program->schedule.count, s);
         a->stream[s].span = mem_alloc((size_t)total * sizeof *a->stream[s].span);
         if (s == STREAM_COMPUTE) {
@@ -433,7 +432,7 @@ static void release_actor(struct event_loop *l, int who) {
     struct actor *a = &l->actor[who];
     for (size_t u = 0; u < l->prepared->uses.count; u++)
         free(a->meeting[u]);
-    for (int s = 0; s < STREAM_COUNT; s++) {
+    for (int s = 0; s < STREAMS_MAX; s++) {
         free(a->stream[s].span);
         free(a->stream[s].axis);
         free(a->stream[s].cause);
@@ -447,17 +446,17 @@ static void release_actor(struct event_loop *l, int who) {
 // Names an instruction that does not come to its end, preferably one that waits for other ranks.
 static trireme_status simulate_check_ended(const struct event_loop *l, trireme_error *error) {
     for (int pass = 0; pass < 2; pass++)
-        for (int k = 0; k < l->topology.classes * STREAM_COUNT; k++) {
-            const struct actor *a = &l->actor[k / STREAM_COUNT];
-            const struct stream_state *state = &a->stream[k % STREAM_COUNT];
+        for (int k = 0; k < l->topology.classes * STREAMS_MAX; k++) {
+            const struct actor *a = &l->actor[k / STREAMS_MAX];
+            const struct stream_state *state = &a->stream[k % STREAMS_MAX];
             const struct program *p = a->program->program;
             if (state->ended || (pass == 0 && !state->posted))
                 continue;
             const struct invocation *v = &p->schedule.item[state->invocation];
             const struct template *t = &p->templates.item[v->template];
-            int index = a->program->lane[v->template * STREAM_COUNT + k % STREAM_COUNT].item[state->position].index;
+            int index = a->program->lane[v->template * STREAMS_MAX + k % STREAMS_MAX].item[state->position].index;
             FAIL(TRIREME_ERROR_PROGRAM, "rank %d: stream %s, %s[%d] %s would wait forever",
-                 l->out->of_class[k / STREAM_COUNT].rank, STREAM_WORDS[k % STREAM_COUNT], t->name, index,
+                 l->out->of_class[k / STREAMS_MAX].rank, p->streams.item[k % STREAMS_MAX].name, t->name, index,
                  l->prepared->table->op[t->instructions.item[index].op].name);
         }
     return TRIREME_OK;
@@ -468,8 +467,8 @@ static void account_end(struct event_loop *l, int who) {
     struct sim_class *out = &l->out->of_class[who];
     struct actor *a = &l->actor[who];
     int last = STREAM_COMPUTE;
-    int64_t all[STREAM_COUNT];
-    for (int s = 0; s < STREAM_COUNT; s++) {
+    int64_t all[STREAMS_MAX];
+    for (int s = 0; s < STREAMS_MAX; s++) {
         all[s] = a->stream[s].done;
         if (a->stream[s].end > a->stream[last].end)
             last = s;
@@ -487,11 +486,11 @@ static void keep_events(struct event_loop *l, int who) {
     struct actor *a = &l->actor[who];
     const struct program *p = a->program->program;
     struct sim_class *out = &l->out->of_class[who];
-    for (int s = 0; s < STREAM_COUNT; s++) {
+    for (int s = 0; s < STREAMS_MAX; s++) {
         int64_t done = 0;
         for (size_t k = 0; k < p->schedule.count; k++) {
             const struct invocation *v = &p->schedule.item[k];
-            const struct lane *lane = &a->program->lane[v->template * STREAM_COUNT + s];
+            const struct lane *lane = &a->program->lane[v->template * STREAMS_MAX + s];
             for (int i = 0; i < lane->count; i++, done++)
                 if (!when_skips(lane->item[i].when, v))
                     VEC_PUSH(&out->events,
@@ -530,7 +529,7 @@ static trireme_status simulate_run(struct event_loop *l, const struct simulation
     for (int c = 0; c < classes; c++)
         create_actor(l, c, options);
     for (int c = classes; c-- > 0;)
-        for (int s = STREAM_COUNT; s-- > 0;)
+        for (int s = STREAMS_MAX; s-- > 0;)
             simulate_enqueue(l, c, s);
     while (l->stack.count) {
         struct ready next = l->stack.item[--l->stack.count];

@@ -2,7 +2,7 @@
 
 #include "verify/history.h"
 
-static void add_call(struct calls *c, const struct invocation *v, int index, const int32_t known[STREAM_COUNT]) {
+static void add_call(struct calls *c, const struct invocation *v, int index, const int32_t known[STREAMS_MAX]) {
     const struct program *p = c->program;
     const struct instruction *i = &p->templates.item[v->template].instructions.item[index];
     const struct operand *operand = i->inputs && i->in[0].buffer != NONE ? &i->in[0] : &i->out[0];
@@ -10,7 +10,7 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
                              .template = v->template,
                              .index = index,
                              .microbatch = v->microbatch,
-                             .channel = channels_find(&c->channels, channel_of(i)),
+                             .channel = channels_find(&c->channels, channel_of(p, i)),
                              .count = operand_count(operand),
                              .dtype = p->buffers.item[operand->buffer].dtype};
     bool rare = op_is_message(i->op) || op_is_rooted(i->op) || v->microbatch == NONE;
@@ -23,9 +23,9 @@ static void add_call(struct calls *c, const struct invocation *v, int index, con
 
 // Adds to `own` what is known to be done once an instruction's waits are over; false where it waits for nothing.
 static bool calls_run_waits(const struct program *p, const struct slot_waits *waits, const struct history *history,
-                            size_t invocation, const struct instruction *i, int32_t own[STREAM_COUNT]) {
+                            size_t invocation, const struct instruction *i, int32_t own[STREAMS_MAX]) {
     bool waited = false;
-    for (int s = 0; s < STREAM_COUNT; s++) {
+    for (int s = 0; s < STREAMS_MAX; s++) {
         if (!i->wait[s] || s == i->stream)
             continue;
         int64_t which = slot_waits_count(waits, p, invocation, i, s, history[s].steps) - 1;
@@ -33,7 +33,7 @@ static bool calls_run_waits(const struct program *p, const struct slot_waits *wa
             continue;
         waited = true;
         const int32_t *theirs = history_at(&history[s], which);
-        for (int of = 0; of < STREAM_COUNT; of++)
+        for (int of = 0; of < STREAMS_MAX; of++)
             own[of] = MAX(own[of], theirs[of]);
     }
     return waited;
@@ -42,10 +42,10 @@ static bool calls_run_waits(const struct program *p, const struct slot_waits *wa
 // A wait may reach a call through other instructions that wait for it in turn, so that all have to be looked at.
 static void calls_run_schedule(struct calls *c, const struct op_table *table) {
     const struct program *p = c->program;
-    struct history history[STREAM_COUNT] = {0}; // calls of each stream that were done when its n-th instruction was
+    struct history history[STREAMS_MAX] = {0}; // calls of each stream that were done when its n-th instruction was
     struct slot_waits waits;
     slot_waits_create(&waits, p);
-    int32_t known[STREAM_COUNT][STREAM_COUNT] = {0};
+    int32_t known[STREAMS_MAX][STREAMS_MAX] = {0};
     for (size_t k = 0; k < p->schedule.count; k++) {
         const struct invocation *v = &p->schedule.item[k];
         const struct template *t = &p->templates.item[v->template];
@@ -61,7 +61,7 @@ static void calls_run_schedule(struct calls *c, const struct op_table *table) {
             history_add(&history[i->stream], same ? NULL : own);
         }
     }
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         history_release(&history[s]);
     slot_waits_release(&waits);
 }
@@ -80,7 +80,7 @@ trireme_status calls_create(struct calls *calls, const struct program *program, 
 }
 
 void calls_release(struct calls *c) {
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         VEC_RELEASE(&c->of[s]);
     channels_release(&c->channels);
     VEC_RELEASE(&c->messages);

@@ -12,13 +12,13 @@ struct rank_call {
     int channel;                     // of `channels`
     int64_t count;                   // elements of its input, or of its output where it has no input
     enum dtype dtype;
-    int32_t after[STREAM_COUNT];   // how many calls of each other stream must be done before
+    int32_t after[STREAMS_MAX];    // how many calls of each other stream must be done before
     const struct message *message; // between stages, of one microbatch only to and from single ranks; else NULL
 };
 
 struct calls {
     const struct program *program;
-    VEC(struct rank_call) of[STREAM_COUNT];
+    VEC(struct rank_call) of[STREAMS_MAX];
     struct channels channels;
     struct messages messages;
 };

@@ -1,6 +1,6 @@
 #include "verify/history.h"
 
-void history_add(struct history *h, const int32_t of[STREAM_COUNT]) {
+void history_add(struct history *h, const int32_t of[STREAMS_MAX]) {
     struct known known = {.from = h->steps++};
     size_t n = h->changes.count;
     if (!of || (n > 0 && memcmp(h->changes.item[n - 1].of, of, sizeof known.of) == 0))

@@ -8,21 +8,21 @@ struct history {
     int64_t steps; // so far
     VEC(struct known {
         int64_t from; // this step on
-        int32_t of[STREAM_COUNT];
+        int32_t of[STREAMS_MAX];
     })
     changes;
 };
 
 // Adds a step and what is known after it; NULL: the same as after the step before, which must exist.
-void history_add(struct history *history, const int32_t of[STREAM_COUNT]);
+void history_add(struct history *history, const int32_t of[STREAMS_MAX]);
 // What was known after that step, counted from 0.
 const int32_t *history_at(const struct history *history, int64_t step);
 void history_release(struct history *history);
 
 // Whether everything that `clock` counts is among what is `known`.
-static inline bool clocks_ordered(const int32_t clock[STREAM_COUNT], const int32_t known[STREAM_COUNT]) {
+static inline bool clocks_ordered(const int32_t clock[STREAMS_MAX], const int32_t known[STREAMS_MAX]) {
     bool later = false;
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         later |= clock[s] > known[s];
     return !later;
 }

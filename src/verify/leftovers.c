@@ -30,7 +30,7 @@ static int edge_at(const struct leftovers *l, int64_t address) {
     return (int)PARTITION_POINT(i, (size_t)l->edges, l->edge[i] < address);
 }
 
-void leftovers_add(struct leftovers *l, int root, int64_t begin, int64_t end, const int32_t touched[STREAM_COUNT]) {
+void leftovers_add(struct leftovers *l, int root, int64_t begin, int64_t end, const int32_t touched[STREAMS_MAX]) {
     if (begin >= end)
         return;
     int at = edge_at(l, begin);
@@ -40,7 +40,7 @@ void leftovers_add(struct leftovers *l, int root, int64_t begin, int64_t end, co
     number_set_add(&l->begun, at);
 }
 
-int leftovers_take(struct leftovers *l, int64_t begin, int64_t end, const int32_t known[STREAM_COUNT]) {
+int leftovers_take(struct leftovers *l, int64_t begin, int64_t end, const int32_t known[STREAMS_MAX]) {
     const int behind = edge_at(l, end);
     int late = NONE, at;
     while ((at = number_set_below(&l->begun, behind)) != NONE && l->from[at].end > begin) {

@@ -7,8 +7,8 @@
 
 struct leftover {
     int64_t end;
-    int root;                      // the buffer that held it
-    int32_t touched[STREAM_COUNT]; // clocks of its last access on each stream
+    int root;                     // the buffer that held it
+    int32_t touched[STREAMS_MAX]; // clocks of its last access on each stream
 };
 
 // Leftovers begin and end at edges, and no two overlap.
@@ -24,9 +24,9 @@ void leftovers_create(struct leftovers *leftovers, const int64_t *edge, size_t c
 void leftovers_release(struct leftovers *leftovers);
 // Adds [begin, end), unless that is empty; it is nobody's yet.
 void leftovers_add(struct leftovers *leftovers, int root, int64_t begin, int64_t end,
-                   const int32_t touched[STREAM_COUNT]);
+                   const int32_t touched[STREAMS_MAX]);
 // Takes all that is left over in [begin, end). Returns the root that held the lowest piece of it that was touched later
 // than `known` says, or NONE.
-int leftovers_take(struct leftovers *leftovers, int64_t begin, int64_t end, const int32_t known[STREAM_COUNT]);
+int leftovers_take(struct leftovers *leftovers, int64_t begin, int64_t end, const int32_t known[STREAMS_MAX]);
 
 #endif

@@ -19,8 +19,8 @@ struct rank {
     int number; // among all ranks
     const struct calls *calls;
     int *communicator; // of each channel of its program
-    int32_t done[STREAM_COUNT];
-    bool posted[STREAM_COUNT]; // its next call waits for others
+    int32_t done[STREAMS_MAX];
+    bool posted[STREAMS_MAX]; // its next call waits for others
     bool queued;
 };
 
@@ -74,7 +74,7 @@ static struct call_name stand_of(const struct world *w, int rank, int stream) {
         snprintf(name.text, sizeof name.text, "which waits at %.250s", groups_name_of(w, rank, next).text);
         return name;
     }
-    for (int s = 0; s < STREAM_COUNT; s++) {
+    for (int s = 0; s < STREAMS_MAX; s++) {
         const struct rank_call *before = next_call(r, s);
         if (before && r->done[s] < next->after[s]) {
             snprintf(name.text, sizeof name.text, "which must first do %.250s", groups_name_of(w, rank, before).text);
@@ -303,7 +303,7 @@ static trireme_status check_message(const struct world *w, int from, const struc
 
 static trireme_status post_message(struct world *w, int rank, int stream, const struct rank_call *call) {
     int other = mesh_peer(&w->mesh, rank, call->instruction->group, call->instruction->peer);
-    int end = stream_other_end(stream);
+    int end = stream_other_end(w->rank[rank].calls->program, stream);
     const struct rank_call *theirs = next_call(&w->rank[other], end);
     if (!w->rank[other].posted[end] || !is_message(theirs) || theirs->instruction->op == call->instruction->op ||
         theirs->instruction->group != call->instruction->group ||
@@ -317,7 +317,7 @@ static trireme_status post_message(struct world *w, int rank, int stream, const 
 }
 
 static bool is_ready(const struct rank *r, const struct rank_call *call) {
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         if (r->done[s] < call->after[s])
             return false;
     return true;
@@ -325,7 +325,7 @@ static bool is_ready(const struct rank *r, const struct rank_call *call) {
 
 static trireme_status groups_run_rank(struct world *w, int rank) {
     struct rank *r = &w->rank[rank];
-    for (int s = 0; s < STREAM_COUNT; s++) {
+    for (int s = 0; s < STREAMS_MAX; s++) {
         const struct rank_call *call = next_call(r, s);
         if (!call || r->posted[s] || !is_ready(r, call))
             continue;
@@ -357,16 +357,16 @@ static trireme_status groups_check_ended(const struct world *w) {
     int rank = NONE, stream = 0;
     for (int pass = 0; pass < 2 && rank == NONE; pass++)
         for (int r = 0; r < w->ranks && rank == NONE; r++)
-            for (int s = 0; s < STREAM_COUNT && rank == NONE; s++)
-                if (w->rank[r].posted[s] &&
-                    (pass || !next_call(&w->rank[missing_member(w, r, s)], stream_other_end(s))))
+            for (int s = 0; s < STREAMS_MAX && rank == NONE; s++)
+                if (w->rank[r].posted[s] && (pass || !next_call(&w->rank[missing_member(w, r, s)],
+                                                                stream_other_end(w->rank[r].calls->program, s))))
                     rank = r, stream = s;
     if (rank == NONE)
         return TRIREME_OK;
     int missing = missing_member(w, rank, stream);
     REFUSE("rank %d: %s would wait forever for rank %d, %s", w->rank[rank].number,
            groups_name_of(w, rank, next_call(&w->rank[rank], stream)).text, w->rank[missing].number,
-           stand_of(w, missing, stream_other_end(stream)).text);
+           stand_of(w, missing, stream_other_end(w->rank[rank].calls->program, stream)).text);
 }
 
 static trireme_status run_world(struct world *w) {
@@ -416,6 +416,9 @@ static trireme_status check_mesh(const struct mesh *mesh, const struct program *
         free(text);
         return TRIREME_ERROR_PROGRAM;
     }
+    for (int r = 1; r < ranks; r++)
+        if (!program_streams_equal(program_of_rank[r], program_of_rank[0]))
+            REFUSE("rank %d: its program has other streams than that of rank 0", r);
     return TRIREME_OK;
 }
 

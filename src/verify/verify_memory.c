@@ -22,8 +22,8 @@ struct instance {
     bool reduced;       // gradients that are only there for a while: have been added to those that stay
     enum op maker;      // of what it holds, before others added to it or passed it on
     struct written written;
-    const char *taken_by;                               // buffer that took its bytes, for messages
-    int32_t wrote[STREAM_COUNT], touched[STREAM_COUNT]; // clocks of the last write and access on each stream
+    const char *taken_by;                             // buffer that took its bytes, for messages
+    int32_t wrote[STREAMS_MAX], touched[STREAMS_MAX]; // clocks of the last write and access on each stream
 };
 
 struct bounds {
@@ -40,11 +40,11 @@ struct memory_check {
     // SLOT and LOCAL instances by address, and the numbers of those that hold their bytes, which are disjoint.
     struct bounds *by_address;
     struct number_set live;
-    struct leftovers leftovers;                // of instances that others have taken in part
-    struct history history[STREAM_COUNT];      // what each knew of the others when it had done its n-th instruction
-    bool many_streams;                         // else history is not kept
-    bool learned[STREAM_COUNT];                // something of others, since its last instruction
-    int32_t clock[STREAM_COUNT][STREAM_COUNT]; // what each stream knows of each: instructions that are done
+    struct leftovers leftovers;              // of instances that others have taken in part
+    struct history history[STREAMS_MAX];     // what each knew of the others when it had done its n-th instruction
+    bool many_streams;                       // else history is not kept
+    bool learned[STREAMS_MAX];               // something of others, since its last instruction
+    int32_t clock[STREAMS_MAX][STREAMS_MAX]; // what each stream knows of each: instructions that are done
     struct invocation now;
     int instruction; // of its template
     size_t invocation;
@@ -435,7 +435,7 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
 
 static void memory_run_waits(struct memory_check *c, const struct instruction *instruction) {
     int32_t *clock = c->clock[instruction->stream];
-    for (int s = 0; s < STREAM_COUNT && c->many_streams; s++) {
+    for (int s = 0; s < STREAMS_MAX && c->many_streams; s++) {
         if (!instruction->wait[s])
             continue;
         const struct history *h = &c->history[s];
@@ -443,7 +443,7 @@ static void memory_run_waits(struct memory_check *c, const struct instruction *i
         if (which < 0)
             continue;
         const int32_t *known = history_at(h, which);
-        for (int k = 0; k < STREAM_COUNT; k++)
+        for (int k = 0; k < STREAMS_MAX; k++)
             clock[k] = MAX(clock[k], known[k]);
         clock[s] = MAX(clock[s], (int32_t)which + 1);
         c->learned[instruction->stream] = true;
@@ -452,7 +452,7 @@ static void memory_run_waits(struct memory_check *c, const struct instruction *i
 }
 
 static void note_done(struct memory_check *c, int stream) {
-    int32_t others[STREAM_COUNT];
+    int32_t others[STREAMS_MAX];
     bool same = !c->learned[stream] && c->history[stream].steps > 0;
     if (!c->many_streams)
         return;
@@ -585,7 +585,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     slices_create(&c.slices, program);
     if (status == TRIREME_OK)
         status = memory_run_schedule(&c, error);
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         history_release(&c.history[s]);
     for (int i = 0; i < c.count && c.instances; i++)
         written_release(&c.instances[i].written);

@@ -1,5 +1,6 @@
 // A rank that hangs or dies: the run ends within seconds, says where every rank stands, and can be continued.
 #include "support/runs.h"
+#include "support/streams.h"
 
 #include "base/clock.h"
 #include "launch/rank_file.h"
@@ -297,7 +298,7 @@ static void a_killed_run_leaves_its_counters(void **state) {
         if (rank_view_read(&view, path_in(*state, "run"), &error) != TRIREME_OK)
             continue;
         there = view.record[0].step == FAULT_STEP - 1 && view.record[1].step == FAULT_STEP - 1 &&
-                view.record[0].counter[STREAM_TENSOR].state == COUNTER_MEETING;
+                view.record[0].streams.of[STREAM_TENSOR].state == COUNTER_MEETING;
         rank_view_release(&view);
     }
     assert_true(there);
@@ -355,27 +356,27 @@ static void meetings_of_unlike_ranks_are_told(void **state) {
         assert_int_equal((uintptr_t)record[r] % 4096, 0);            // whose rest no other rank writes
         assert_true(file[r].bytes <= (size_t)sysconf(_SC_PAGESIZE)); // nothing of others is mapped
         rank_record_set(record[r], RANK_STEPPING);
-        record[r]->counter[STREAM_TENSOR] = (struct counter){.since = clock_now(),
-                                                             .state = r ? COUNTER_MEETING : COUNTER_IDLE,
-                                                             .invocation = 10 + r,
-                                                             .instruction = 20 - r,
-                                                             .op = OP_ALL_REDUCE,
-                                                             .phase = PHASE_OPTIMIZER,
-                                                             .layer = NONE,
-                                                             .microbatch = NONE,
-                                                             .group = AXES(AXIS_PP)};
+        record[r]->streams.of[STREAM_TENSOR] = (struct counter){.since = clock_now(),
+                                                                .state = r ? COUNTER_MEETING : COUNTER_IDLE,
+                                                                .invocation = 10 + r,
+                                                                .instruction = 20 - r,
+                                                                .op = OP_ALL_REDUCE,
+                                                                .phase = PHASE_OPTIMIZER,
+                                                                .layer = NONE,
+                                                                .microbatch = NONE,
+                                                                .group = AXES(AXIS_PP)};
     }
     const int64_t hour = INT64_C(3600000000000);
     record[2]->epoch -= hour; // its machine has been up for an hour longer
     record[2]->changed += hour;
-    record[2]->counter[STREAM_TENSOR].since += hour;
+    record[2]->streams.of[STREAM_TENSOR].since += hour;
     record[1]->epoch -= hour; // it has slept since, for as long
     rank_record_set(record[1], RANK_STEPPING);
     static const enum op OPS[] = {OP_ALL_REDUCE, OP_REDUCE, OP_BROADCAST};
     for (size_t i = 0; i < ARRAY_LENGTH(OPS); i++) {
         for (int r = 1; r < 3; r++) {
-            record[r]->counter[STREAM_TENSOR].op = OPS[i];
-            record[r]->counter[STREAM_TENSOR].peer = i ? 2 - r : 0; // the last rank is the root
+            record[r]->streams.of[STREAM_TENSOR].op = OPS[i];
+            record[r]->streams.of[STREAM_TENSOR].peer = i ? 2 - r : 0; // the last rank is the root
         }
         assert_waits(*state, "rank 0\n", "rank 0\n");
     }
@@ -384,7 +385,7 @@ static void meetings_of_unlike_ranks_are_told(void **state) {
     assert_waits(*state, "rank 0 2\n", "rank 0 1\n");
     record[2]->step++;
     assert_waits(*state, "rank 0\n", "rank 0\n");
-    record[2]->counter[STREAM_TENSOR].layer = 1;
+    record[2]->streams.of[STREAM_TENSOR].layer = 1;
     assert_waits(*state, "rank 0 2\n", "rank 0 1\n");
     for (int r = 0; r < 3; r++)
         rank_file_close(&file[r]);
@@ -458,8 +459,8 @@ static void words_of_the_file_are_shown(void **state) {
     struct rank_record *record = (void *)(bytes + header->header_bytes);
     record->activity = RANK_FAILED;
     strcpy(record->error, "\x1b]0;a title\x07");
-    record->counter[STREAM_COMPUTE].state = COUNTER_RUNNING;
-    record->counter[STREAM_COMPUTE].op = 1;
+    record->streams.of[STREAM_COMPUTE].state = COUNTER_RUNNING;
+    record->streams.of[STREAM_COMPUTE].op = 1;
     strcpy(bytes + sizeof *header + RANK_FILE_OP_BYTES, "\x1b[2J");
     assert_ok(rank_view_parse(&view, bytes, length, "seed", &error), &error);
     rank_view_print(&view, view.latest, false, &text);

@@ -2,6 +2,7 @@
 #include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/fleet.h"
+#include "support/streams.h"
 #include "support/test.h"
 #include "verify/verify.h"
 

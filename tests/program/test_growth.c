@@ -5,6 +5,7 @@
 #include "parallel/embedding_rows.h"
 #include "support/models.h"
 #include "support/sanitized.h"
+#include "support/streams.h"
 #include "verify/verify.h"
 
 #include <math.h>
@@ -159,7 +160,7 @@ static void waits_are_counted_for_streams_that_there_are(void **state) {
         assert_true(waits.columns <= (spread ? 9 : 5));
         assert_int_equal(waits.own != NULL, spread);
         int64_t all = 0;
-        for (int s = 0; s < STREAM_COUNT; s++)
+        for (int s = 0; s < (int)p->streams.count; s++)
             all += slot_waits_before(&waits, p->schedule.count, s);
         assert_true(all == program_length(p));
         slot_waits_release(&waits);

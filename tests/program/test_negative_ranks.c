@@ -86,7 +86,7 @@ static void mutate_group(const struct site *s, const struct instruction *was) {
             MUTATE(i->peer = peer, "peer %d", peer);
     if (was->op == OP_ALL_REDUCE)
         MUTATE(i->attribute[0].i ^= 1, "the maximum for the sum");
-    for (int stream = 0; stream < STREAM_COUNT; stream++)
+    for (int stream = 0; stream < (int)program_of(s)->streams.count; stream++)
         if (stream != was->stream)
             MUTATE(i->stream = stream, "on stream %d", stream);
     int finite = program_find(program_of(s), "finite");
@@ -106,7 +106,7 @@ static void mutate_sums(const struct site *s, const struct instruction *was) {
 }
 
 static void mutate_waits(const struct site *s, const struct instruction *was) {
-    for (int stream = 0; stream < STREAM_COUNT; stream++) {
+    for (int stream = 0; stream < (int)program_of(s)->streams.count; stream++) {
         if (was->wait[stream])
             MUTATE(i->wait[stream] = 0, "no wait for stream %d", stream);
         if (was->wait[stream])
@@ -279,7 +279,7 @@ static bool joins_ranks(const struct instruction *i) {
     bool joins = i->group != AXES_NONE;
     for (int k = 0; k < i->inputs + i->outputs; k++)
         joins |= mutant_operand((struct instruction *)i, k)->along != AXES_NONE;
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (int s = 0; s < STREAMS_MAX; s++)
         joins |= i->wait[s] != 0;
     return joins;
 }

@@ -1,6 +1,7 @@
 // Exchanges between tensor ranks move ahead of products that they do not need, and stay after those that they do.
 #include "compile/passes.h"
 #include "support/by_hand.h"
+#include "support/streams.h"
 #include "support/test.h"
 
 enum { ROWS = 8, COLUMNS = 16 };
@@ -12,6 +13,7 @@ struct made {
 
 static void make(struct made *m) {
     program_init(&m->program, "overlap", 1);
+    test_streams(&m->program);
     program_template(&m->program, "backward", PHASE_BACKWARD, 0);
     m->a = add_rows(&m->program, "a", KIND_ACT, SCOPE_LOCAL);
     m->b = add_rows(&m->program, "b", KIND_ACT, SCOPE_LOCAL);

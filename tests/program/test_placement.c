@@ -2,6 +2,7 @@
 // buffer.
 #include "support/by_hand.h"
 #include "support/fleet.h"
+#include "support/streams.h"
 #include "support/test.h"
 #include "verify/verify.h"
 
@@ -34,17 +35,17 @@
     fleet_create(&f, __func__, (const char *const[]){__VA_ARGS__, NULL})
 
 // Every instruction waits for all that come before it.
-static void wait_for_all(struct template *t) {
+static void wait_for_all(const struct program *p, struct template *t) {
     for (size_t i = 0; i < t->instructions.count; i++)
-        for (int s = 0; s < STREAM_COUNT; s++)
+        for (int s = 0; s < (int)p->streams.count; s++)
             if (s != t->instructions.item[i].stream)
                 t->instructions.item[i].wait[s] = 1;
 }
 
 // Leaves an instruction out but nothing that it orders.
-static void leave_out(struct place place) {
+static void leave_out(const struct program *p, struct place place) {
     mutant_delete(place);
-    wait_for_all(place.template);
+    wait_for_all(p, place.template);
 }
 
 static struct instruction *found(struct program *p, enum op op, const char *buffer) {
@@ -61,16 +62,16 @@ static void rename_input(struct program *p, enum op op, const char *from, const 
 static void data_parallel(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(8), DP(2));
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")),
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")),
           "is a partial sum along dp; an all_reduce is missing", "layers.0.gradients");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "reduced twice",
           "layers.0.gradients");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.gradients")->when = WHEN_ALWAYS,
           "placed differently along dp", "grad.layers.0.");
     // A mean of the ranks' own means.
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "targets.count")),
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "targets.count")),
           "is a partial sum along dp; an all_reduce is missing", "targets.count");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "loss")), "is a partial sum along dp", "loss");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "loss")), "is a partial sum along dp", "loss");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "targets.count")->attribute[0].i = 1, "and cannot be reduced",
           "targets.count");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "targets.count")->predicate = program_find(&p, "starts"),
@@ -126,7 +127,7 @@ static struct program in_halves(const struct program *program, int first) {
         i->in[0].offset = k == first ? 0 : i->in[0].dim[0];
         i->out[0] = i->in[0];
     }
-    wait_for_all(place.template);
+    wait_for_all(&p, place.template);
     return p;
 }
 
@@ -170,7 +171,7 @@ static void one_rank_behind(struct program *p) {
     memmove(&item[first.index], &item[first.index + 1], (second.index - first.index) * sizeof *item);
     item[second.index] = moved;
     for (size_t i = 0; i < first.template->instructions.count; i++) // nothing else is wrong with it
-        for (int s = 0; s < STREAM_COUNT; s++)
+        for (int s = 0; s < (int)p->streams.count; s++)
             if (s != item[i].stream)
                 item[i].wait[s] = 1;
 }
@@ -198,10 +199,10 @@ static void tensor(void **unused) {
           "is a partial sum along tp", "layers.0.attention.out.part");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "logits.sums.rows0")), "reduced twice",
           "logits.sums.rows0");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "logits.max.rows0")),
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "logits.max.rows0")),
           "is a partial maximum along tp", "logits.max.rows0");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "logits.sums.rows0")), "is a partial sum along tp",
-          "logits.sums.rows0");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "logits.sums.rows0")),
+          "is a partial sum along tp", "logits.sums.rows0");
     FAULT(0, FLEET_STAGE, rename_input(&p, OP_LAYERNORM_BWD, "d.layers.1.mlp_norm", "d.layers.1.mlp.in"),
           "is a partial sum along tp", "d.layers.1.mlp.in");
     FAULT(0, FLEET_STAGE, found(&p, OP_ADD_BIAS_DW, "grad.layers.1.mlp.down.bias")->in[0].dim[0] /= 2,
@@ -225,12 +226,12 @@ static void tensor(void **unused) {
 static void sequence(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(4), TP(2));
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.1.share.gradients")),
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.1.share.gradients")),
           "is a partial sum along tp; an all_reduce is missing", "layers.1.share.gradients");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.1.share.gradients")),
           "reduced twice", "layers.1.share.gradients");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.0.attention.in")), "before it is written",
-          "layers.0.attention.in");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_GATHER, "layers.0.attention.in")),
+          "before it is written", "layers.0.attention.in");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.0.mlp.in")->in[0].buffer = program_find(&p, "vocab.first"),
           "vocab.first", "reaches element");
     fleet_release(&f);
@@ -240,7 +241,7 @@ static void more_ranks_than_heads(void **unused) {
     (void)unused;
     FLEET(MODEL(LLAMA), BATCH(4), TP(4), NO_SEQUENCE);
     // Each of the ranks with the same keys and values has the contributions of some queries.
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.kv.gradients")),
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.0.kv.gradients")),
           "is a partial sum along kv; an all_reduce is missing", "layers.0.kv.gradients");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_REDUCE, "layers.0.kv.gradients")->group = AXES(AXIS_TP),
           "split along tp and cannot be reduced", "layers.0.kv.gradients");
@@ -252,13 +253,13 @@ static void more_ranks_than_heads(void **unused) {
 static void zero_1(void **unused) {
     (void)unused;
     FLEET(MODEL(LLAMA), BATCH(16), FSDP(2, 1), DP(2));
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
           "along fsdp a value that is not split so", "layers.0.gradients");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
           "each rank has its own part along fsdp only", "layers.0.gradients");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")), "is a partial sum along dp",
-          "layers.0.gradients");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.parameters")),
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "layers.0.gradients")),
+          "is a partial sum along dp", "layers.0.gradients");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_GATHER, "layers.1.parameters")),
           "while another stream may still write it", "embed.weight");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.1.parameters")->when = WHEN_LAST, "an all_gather is missing",
           "layers.1.");
@@ -281,11 +282,11 @@ static void zero_1(void **unused) {
 static void zero_2(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(8), FSDP(2, 2));
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "nothing reduces",
-          "layers.0.gradients.whole");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")),
+          "nothing reduces", "layers.0.gradients.whole");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients.whole")), "",
           "layers.0.gradients");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ZERO, "layers.0.gradients.whole")), "before it is written",
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ZERO, "layers.0.gradients.whole")), "before it is written",
           "layers.0.gradients.whole");
     fleet_release(&f);
 }
@@ -320,12 +321,12 @@ static void zero_3(void **unused) {
           p.buffers.item[program_find(&p, "layers.0.gathered.again")].offset =
               p.buffers.item[program_find(&p, "layers.1.gathered")].offset,
           "", "layers.");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.1.gathered")), "before it is written",
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_GATHER, "layers.1.gathered")), "before it is written",
           "layers.1.");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "layers.0.gathered.again")), "before it is written",
-          "layers.0.");
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_REDUCE_SCATTER, "layers.1.gradients.whole")), "nothing reduces",
-          "layers.1.gradients.whole");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_GATHER, "layers.0.gathered.again")),
+          "before it is written", "layers.0.");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.1.gradients.whole")),
+          "nothing reduces", "layers.1.gradients.whole");
     FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "layers.0.parameters")].placement[AXIS_FSDP] = 0,
           "there is nothing to gather", "layers.0.parameters");
     FAULT(0, FLEET_STAGE,
@@ -344,10 +345,10 @@ static void rows_of_replicas(void **unused) {
         assert_int_equal(f.stages.plan.split.row_ranks, microbatches == 1 ? 2 : 1);
         assert_int_equal(program_find(fleet_program(&f, 0), "embedding.own") != NONE, microbatches == 1);
         if (microbatches == 1)
-            FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_GATHER, "d.embedding.own")), "before it is written",
-                  "d.embedding.own");
+            FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_GATHER, "d.embedding.own")),
+                  "before it is written", "d.embedding.own");
         else
-            FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")),
+            FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")),
                   "is a partial sum along dp", "embed.gradients");
         fleet_release(&f);
     }
@@ -357,9 +358,9 @@ static void pipeline(void **unused) {
     (void)unused;
     FLEET(MODEL(GPT2), BATCH(4), PP(2));
     for (int stage = 0; stage < 2; stage++) {
-        FAULT(stage, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")),
+        FAULT(stage, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")),
               "is a partial sum along pp; an all_reduce is missing", "embed.gradients");
-        FAULT(stage, FLEET_STAGE, leave_out(mutant_find(&p, OP_ALL_REDUCE, "loss")), "along pp", "loss");
+        FAULT(stage, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_REDUCE, "loss")), "along pp", "loss");
         FAULT(stage, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_ALL_REDUCE, "embed.gradients")), "reduced twice",
               "embed.gradients");
     }
@@ -373,7 +374,7 @@ static void pipeline(void **unused) {
     FAULT(0, FLEET_STAGE, found(&p, OP_CLIP, "loss")->in[1].buffer = program_find(&p, "loss.scale"),
           "loss.scale is not the loss of the step", "clip");
     f.evaluates = true;
-    FAULT(0, FLEET_STAGE, leave_out(mutant_find(&p, OP_SEND, "layers.0.residual")),
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_SEND, "layers.0.residual")),
           "rank 1: forward[0] receive (microbatch 0) of layers.0.residual over pp would wait forever for rank 0",
           "which has ended");
     FAULT(0, FLEET_STAGE, mutant_repeat(&p, mutant_find(&p, OP_SEND, "layers.0.residual")), "of another microbatch",

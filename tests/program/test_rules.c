@@ -3,6 +3,7 @@
 #include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/fleet.h"
+#include "support/streams.h"
 #include "support/test.h"
 #include "verify/verify.h"
 
@@ -11,8 +12,8 @@ static struct program read_program(const struct op_table *ops, const char *mesh,
     struct text text = {0};
     struct program p;
     trireme_error error = {0};
-    text_add(&text, "program rules microbatches %d\nmesh %s\narena state 0 fixed 0 scratch 0+0 step 0\n", microbatches,
-             mesh);
+    text_add(&text, "program rules microbatches %d\nmesh %s\narena state 0 fixed 0 scratch 0+0 step 0\n" TEST_STREAMS,
+             microbatches, mesh);
     text_add(&text, "pool 0 chunk 0 at 0:");
     for (int m = 0; m < microbatches; m++)
         text_add(&text, " 0");

@@ -1,5 +1,6 @@
 // The simulator (sim/simulate.h): programs in simulated time.
 #include "support/models.h"
+#include "support/streams.h"
 
 #include "compile/options.h"
 #include "sim/simulate.h"

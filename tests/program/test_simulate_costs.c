@@ -1,6 +1,7 @@
 // Programs of a few instructions on clusters of a few devices: seconds and bytes as computed by hand from
 // docs/simulator.md.
 #include "support/checkpoint.h"
+#include "support/streams.h"
 
 #include "memory/memory_plan.h"
 #include "sim/memory.h"
@@ -39,6 +40,7 @@ __attribute__((format(printf, 3, 4))) static void begin(struct trial *t, struct 
     t->stages = mesh.degree[AXIS_PP];
     for (int i = 0; i < t->stages; i++) {
         program_init(&t->stage[i], "trial", 1);
+        test_streams(&t->stage[i]);
         t->stage[i].mesh = mesh;
         program_template(&t->stage[i], "all", PHASE_FORWARD, 0);
         program_invoke(&t->stage[i], 0, 0, true, true);
@@ -125,7 +127,7 @@ static void all_reduce(struct program *p, enum axis axis, int64_t elements) {
 
 static void message(struct program *p, bool receives, enum axis axis, int peer, bool to_previous, int64_t elements) {
     struct operand x = values(p, 1, elements);
-    enum stream stream = (enum stream)stream_of_channel(false, to_previous, receives);
+    const int stream = STREAM_MESSAGES + 2 * to_previous + receives;
     struct instruction *in =
         program_communicate(p, 0, receives ? OP_RECEIVE : OP_SEND, PHASE_FORWARD, stream, AXES(axis),
                             receives ? operand_none() : x, receives ? x : operand_none());
@@ -445,6 +447,7 @@ static void memory_is_told_by_what_it_holds(void **unused) {
     (void)unused;
     struct program p;
     program_init(&p, "trial", 3);
+    test_streams(&p);
     p.mesh.degree[AXIS_TP] = p.mesh.degree[AXIS_FSDP] = 4;
     struct operand input = kept(&p, "input", KIND_INPUT, SCOPE_MICROBATCH, 8);
     struct operand shard = kept(&p, "shard", KIND_PARAM, SCOPE_STATE, 2);
@@ -488,13 +491,13 @@ static void what_is_received_is_communication(void **unused) {
     (void)unused;
     struct program p;
     program_init(&p, "trial", 1);
+    test_streams(&p);
     p.mesh.degree[AXIS_PP] = 2;
     struct operand w = kept(&p, "w", KIND_PARAM, SCOPE_STATE, 8), x = kept(&p, "x", KIND_ACT, SCOPE_LOCAL, 8),
                    y = kept(&p, "y", KIND_ACT, SCOPE_LOCAL, 4);
     program_template(&p, "all", PHASE_FORWARD, 0);
-    program_communicate(&p, 0, OP_RECEIVE, PHASE_FORWARD, (enum stream)stream_of_channel(false, false, true),
-                        AXES(AXIS_PP), operand_none(), x)
-        ->peer = -1;
+    program_communicate(&p, 0, OP_RECEIVE, PHASE_FORWARD, STREAM_MESSAGES + 1, AXES(AXIS_PP), operand_none(), x)->peer =
+        -1;
     struct operand in[] = {x, w, operand_none(), operand_none()}, out = operand_shape(y, 2, (int64_t[]){8, 8});
     program_emit(&p, 0, OP_MATMUL, PHASE_FORWARD, NONE, 4, in, 1, &out, NULL);
     program_invoke(&p, 0, 0, true, true);

@@ -1,12 +1,14 @@
 // Several streams in one program: what one stream touches, others leave alone until they have waited for it.
 #include "memory/memory_plan.h"
 #include "support/by_hand.h"
+#include "support/streams.h"
 #include "support/test.h"
 #include "verify/verify.h"
 
 // compute: a -> b; gather: b -> c; compute: a -> b once more, c -> y, b -> z.
 static void build_streams(struct program *p) {
     program_init(p, "streams", 1);
+    test_streams(p);
     struct operand a = add_rows(p, "a", KIND_INPUT, SCOPE_STEP);
     struct operand y = add_rows(p, "y", KIND_OUTPUT, SCOPE_STEP);
     struct operand b = add_rows(p, "b", KIND_ACT, SCOPE_STEP);
@@ -76,6 +78,7 @@ static void halves_of_what_was_freed(void **unused) {
         struct program p;
         trireme_error error = {0};
         program_init(&p, "halves", 1);
+        test_streams(&p);
         const int64_t twice[] = {16, 16};
         union attribute tanh[OP_MAX_ATTRIBUTES] = {{.i = 1}};
         struct operand whole =
@@ -115,6 +118,7 @@ static void sums_in_the_memory_of_terms(void **unused) {
     for (int behind = 0; behind < 2; behind++) {
         struct program p;
         program_init(&p, "terms", 1);
+        test_streams(&p);
         p.mesh.degree[AXIS_PP] = 2;
         struct operand a = add_rows(&p, "a", KIND_INPUT, SCOPE_STEP), b = add_rows(&p, "b", KIND_ACT, SCOPE_STEP);
         struct operand y = add_rows(&p, "y", KIND_OUTPUT, SCOPE_STEP);

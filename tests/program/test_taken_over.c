@@ -3,6 +3,7 @@
 #include "exec/executor.h"
 #include "memory/memory_plan.h"
 #include "support/by_hand.h"
+#include "support/streams.h"
 #include "support/team.h"
 #include "support/test.h"
 
@@ -50,6 +51,7 @@ static bool make(struct made *m, const char *letters, struct teammate *mate) {
     trireme_error error = {0};
     *m = (struct made){.letters = letters, .ops = op_table_create()};
     program_init(&m->program, "taken over", 1);
+    test_streams(&m->program);
     m->program.mesh.degree[AXIS_TP] = mate->ranks;
     program_template(&m->program, "forward", PHASE_FORWARD, 0);
     CHECK(strlen(letters) <= MOST);

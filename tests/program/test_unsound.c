@@ -3,6 +3,7 @@
 #include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/mutant.h"
+#include "support/streams.h"
 #include "support/test.h"
 #include "verify/verify.h"
 
@@ -16,6 +17,7 @@ static struct operand add(struct program *p, const char *name, enum dtype dtype,
 // A program of one template, invoked once.
 static int begin(struct program *p, int microbatches) {
     program_init(p, "unsound", microbatches);
+    test_streams(p);
     return program_template(p, "main", PHASE_FORWARD, 0);
 }
 

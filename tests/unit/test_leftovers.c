@@ -1,6 +1,7 @@
 // What the verifier records about memory that nobody holds any more, compared with a table that has each unit of memory
 // by itself; and the set of numbers on which it is built.
 #include "base/rng.h"
+#include "support/streams.h"
 #include "support/test.h"
 #include "verify/leftovers.h"
 
@@ -57,7 +58,7 @@ static void is_as_unit_by_unit(void **unused) {
         struct rng_block random = rng_philox(2, 0, round);
         int a = 1 + (int)(random.word[0] % UNITS), b = 1 + (int)(random.word[1] % (UNITS / 8)), begin = a,
             end = MIN(a + b, UNITS);
-        int32_t clock[STREAM_COUNT] = {0}, known = (int32_t)(round - round % (1 + random.word[2] % 8));
+        int32_t clock[STREAMS_MAX] = {0}, known = (int32_t)(round - round % (1 + random.word[2] % 8));
         clock[STREAM_REDUCE] = known;
         int expected = lowest_late(unit, begin, end, known);
         late += expected != NONE;
@@ -76,7 +77,7 @@ static void is_as_unit_by_unit(void **unused) {
 
 static void of_no_memory(void **unused) {
     (void)unused;
-    const int32_t clock[STREAM_COUNT] = {0};
+    const int32_t clock[STREAMS_MAX] = {0};
     struct leftovers left;
     leftovers_create(&left, NULL, 0);
     leftovers_add(&left, 0, 0, 0, clock);
