@@ -42,6 +42,43 @@ void channels_close(struct streams *s) {
     channels_release(&s->channels);
 }
 
+// What each rank of the group sends and receives, in bytes: [size] each.
+struct exchange {
+    int64_t *in_offset, *in_bytes, *out_offset, *out_bytes;
+};
+
+void *exchange_create(const struct communicator *c) {
+    return mem_alloc(4 * (size_t)communicator_size(c) * sizeof(int64_t));
+}
+
+// Where each rank's rows lie, by their counts; false where they are more than there are.
+static bool rows_lie(const struct tensor *counts, const struct tensor *rows, int64_t *offset, int64_t *bytes) {
+    const int64_t row = rows->dim[1] * dtype_size(rows->dtype);
+    int64_t at = 0;
+    for (int64_t i = 0; i < counts->dim[0]; i++) {
+        const int64_t count = ((const int32_t *)counts->data)[i];
+        if (count < 0 || count > rows->dim[0] - at)
+            return false;
+        offset[i] = at * row;
+        bytes[i] = count * row;
+        at += count;
+    }
+    return true;
+}
+
+static trireme_status exchange_rows(const struct resolved *r, const struct call *call, trireme_error *error) {
+    const int size = communicator_size(r->communicator);
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    int64_t *at = r->prepared;
+    const struct exchange e = {at, at + size, at + 2 * size, at + 3 * size};
+    if (!rows_lie(&call->in[1], x, e.in_offset, e.in_bytes) || !rows_lie(&call->in[2], y, e.out_offset, e.out_bytes))
+        FAIL(TRIREME_ERROR_PROGRAM,
+             "more rows are to be sent or received than the %lld and %lld that there is room for", (long long)x->dim[0],
+             (long long)y->dim[0]);
+    return comm_all_to_all_v(r->communicator, x->data, e.in_offset, e.in_bytes, y->data, e.out_offset, e.out_bytes,
+                             error);
+}
+
 trireme_status communicate(const struct resolved *r, const struct call *call, trireme_error *error) {
     const struct tensor *in = &call->in[0], *out = &call->out[0];
     struct communicator *c = r->communicator;
@@ -66,6 +103,10 @@ trireme_status communicate(const struct resolved *r, const struct call *call, tr
         if (in->data && in->data != out->data)
             memcpy(out->data, in->data, (size_t)(in->dim[0] * dtype_size(dtype)));
         return comm_broadcast(c, out->data, out->dim[0] * dtype_size(dtype), peer, error);
+    case OP_ALL_TO_ALL:
+        return comm_all_to_all(c, in->data, out->data, in->dim[1] * in->dim[2] * dtype_size(dtype), error);
+    case OP_ALL_TO_ALL_V:
+        return exchange_rows(r, call, error);
     case OP_SEND:
         return comm_send(c, in->data, in->dim[0] * dtype_size(dtype), peer, error);
     case OP_RECEIVE:

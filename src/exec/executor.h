@@ -88,6 +88,8 @@ struct executor {
 trireme_status channels_open(struct streams *streams, const struct program *program, const struct op_table *table,
                              trireme_error *error);
 void channels_close(struct streams *streams);
+// What calls of ops whose rows go where counts say need: the resolved instruction's `prepared`, freed with free().
+void *exchange_create(const struct communicator *communicator);
 trireme_status communicate(const struct resolved *r, const struct call *call, trireme_error *error);
 
 // streams.c: starts the threads that the program needs; runs it; pins the kernels' threads for a run, and undoes that.

@@ -41,7 +41,12 @@ trireme_status instruction_resolve(struct executor *e, struct resolved *r, const
         struct streams *s = e->streams;
         r->communicator = s->communicators.item[channels_find(&s->channels, channel_of(e->program, instruction))];
         if (instruction->stream != STREAM_COMPUTE)
-            communicator_wanted(r->communicator, instruction->op == OP_SEND, &s->stream[instruction->stream].wanted);
+            communicator_wanted(r->communicator, op_is_message(instruction->op) && op_gives_away(instruction->op),
+                                &s->stream[instruction->stream].wanted);
+        if (op_traffic[instruction->op].takes == HOLDING_ROWS) {
+            r->prepared = exchange_create(r->communicator);
+            r->release = free;
+        }
         return TRIREME_OK;
     }
     struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, e->table, instruction), set);

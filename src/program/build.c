@@ -301,7 +301,8 @@ static struct operand build_flat(struct operand operand) {
 struct instruction *program_communicate(struct program *program, int template, enum op op, enum phase phase, int stream,
                                         axis_set group, struct operand in, struct operand out) {
     bool reads = in.buffer != NONE, writes = out.buffer != NONE;
-    struct operand from = reads ? build_flat(in) : in, to = writes ? build_flat(out) : out;
+    const bool flat = op_traffic[op].takes != HOLDING_BAND; // else pieces keep their dims
+    struct operand from = reads && flat ? build_flat(in) : in, to = writes && flat ? build_flat(out) : out;
     bool rooted = op_is_rooted(op); // one side may be absent
     struct instruction *i =
         program_emit(program, template, op, phase, NONE, reads || rooted, &from, writes || rooted, &to, NULL);
@@ -352,23 +353,23 @@ bool instruction_lingers(const struct program *program, const struct instruction
 }
 
 bool instruction_arrives(const struct instruction *i) {
-    return i->op == OP_RECEIVE || (i->op == OP_BROADCAST && i->in[0].buffer == NONE);
+    return op_takes_in(i->op) && (op_is_message(i->op) || (op_is_rooted(i->op) && i->in[0].buffer == NONE));
 }
 
 bool instruction_own_part(const struct instruction *i) {
-    if (i->op != OP_REDUCE_SCATTER && i->op != OP_ALL_GATHER)
+    const bool gathers = op_traffic[i->op].takes == HOLDING_PART;
+    if (!gathers && op_traffic[i->op].gives != HOLDING_PART)
         return false;
-    const struct operand *part = i->op == OP_ALL_GATHER ? &i->in[0] : &i->out[0];
-    const struct operand *whole = i->op == OP_ALL_GATHER ? &i->out[0] : &i->in[0];
+    const struct operand *part = gathers ? &i->in[0] : &i->out[0], *whole = gathers ? &i->out[0] : &i->in[0];
     return part->along == i->group && part->step == part->dim[0] && part->offset == whole->offset;
 }
 
 bool instruction_completes(const struct instruction *i) {
-    return i->op == OP_ALL_GATHER && i->in[0].buffer == i->out[0].buffer && instruction_own_part(i);
+    return op_traffic[i->op].takes == HOLDING_PART && i->in[0].buffer == i->out[0].buffer && instruction_own_part(i);
 }
 
 bool instruction_leaves(const struct instruction *i) {
-    return i->op == OP_SEND || (i->op == OP_REDUCE && i->out[0].buffer == NONE);
+    return op_gives_away(i->op) && (op_is_message(i->op) || (op_is_rooted(i->op) && i->out[0].buffer == NONE));
 }
 
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation) {

@@ -1,6 +1,19 @@
 #include "program/footprint.h"
 
-bool footprint_of(const struct program *program, const struct operand *operand, struct footprint *out) {
+// The same elements with the dims from the outermost to the innermost: a view may permute them.
+static struct operand by_stride(const struct operand *operand) {
+    struct operand o = *operand;
+    for (int i = 1; i < o.ndim; i++)
+        for (int k = i; k > 0 && o.stride[k - 1] < o.stride[k]; k--) {
+            const int64_t dim = o.dim[k], stride = o.stride[k];
+            o.dim[k] = o.dim[k - 1], o.stride[k] = o.stride[k - 1];
+            o.dim[k - 1] = dim, o.stride[k - 1] = stride;
+        }
+    return o;
+}
+
+bool footprint_of(const struct program *program, const struct operand *view, struct footprint *out) {
+    const struct operand sorted = by_stride(view), *operand = &sorted;
     int64_t base = program_root_offset(program, operand->buffer) + operand->offset;
     int64_t inner = 1, rows = 1, stride = 0;
     int i = operand->ndim - 1;

@@ -39,11 +39,29 @@ static const struct row {
 } ROWS[OP_COUNT] = {
 #define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel) \
     [OP_##id] = {name, signature, adjoint, attributes, flops, inplace, false},
-#define COMMUNICATION(id, name, signature, adjoint, attributes, inplace) \
+#define COMMUNICATION(id, name, signature, adjoint, attributes, inplace, call, takes, gives, moves, times, like) \
     [OP_##id] = {name, signature, adjoint, attributes, "", inplace, true},
 #include "program/ops.def"
 #undef OP
 };
+
+const struct op_traffic op_traffic[OP_COUNT] = {
+#define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel)
+#define COMMUNICATION(id, name, signature, adjoint, attributes, inplace, call, takes, gives, moves, times, like) \
+    [OP_##id] = {CALL_##call, HOLDING_##takes, HOLDING_##gives, MOVES_##moves, times, OP_##like},
+#include "program/ops.def"
+#undef OP
+};
+
+int op_wire(enum op op) {
+    int number = 0;
+    for (const char *s = op_traffic[op].call ? ROWS[op].attributes : ""; *s; s += strcspn(s, " "), number++) {
+        s += *s == ' ';
+        if (strncmp(s, "wire:", 5) == 0)
+            return number;
+    }
+    return -1;
+}
 
 static const char *skip_spaces(const char *s) {
     while (*s == ' ')

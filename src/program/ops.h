@@ -103,17 +103,35 @@ static inline const struct op_operand *op_operand_at(const struct op_info *info,
     return k < info->inputs ? &info->in[k] : &info->out[k - info->inputs];
 }
 
+// What a communication row says of the call (ops.def explains the words).
+enum op_call { CALL_NONE, CALL_COLLECTIVE, CALL_ROOTED, CALL_MESSAGE };
+enum op_holding { HOLDING_SAME, HOLDING_SUM, HOLDING_PART, HOLDING_BAND, HOLDING_ROWS };
+enum op_moves { MOVES_INPUT, MOVES_OUTPUT };
+struct op_traffic {
+    enum op_call call; // CALL_NONE: the row is none of communication
+    enum op_holding takes, gives;
+    enum op_moves moves;
+    int times;
+    enum op like;
+};
+extern const struct op_traffic op_traffic[OP_COUNT];
+
 // Whether an op is one end of a message; whether only one rank of its group, the root, has its input or its output.
 static inline bool op_is_message(enum op op) {
-    return op == OP_SEND || op == OP_RECEIVE;
+    return op_traffic[op].call == CALL_MESSAGE;
 }
 static inline bool op_is_rooted(enum op op) {
-    return op == OP_REDUCE || op == OP_BROADCAST;
+    return op_traffic[op].call == CALL_ROOTED;
 }
-// Which attribute of a collective is `wire`; -1: it has none.
-static inline int op_wire(enum op op) {
-    return op == OP_ALL_REDUCE ? 1 : op == OP_ALL_GATHER || op == OP_REDUCE_SCATTER ? 0 : -1;
+// Whether what another rank has is the op's output; whether another rank has what it makes of its input.
+static inline bool op_takes_in(enum op op) {
+    return op_traffic[op].call != CALL_NONE && op_traffic[op].moves == MOVES_OUTPUT;
 }
+static inline bool op_gives_away(enum op op) {
+    return op_traffic[op].call != CALL_NONE && op_traffic[op].moves == MOVES_INPUT;
+}
+// Which attribute of a communication row is `wire`; -1: it has none.
+int op_wire(enum op op);
 
 // The caller frees it with free(). A malformed row is a bug.
 struct op_table *op_table_create(void);

@@ -217,8 +217,9 @@ static trireme_status check_stream(const struct program *program, const struct i
     const int streams = (int)program->streams.count;
     if (instruction->stream < 0 || instruction->stream >= streams)
         REFUSE("%s: no such stream", site);
-    if (stream_is(program, instruction->stream, STREAM_SENDS) != (instruction->op == OP_SEND) ||
-        stream_is(program, instruction->stream, STREAM_RECEIVES) != (instruction->op == OP_RECEIVE))
+    const bool message = op_is_message(instruction->op);
+    if (stream_is(program, instruction->stream, STREAM_SENDS) != (message && op_gives_away(instruction->op)) ||
+        stream_is(program, instruction->stream, STREAM_RECEIVES) != (message && op_takes_in(instruction->op)))
         REFUSE("%s: is on a stream that is not for it", site);
     for (int s = 0; s < STREAMS_MAX; s++)
         if (instruction->wait[s] && s >= streams)
@@ -289,7 +290,7 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
         REFUSE("%s: is left out of the last invocation", k->site);
     const int wire = op_wire(instruction->op);
     if (wire >= 0 && from != NONE && instruction->attribute[wire].i &&
-        (instruction->op == OP_ALL_GATHER || // copies bits
+        (op_traffic[instruction->op].takes != HOLDING_SUM || // copies bits
          program->buffers.item[from].dtype != DTYPE_F32))
         REFUSE("%s: %s would travel as bf16", k->site, program_buffer_name(program, from));
     return TRIREME_OK;

@@ -121,22 +121,18 @@ int route_only_level(const struct cluster *c, const struct route *route) {
     return only;
 }
 
-// The op whose measured points stand for those of an op without any: a broadcast moves as many bytes as an all_gather.
-static enum op sibling(enum op op) {
-    return op == OP_BROADCAST ? OP_ALL_GATHER : op;
-}
-
 static double by_formula(const struct cluster *c, const struct route *route, enum op op, double bytes) {
-    double start = 0, latency = 0, sum = 0, slowest = 0, below = 1, times = op == OP_ALL_REDUCE ? 2 : 1;
+    double start = 0, latency = 0, sum = 0, slowest = 0, below = 1, times = op_traffic[op].times;
+    const bool message = op_is_message(op);
     for (int i = 0; i < c->levels; i++) {
         const struct link_level *level = &c->level[i];
         int parts = route->parts[i];
         if (parts < 2)
             continue;
-        start = MAX(start, op == OP_SEND ? level->message : level->start);
+        start = MAX(start, message ? level->message : level->start);
         double members = c->collectives == COLLECTIVES_RING ? route->ranks : parts,
-               moved = op == OP_SEND ? bytes : times * bytes / below * (members - 1) / members;
-        latency += (op == OP_SEND ? 1 : times * steps_of(level->algorithm, parts)) * level->latency;
+               moved = message ? bytes : times * bytes / below * (members - 1) / members;
+        latency += (message ? 1 : times * steps_of(level->algorithm, parts)) * level->latency;
         sum += moved / route->bandwidth[i];
         slowest = MAX(slowest, moved / route->bandwidth[i]);
         below *= parts;
@@ -180,23 +176,17 @@ static bool from_points(const struct cluster *c, const struct route *route, int 
 }
 
 double cost_communicate(const struct cluster *c, const struct route *route, enum op op, double bytes) {
-    if (op == OP_REDUCE)
-        op = OP_ALL_REDUCE; // as the executor makes it
     int only = route_only_level(c, route);
     double measured;
     if (only != NONE && (from_points(c, route, only, op, bytes, &measured) ||
-                         from_points(c, route, only, sibling(op), bytes, &measured)))
+                         from_points(c, route, only, op_traffic[op].like, bytes, &measured)))
         return measured;
     return by_formula(c, route, op, bytes);
 }
 
 double communicated_bytes(const struct program *program, const struct instruction *in) {
-    // In a broadcast only one rank has an input.
-    bool gives = in->op == OP_ALL_GATHER || in->op == OP_RECEIVE || in->op == OP_BROADCAST;
-    const struct operand *operand = gives ? &in->out[0] : &in->in[0];
+    const struct operand *operand = op_takes_in(in->op) ? &in->out[0] : &in->in[0];
     enum dtype dtype = program->buffers.item[operand->buffer].dtype;
-    if (op_is_message(in->op) || op_is_rooted(in->op))
-        return (double)(operand_count(operand) * dtype_size(dtype));
     const int wire = op_wire(in->op);
     const bool narrow = wire >= 0 && in->attribute[wire].i != 0;
     return (double)(operand_count(operand) * dtype_size(narrow ? DTYPE_BF16 : dtype));

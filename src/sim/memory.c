@@ -4,7 +4,7 @@
 static bool *find_received(const struct program *p) {
     bool *received = mem_alloc(p->buffers.count);
     FOR_INSTRUCTIONS(in, p)
-        if (in->op == OP_RECEIVE || in->op == OP_ALL_GATHER)
+        if (op_takes_in(in->op) && !op_is_rooted(in->op))
             received[program_root(p, in->out[0].buffer)] = true;
     return received;
 }

@@ -33,7 +33,7 @@ static struct lane_item prepare_describe(struct prepared *p, struct prepared_pro
     item.after_first = in->accumulate == ACCUMULATE_AFTER_FIRST;
     item.part = (uint8_t)prepare_part_of(p->table, in);
     if (p->table->op[in->op].role == ROLE_COMMUNICATION) {
-        item.kind = in->op == OP_SEND ? LANE_SEND : in->op == OP_RECEIVE ? LANE_RECEIVE : LANE_COLLECTIVE;
+        item.kind = !op_is_message(in->op) ? LANE_COLLECTIVE : op_gives_away(in->op) ? LANE_SEND : LANE_RECEIVE;
         item.axis = (uint8_t)prepare_outermost(in->group);
         item.use = find_use(p, &pp->program->mesh, in);
     }
@@ -148,8 +148,7 @@ double *prepare_seconds(const struct prepared *p, const struct topology *topolog
                 const struct instruction *in = &pp->program->templates.item[t].instructions.item[item->index];
                 double *both = &seconds[2 * item->number];
                 if (item->kind != LANE_COMPUTE) {
-                    enum op op = item->kind == LANE_COLLECTIVE ? in->op : OP_SEND;
-                    both[0] = both[1] = cost_communicate(topology->cluster, &topology->route[item->use][rank], op,
+                    both[0] = both[1] = cost_communicate(topology->cluster, &topology->route[item->use][rank], in->op,
                                                          communicated_bytes(pp->program, in));
                 } else if (options->seconds) {
                     both[0] = both[1] = options->seconds(options->user, pp->program, (int)t, item->index);

@@ -42,7 +42,7 @@ static void graph_classify(const struct gradient_graph *g, struct node *node) {
 
 // Whether it gathers, from all data-parallel ranks, the rows that each has of a buffer.
 static bool gathers_rows(const struct program *p, const struct instruction *i) {
-    if (i->op != OP_ALL_GATHER || (i->group & ~AXES_DATA))
+    if (op_traffic[i->op].takes != HOLDING_PART || (i->group & ~AXES_DATA))
         return false;
     const struct buffer *own = &p->buffers.item[i->in[0].buffer], *all = &p->buffers.item[i->out[0].buffer];
     return (own->kind == KIND_ACT || own->kind == KIND_INPUT) && all->kind == KIND_ACT && all->gradient_of == NONE &&

@@ -448,7 +448,7 @@ static axis_set nothing_but_zero(const struct seen seen[AXIS_COUNT]) {
 
 bool placement_nests(axis_set group, axis_set joint) {
     const axis_set rest = joint & ~group;
-    return (rest & -rest) > group; // mesh_index counts along the first axes first
+    return (joint & ~AXES_ALL) == 0 && (rest & -rest) > group; // mesh_index counts along the first axes first
 }
 
 // Sets what ranks hold along the group. Blocks along other axes are then split along the group too, or no longer.

@@ -49,6 +49,15 @@ struct placement {
     uint64_t hash;    // of all parts
 };
 
+// Rows that ranks have sent one another, as many as the counts in a buffer say, are split along the group, but no
+// longer in the order of the whole: so they may meet only rows that were sent alike. `joint` says so by bits above
+// those of the axes.
+enum { ROWS_SENT = 8 };
+_Static_assert((int)AXIS_COUNT <= (int)ROWS_SENT, "bits of axes, then the number of a buffer");
+static inline axis_set joint_sent(axis_set group, int counts) {
+    return group | (axis_set)(counts + 1) << ROWS_SENT;
+}
+
 // Whether the ranks along `group` have neighbouring blocks of what is split along `joint`, so that together they have
 // one block of what is split along the rest of `joint`.
 bool placement_nests(axis_set group, axis_set joint);

@@ -12,14 +12,14 @@ static trireme_status check_group(const struct placement_check *c, const struct 
         REFUSE("%s: its group, %s, has axes without ranks", placement_site(c).text, axes_print(i->group, text));
     if ((op_is_message(i->op) || i->peer) && (!one_axis || i->peer % size == 0))
         REFUSE("%s: has no peer %d along %s", placement_site(c).text, i->peer, axes_print(i->group, text));
-    bool tied = i->op == OP_ALL_REDUCE && i->group == AXES(AXIS_PP) &&
+    bool tied = op_traffic[i->op].takes == HOLDING_SUM && i->group == AXES(AXIS_PP) &&
                 c->program->buffers.item[i->in[0].buffer].kind == KIND_GRAD;
     if (instruction_is_pair(i) && size > 2 && !tied)
         REFUSE("%s: leaves out ranks along %s that have something else", placement_site(c).text,
                axes_print(i->group, text));
     bool root = i->peer % size == 0;
     if (op_is_rooted(i->op) &&
-        (i->group != AXES(AXIS_PP) || root != ((i->op == OP_REDUCE ? i->out : i->in)[0].buffer != NONE)))
+        (i->group != AXES(AXIS_PP) || root != ((op_gives_away(i->op) ? i->out : i->in)[0].buffer != NONE)))
         REFUSE("%s: %s", placement_site(c).text,
                i->group != AXES(AXIS_PP) ? "is not between stages"
                : root                    ? "has nothing at its root"
@@ -33,19 +33,14 @@ struct collective {
     enum holds gives;
 };
 
-static struct collective collective_of(const struct instruction *i) {
-    switch (i->op) {
-    case OP_ALL_GATHER:
-        return (struct collective){SEEN_SPLIT, HOLDS_SAME};
-    case OP_REDUCE_SCATTER:
-        return (struct collective){SEEN_SUM, HOLDS_BLOCK};
-    case OP_ALL_REDUCE:
-        return (struct collective){i->attribute[0].i ? SEEN_MAX : SEEN_SUM, HOLDS_SAME};
-    case OP_REDUCE:
-        return (struct collective){SEEN_SUM, HOLDS_SAME};
-    default:
-        return (struct collective){SEEN_SAME, HOLDS_SAME};
-    }
+static struct collective collective_of(const struct op_table *table, const struct instruction *i) {
+    const struct op_traffic *traffic = &op_traffic[i->op];
+    const int max = traffic->call ? op_attribute_find(&table->op[i->op], "max") : -1;
+    const bool maximum = max >= 0 && i->attribute[max].i;
+    return (struct collective){traffic->takes == HOLDING_PART  ? SEEN_SPLIT
+                               : traffic->takes == HOLDING_SUM ? maximum ? SEEN_MAX : SEEN_SUM
+                                                               : SEEN_SAME,
+                               traffic->gives == HOLDING_PART ? HOLDS_BLOCK : HOLDS_SAME};
 }
 
 static trireme_status check_input(const struct placement_check *c, const struct instruction *i, enum seen_as takes) {
@@ -117,7 +112,7 @@ static void note_message(struct placement_check *c, const struct instruction *i,
 
 static trireme_status run_collective(struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
-    struct collective what = collective_of(i);
+    struct collective what = collective_of(c->table, i);
     const struct operand *in = &i->in[0], *out = &i->out[0];
     int64_t size = mesh_group_size(&c->program->mesh, i->group), from = operand_count(in), to = operand_count(out);
     bool accumulates = instruction_accumulates(i, &c->now);
@@ -156,6 +151,90 @@ static trireme_status run_collective(struct placement_check *c, const struct ins
     return TRIREME_OK;
 }
 
+// ---- exchanges
+
+// Both operands lie as they are counted: the ranks' own and contiguous.
+static trireme_status check_lies(const struct placement_check *c, const struct operand *o) {
+    trireme_error *error = c->error;
+    const struct operand lies = operand_shape(*o, o->ndim, o->dim);
+    if (o->along || memcmp(lies.stride, o->stride, (size_t)o->ndim * sizeof *o->stride) != 0)
+        REFUSE("%s: %s is not contiguous, or only a rank's own part", placement_site(c).text, placement_name(c, o));
+    return TRIREME_OK;
+}
+
+// What is split along the group is split along another dim then, or among other rows; along other axes nothing changes.
+static trireme_status exchange(struct placement_check *c, const struct instruction *i, const char *letters,
+                               bool (*gives)(const struct instruction *, struct seen *)) {
+    trireme_error *error = c->error;
+    struct seen seen[AXIS_COUNT];
+    TRY(check_lies(c, &i->in[0]));
+    TRY(check_lies(c, &i->out[0]));
+    PREFIXED(placement_read(&c->placement, &i->in[0], letters, seen, error));
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (!(c->placement.axes & AXES(a)))
+            continue;
+        const bool fits = i->group & AXES(a) ? seen[a].as == SEEN_SPLIT && gives(i, &seen[a])
+                                             : seen[a].as != SEEN_SPLIT || letters[seen[a].dim] != 'p';
+        if (!fits)
+            REFUSE("%s: %s is not split along %s as its exchange says", placement_site(c).text,
+                   placement_name(c, &i->in[0]), axis_name((enum axis)a));
+    }
+    PREFIXED(placement_write(&c->placement, &i->out[0], seen, error));
+    return TRIREME_OK;
+}
+
+static bool other_dim(const struct instruction *i, struct seen *seen) {
+    if (seen->dim == 0 || seen->joint != i->group)
+        return false;
+    seen->dim = 3 - seen->dim;
+    return true;
+}
+
+static bool other_rows(const struct instruction *i, struct seen *seen) {
+    const axis_set back = joint_sent(i->group, i->in[2].buffer);
+    if (seen->dim != 0 || (seen->joint != i->group && seen->joint != back))
+        return false;
+    seen->joint = seen->joint == back ? i->group : joint_sent(i->group, i->in[1].buffer);
+    return true;
+}
+
+static trireme_status run_pieces(struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    const int64_t size = mesh_group_size(&c->program->mesh, i->group);
+    if (i->in[0].dim[0] != size)
+        REFUSE("%s: has %lld pieces for %lld ranks", placement_site(c).text, (long long)i->in[0].dim[0],
+               (long long)size);
+    return exchange(c, i, "prc", other_dim);
+}
+
+// Whether one of two buffers of counts is what the ranks have exchanged of the other, earlier in the template.
+static bool counts_exchanged(const struct placement_check *c, const struct instruction *rows) {
+    const struct template *t = &c->program->templates.item[c->now.template];
+    const struct operand *a = &rows->in[1], *b = &rows->in[2];
+    for (int k = 0; k < c->instruction; k++) {
+        const struct instruction *i = &t->instructions.item[k];
+        if (op_traffic[i->op].takes != HOLDING_BAND || i->group != rows->group || i->predicate != NONE ||
+            operand_count(&i->in[0]) != a->dim[0])
+            continue;
+        const struct operand in = operand_shape(i->in[0], 1, a->dim), out = operand_shape(i->out[0], 1, a->dim);
+        if ((operand_equal(&in, a) && operand_equal(&out, b)) || (operand_equal(&in, b) && operand_equal(&out, a)))
+            return true;
+    }
+    return false;
+}
+
+static trireme_status run_rows(struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    const int64_t size = mesh_group_size(&c->program->mesh, i->group);
+    if (i->in[1].dim[0] != size)
+        REFUSE("%s: has counts for %lld ranks, not for the %lld of its group", placement_site(c).text,
+               (long long)i->in[1].dim[0], (long long)size);
+    if (!counts_exchanged(c, i))
+        REFUSE("%s: what it receives by %s is not what the ranks send by %s: no all_to_all has exchanged these counts",
+               placement_site(c).text, placement_name(c, &i->in[2]), placement_name(c, &i->in[1]));
+    return exchange(c, i, "nC", other_rows);
+}
+
 // ---- messages
 
 // How the buffer is sent or received; NULL: it is not.
@@ -170,11 +249,12 @@ static const struct seen *sent_as(const struct placement_check *c, int buffer) {
 // what is sent, each may send its own part of it: the receiver then has only that part.
 static trireme_status run_message(struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
-    const struct operand *operand = i->op == OP_SEND ? &i->in[0] : &i->out[0];
+    const bool receives = op_takes_in(i->op);
+    const struct operand *operand = receives ? &i->out[0] : &i->in[0];
     const struct operand whole = operand_whole(c->program, operand->buffer);
     TRY(check_whole(c, operand, operand->along & ~i->group));
     struct seen seen[AXIS_COUNT];
-    if (i->op == OP_RECEIVE)
+    if (receives)
         placement_write_buffer(&c->placement, operand->buffer,
                                sent_as(c, c->program->buffers.item[operand->buffer].gradient_of));
     PREFIXED(placement_read(&c->placement, &whole, "abcd", seen, error));
@@ -184,7 +264,7 @@ static trireme_status run_message(struct placement_check *c, const struct instru
             REFUSE("%s: %s is no part of one along %s", placement_site(c).text, placement_name(c, operand),
                    axis_name((enum axis)a));
     const struct operand flat = operand_part(c->program, whole, AXES_NONE);
-    if (i->op == OP_RECEIVE && operand->along)
+    if (receives && operand->along)
         PREFIXED(placement_copy(&c->placement, &flat, operand, operand->along, HOLDS_BLOCK, error));
     return TRIREME_OK;
 }
@@ -227,9 +307,11 @@ trireme_status verify_communication(struct placement_check *c, const struct inst
         TRY(check_group(c, i));
     if (op_is_message(i->op))
         return run_message(c, i);
-    if (i->op == OP_REDUCE)
-        return run_reduce(c, i);
-    if (i->op == OP_BROADCAST)
-        return run_broadcast(c, i);
+    if (op_is_rooted(i->op))
+        return op_gives_away(i->op) ? run_reduce(c, i) : run_broadcast(c, i);
+    if (op_traffic[i->op].takes == HOLDING_BAND)
+        return run_pieces(c, i);
+    if (op_traffic[i->op].takes == HOLDING_ROWS)
+        return run_rows(c, i);
     return run_collective(c, i);
 }

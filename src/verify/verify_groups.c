@@ -226,7 +226,7 @@ static bool same_operands(const struct world *w, int rank, const struct rank_cal
     for (int k = 0; k < a->inputs + a->outputs; k++) {
         struct operand x = *instruction_operand_at(a, k);
         const struct operand *y = instruction_operand_at(b, k);
-        if (rooted && (k < a->inputs) == (a->op == OP_BROADCAST))
+        if (rooted && (k < a->inputs) == op_takes_in(a->op))
             continue;
         if (strcmp(program_buffer_name(p, x.buffer), program_buffer_name(q, y->buffer)) != 0)
             return false;
@@ -242,7 +242,8 @@ static trireme_status check_placed_alike(const struct world *w, int rank, const 
     trireme_error *error = w->error;
     for (int a = 0; a < AXIS_COUNT; a++) {
         const struct seen *s = &call->message->seen[a], *r = &theirs->message->seen[a];
-        bool zero = call->instruction->op == OP_ALL_REDUCE && (s->as == SEEN_ZERO || r->as == SEEN_ZERO);
+        bool zero =
+            op_traffic[call->instruction->op].takes == HOLDING_SUM && (s->as == SEEN_ZERO || r->as == SEEN_ZERO);
         if (!zero && (s->as != r->as || s->dim != r->dim || s->joint != r->joint))
             REFUSE("rank %d: %s meets rank %d's %s, which is placed differently along %s", w->rank[rank].number,
                    groups_name_of(w, rank, call).text, w->rank[other].number, groups_name_of(w, other, theirs).text,
@@ -309,7 +310,7 @@ static trireme_status post_message(struct world *w, int rank, int stream, const 
         theirs->instruction->group != call->instruction->group ||
         mesh_peer(&w->mesh, other, theirs->instruction->group, theirs->instruction->peer) != rank)
         return TRIREME_OK;
-    bool sends = call->instruction->op == OP_SEND;
+    bool sends = op_gives_away(call->instruction->op);
     TRY(sends ? check_message(w, rank, call, other, theirs) : check_message(w, other, theirs, rank, call));
     groups_advance(w, rank, stream);
     groups_advance(w, other, end);

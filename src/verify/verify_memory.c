@@ -386,7 +386,8 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
     const struct op_info *info = &c->table->op[instruction->op];
     bool updates = info->role == ROLE_UPDATE;
     // Parameters are gathered from those kept between steps; these, only from the ranks' own parts of them.
-    const struct buffer *from = instruction->op == OP_ALL_GATHER ? &p->buffers.item[instruction->in[0].buffer] : NULL;
+    const struct buffer *from =
+        op_traffic[instruction->op].takes == HOLDING_PART ? &p->buffers.item[instruction->in[0].buffer] : NULL;
     bool gathers = from && from->kind == KIND_PARAM && from->scope == SCOPE_STATE &&
                    (b->scope != SCOPE_STATE || (instruction_own_part(instruction) && from == b));
     if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers))
@@ -504,7 +505,7 @@ static trireme_status memory_run(struct memory_check *c, const struct instructio
             TRY(write_part(c, instruction, i, accumulate, invocation, error));
         }
     // On ranks other than the root, the sum is made in the memory of the rank's own term.
-    if (instruction->op == OP_REDUCE && instruction->out[0].buffer == NONE) {
+    if (op_is_rooted(instruction->op) && instruction->out[0].buffer == NONE) {
         int root = program_root(c->program, instruction->in[0].buffer);
         struct instance *terms = instance_of(c, root);
         if (c->program->buffers.item[root].kind != KIND_ACT)

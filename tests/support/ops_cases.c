@@ -46,6 +46,10 @@ const struct op_case op_cases[] = {
     {"keep_columns m=19 c=150 end=0", OPS_COMPARE},
     {"keep_columns m=19 c=150 end=150", OPS_COMPARE},
     {"keep_columns_dx m=3 c=7 end=4", BOTH},
+    {"copy a=3 b=5 c=7", OPS_COMPARE},
+    {"copy a=2 b=19 c=150", OPS_COMPARE},
+    {"copy_dx a=3 b=5 c=7", BOTH},
+    {"copy_dx a=2 b=19 c=150", OPS_COMPARE},
     {"add_bias_dw m=3 c=7", BOTH},
     {"add_bias_dw m=19 c=150", OPS_COMPARE},
 

@@ -48,6 +48,8 @@ static const struct op_case large[] = {
     {"fan_out n=70001", 0},
     {"keep_columns m=261 c=133 end=70", 0},
     {"keep_columns_dx m=261 c=133 end=70", 0},
+    {"copy a=3 b=261 c=133", 0},
+    {"copy_dx a=3 b=261 c=133", 0},
     {"zero n=70001", 0},
     {"square_sum n=70001", 0},
     {"adamw n=40001 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", 0},

@@ -54,6 +54,37 @@ void ISA(cpu_keep_columns)(const struct call *call) {
     run_split(call, y->dim[0], y->dim[0] * y->dim[1], keep_rows, &keep);
 }
 
+struct move {
+    const struct tensor *x, *y;
+    bool accumulate;
+};
+
+static void move_rows(const void *args, int64_t from, int64_t to) {
+    const struct move *move = args;
+    const struct tensor *x = move->x, *y = move->y;
+    const int64_t size = dtype_size(y->dtype), n = y->dim[2];
+    const bool bf16 = y->dtype == DTYPE_BF16;
+    for (int64_t row = from; row < to; row++) {
+        const int64_t i = row / y->dim[1], j = row % y->dim[1];
+        const char *source = (const char *)x->data + (i * x->stride[0] + j * x->stride[1]) * size;
+        char *target = (char *)y->data + (i * y->stride[0] + j * y->stride[1]) * size;
+        if (!move->accumulate) {
+            memcpy(target, source, (size_t)(n * size));
+            continue;
+        }
+        for (int64_t k = 0; k < n; k += LANES) {
+            const int count = (int)MIN(LANES, n - k);
+            row_store(target, k, count, row_load(target, k, count, bf16) + row_load(source, k, count, bf16), bf16);
+        }
+    }
+}
+
+void ISA(cpu_copy)(const struct call *call) {
+    const struct move move = {&call->in[0], &call->out[0], call->accumulate};
+    const int64_t rows = move.y->dim[0] * move.y->dim[1];
+    run_split(call, rows, rows * move.y->dim[2], move_rows, &move);
+}
+
 void ISA(cpu_zero)(const struct call *call) {
     copy_run(call, NULL);
 }

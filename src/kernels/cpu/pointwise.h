@@ -55,6 +55,7 @@ void ISA_OTHERS(cpu_logits_dx)(const struct call *call);
 // copy.c
 void ISA_OTHERS(cpu_fan_out)(const struct call *call);
 void ISA_OTHERS(cpu_keep_columns)(const struct call *call);
+void ISA_OTHERS(cpu_copy)(const struct call *call);
 void ISA_OTHERS(cpu_zero)(const struct call *call);
 
 // optimizer.c

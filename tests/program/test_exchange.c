@@ -1,0 +1,283 @@
+// Collectives that exchange pieces, or as many rows as are counted at run time: what they do on threads, what the
+// verifier proves of them, and what it refuses.
+#include "exec/exec.h"
+#include "memory/memory_plan.h"
+#include "sim/simulate.h"
+#include "support/by_hand.h"
+#include "support/checkpoint.h"
+#include "support/team.h"
+#include "support/test.h"
+#include "verify/verify.h"
+
+#include <math.h>
+
+enum { RANKS = 4 };
+
+static struct program read_program(const struct op_table *ops, const char *body) {
+    struct program p;
+    trireme_error error = {0};
+    char *text = mem_printf("program exchange microbatches 1\nmesh fsdp 4\narena state 0 fixed 0 scratch 0+0 step 0\n"
+                            "pool 0 chunk 0 at 0: 0\n%sinvoke 0 microbatch 0 first last\n",
+                            body);
+    if (program_parse(&p, ops, text, strlen(text), &error) != TRIREME_OK ||
+        program_plan(&p, ops, NULL, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    free(text);
+    return p;
+}
+
+static trireme_status verify_on_all(const struct program *p, const struct op_table *ops, trireme_error *error) {
+    const struct program *of_rank[RANKS];
+    for (int r = 0; r < RANKS; r++)
+        of_rank[r] = p;
+    return programs_verify(of_rank, RANKS, ops, error);
+}
+
+static void refuse(const char *body, const char *what, const char *name) {
+    struct op_table *ops = op_table_create();
+    struct program p = read_program(ops, body);
+    trireme_error error = {0};
+    assert_words(verify_on_all(&p, ops, &error), &error, what, name);
+    program_release(&p);
+    free(ops);
+}
+
+// A program that runs on threads, each with inputs of its own.
+struct trial {
+    const struct program *program;
+    const struct op_table *ops;
+    void (*fill)(const struct executor *executor, int rank);
+    void (*check)(struct teammate *mate, const struct executor *executor);
+    const char *lost; // it fails on every rank, with this message
+};
+
+static void run_on_thread(struct teammate *mate) {
+    const struct trial *t = mate->context;
+    trireme_error error = {0};
+    struct executor *executor;
+    void *state = mem_aligned(BUFFER_ALIGNMENT, (size_t)MAX(t->program->state_bytes, 1)),
+         *step = mem_aligned(BUFFER_ALIGNMENT, (size_t)t->program->step_bytes);
+    struct streams *streams = streams_create(&(struct member){mate->world, mate->rank}, 1);
+    if (!teammate_failed(
+            mate, executor_create(&executor, streams, t->program, t->ops, KERNELS_REFERENCE, state, step, &error),
+            &error)) {
+        t->fill(executor, mate->rank);
+        const trireme_status status = executor_run(executor, NULL, &error);
+        if (t->lost && (status == TRIREME_OK || !strstr(error.message, t->lost)))
+            teammate_wrong(mate, "expected \"%s\", got \"%s\"", t->lost, error.message);
+        else if (!t->lost && !teammate_failed(mate, status, &error))
+            t->check(mate, executor);
+        executor_free(executor);
+    }
+    streams_free(streams);
+    free(state);
+    free(step);
+}
+
+// ---- pieces
+
+// 8 rows of 12 columns, of which a rank has 2: then all rows of 3 columns, and back.
+static const char PIECES[] = "buffer %0 f32 input step [2,12] place fsdp 0 \"x\"\n"
+                             "buffer %1 f32 act step [4,2,3] \"pieces\"\n"
+                             "buffer %2 f32 act step [4,2,3] \"columns\"\n"
+                             "buffer %3 f32 act step [4,2,3] \"again\"\n"
+                             "buffer %4 f32 output step [2,12] place fsdp 0 \"y\"\n"
+                             "template 0 forward \"t\"\n"
+                             "  %1[4,2,3] = copy %0[4,2,3](3,12,1) phase forward\n"
+                             "  %2[4,2,3] = all_to_all %1[4,2,3] phase forward group fsdp\n"
+                             "  %3[4,2,3] = all_to_all %2[4,2,3] phase forward group fsdp\n"
+                             "  %4[4,2,3](3,12,1) = copy %3[4,2,3] phase forward\n";
+
+static void fill_rows(const struct executor *e, int rank) {
+    float *x = executor_address(e, 0, 0);
+    for (int i = 0; i < 24; i++)
+        x[i] = (float)(rank * 24 + i);
+}
+
+static void check_columns(struct teammate *mate, const struct executor *e) {
+    const float *columns = executor_address(e, 2, 0), *y = executor_address(e, 4, 0);
+    for (int row = 0; row < 8; row++)
+        for (int k = 0; k < 3; k++)
+            if (columns[row * 3 + k] != (float)(row * 12 + mate->rank * 3 + k))
+                teammate_wrong(mate, "row %d, column %d: %g", row, k, (double)columns[row * 3 + k]);
+    for (int i = 0; i < 24; i++)
+        if (y[i] != (float)(mate->rank * 24 + i))
+            teammate_wrong(mate, "element %d comes back as %g", i, (double)y[i]);
+}
+
+static void rows_become_columns(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    struct program p = read_program(ops, PIECES);
+    trireme_error error = {0};
+    assert_ok(verify_on_all(&p, ops, &error), &error);
+    check_round_trip(&p, ops);
+    struct trial t = {.program = &p, .ops = ops, .fill = fill_rows, .check = check_columns};
+    team_run(RANKS, 60, run_on_thread, &t);
+    program_release(&p);
+    free(ops);
+}
+
+static void pieces_that_are_not_split_so(void **unused) {
+    (void)unused;
+    static const char HEAD[] = "buffer %1 f32 act step [4,2,3] \"y\"\ntemplate 0 forward \"t\"\n";
+    static const struct {
+        const char *input, *call, *what;
+    } CASES[] = {
+        {"[4,2,3]", "%1[4,2,3] = all_to_all %0[4,2,3]", "is not split along fsdp as its exchange says"},
+        {"[4,2,3] place fsdp 0", "%1[4,2,3] = all_to_all %0[4,2,3]", "is not split along fsdp as its exchange says"},
+        {"[4,2,3] place fsdp sum", "%1[4,2,3] = all_to_all %0[4,2,3]", "is not split along fsdp as its exchange says"},
+        {"[2,4,3] place fsdp 1", "%1[2,4,3] = all_to_all %0[2,4,3]", "has 2 pieces for 4 ranks"},
+        {"[4,2,4] place fsdp 1", "%1[4,2,3] = all_to_all %0[4,2,3](8,4,1)", "is not contiguous"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        char *body = mem_printf("buffer %%0 f32 input step %s \"x\"\n%s  %s phase forward group fsdp\n", CASES[i].input,
+                                HEAD, CASES[i].call);
+        refuse(body, CASES[i].what, "all_to_all");
+        free(body);
+    }
+}
+
+// ---- rows
+
+// Each rank sends rows of 2 columns, and gets back from each other what it has sent there.
+static const char ROWS[] = "buffer %0 f32 input step [10,2] place fsdp 0 \"x\"\n"
+                           "buffer %1 i32 input step [4,1,1] place fsdp 1 \"sends\"\n"
+                           "buffer %2 i32 act step [4,1,1] \"receives\"\n"
+                           "buffer %3 f32 act step [16,2] \"rows\"\n"
+                           "buffer %4 f32 act step [10,2] \"back\"\n"
+                           "buffer %5 f32 output step [10,2] place fsdp 0 \"y\"\n"
+                           "template 0 forward \"t\"\n"
+                           "  %2[4,1,1] = all_to_all %1[4,1,1] phase forward group fsdp\n"
+                           "  %3[16,2] = all_to_all_v %0[10,2] %1[4] %2[4] phase forward group fsdp\n"
+                           "  %4[10,2] = all_to_all_v %3[16,2] %2[4] %1[4] phase forward group fsdp\n"
+                           "  %5[10,2] = add %4[10,2] %0[10,2] phase forward\n";
+
+// Rank i sends (i + j) % 4 rows to rank j: six in all.
+static void fill_counts(const struct executor *e, int rank) {
+    float *x = executor_address(e, 0, 0);
+    for (int i = 0; i < 20; i++)
+        x[i] = (float)(rank * 100 + i);
+    for (int j = 0; j < RANKS; j++)
+        ((int32_t *)executor_address(e, 1, 0))[j] = (rank + j) % RANKS;
+}
+
+static void check_rows(struct teammate *mate, const struct executor *e) {
+    const int32_t *receives = executor_address(e, 2, 0);
+    const float *rows = executor_address(e, 3, 0), *y = executor_address(e, 5, 0);
+    int at = 0;
+    for (int from = 0; from < RANKS; from++) {
+        int first = 0; // of its rows for this rank
+        for (int j = 0; j < mate->rank; j++)
+            first += (from + j) % RANKS;
+        if (receives[from] != (from + mate->rank) % RANKS)
+            teammate_wrong(mate, "%d rows come from rank %d", receives[from], from);
+        for (int k = 0; k < receives[from]; k++, at++)
+            if (rows[2 * at] != (float)(from * 100 + 2 * (first + k)))
+                teammate_wrong(mate, "row %d is %g", at, (double)rows[2 * at]);
+    }
+    for (int i = 0; i < 12; i++)
+        if (y[i] != (float)(2 * (mate->rank * 100 + i)))
+            teammate_wrong(mate, "element %d comes back as %g", i, (double)y[i] / 2);
+}
+
+static void as_many_rows_as_are_counted(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    struct program p = read_program(ops, ROWS);
+    trireme_error error = {0};
+    assert_ok(verify_on_all(&p, ops, &error), &error);
+    check_round_trip(&p, ops);
+    struct trial t = {.program = &p, .ops = ops, .fill = fill_counts, .check = check_rows};
+    team_run(RANKS, 60, run_on_thread, &t);
+    program_release(&p);
+    free(ops);
+}
+
+static void fill_too_many(const struct executor *e, int rank) {
+    for (int j = 0; j < RANKS; j++)
+        ((int32_t *)executor_address(e, 1, 0))[j] = rank == 1 && j == 2 ? 11 : 1;
+}
+
+static void more_rows_than_there_is_room_for(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    struct program p = read_program(ops, ROWS);
+    struct trial t = {.program = &p, .ops = ops, .fill = fill_too_many, .lost = ""};
+    team_run(RANKS, 2, run_on_thread, &t);
+    program_release(&p);
+    free(ops);
+}
+
+static void rows_whose_counts_were_not_exchanged(void **unused) {
+    (void)unused;
+    static const char HEAD[] = "buffer %0 f32 input step [10,2] place fsdp 0 \"x\"\n"
+                               "buffer %1 i32 input step [4,1,1] place fsdp 1 \"sends\"\n"
+                               "buffer %2 i32 act step [4,1,1] \"receives\"\n"
+                               "buffer %3 f32 act step [10,2] \"rows\"\n"
+                               "buffer %4 f32 act step [20,2] \"y\"\n"
+                               "buffer %5 i32 input step [4,1,1] place fsdp 1 \"others\"\n"
+                               "template 0 forward \"t\"\n"
+                               "  %2[4,1,1] = all_to_all %1[4,1,1] phase forward group fsdp\n";
+    static const struct {
+        const char *calls, *what;
+    } CASES[] = {
+        {"  %3[10,2] = all_to_all_v %0[10,2] %1[4] %5[4] phase forward group fsdp\n", "no all_to_all has exchanged"},
+        {"  %3[10,2] = all_to_all_v %0[10,2] %5[4] %2[4] phase forward group fsdp\n", "no all_to_all has exchanged"},
+        {"  %3[10,2] = all_to_all_v %0[10,2] %1[2] %2[2] phase forward group fsdp\n", "has counts for 2 ranks"},
+        // Rows of other ranks beside the rank's own.
+        {"  %3[10,2] = all_to_all_v %0[10,2] %1[4] %2[4] phase forward group fsdp\n"
+         "  %4[10,2] = add %3[10,2] %0[10,2] phase forward\n",
+         "in different orders of ranks"},
+        // Rows that are sent on, not back.
+        {"  %3[10,2] = all_to_all_v %0[10,2] %1[4] %2[4] phase forward group fsdp\n"
+         "  %4[10,2] = all_to_all_v %3[10,2] %1[4] %2[4] phase forward group fsdp\n",
+         "is not split along fsdp as its exchange says"},
+        // They do not lie in the order of the ranks.
+        {"  %3[10,2] = all_to_all_v %0[10,2] %1[4] %2[4] phase forward group fsdp\n"
+         "  %4[20] = all_gather %3[5] wire 0 phase forward group fsdp\n",
+         "are not blocks in the order"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        char *body = mem_printf("%s%s", HEAD, CASES[i].calls);
+        refuse(body, CASES[i].what, i < 3 ? "counts" : "fsdp");
+        free(body);
+    }
+}
+
+// ---- time
+
+static void exchanges_take_time(void **unused) {
+    (void)unused;
+    static const char CLUSTER[] =
+        "devices:\n  d: {peak: {f32: 1 GFLOP/s, bf16: 1 GFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s, launch: 1 us,\n"
+        "      efficiency: {other: {memory: 1}}}\n"
+        "nodes: [{device: d, nodes: 1, devices: 4}]\n"
+        "links: [{name: l, spans: all, latency: 1 us, bandwidth: 1 GB/s}]\n";
+    struct op_table *ops = op_table_create();
+    struct program p = read_program(ops, PIECES);
+    struct cluster cluster;
+    struct simulation result;
+    trireme_error error = {0};
+    const struct program *of_stage[] = {&p};
+    assert_ok(cluster_parse(&cluster, ops, "test", CLUSTER, strlen(CLUSTER), &error), &error);
+    assert_ok(simulate(&result, of_stage, ops, &cluster, NULL, &error), &error);
+    // Each way three steps of a microsecond, and three quarters of 96 bytes, a nanosecond a byte.
+    assert_true(fabs(result.exposed[AXIS_FSDP] * result.seconds - 2 * 3.072e-6) < 1e-12);
+    simulation_release(&result);
+    cluster_release(&cluster);
+    program_release(&p);
+    free(ops);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_become_columns),
+        cmocka_unit_test(pieces_that_are_not_split_so),
+        cmocka_unit_test(as_many_rows_as_are_counted),
+        cmocka_unit_test(more_rows_than_there_is_room_for),
+        cmocka_unit_test(rows_whose_counts_were_not_exchanged),
+        cmocka_unit_test(exchanges_take_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
