@@ -180,13 +180,13 @@ struct match {
     bool *met;                                // [tensors of the files]
 };
 
-static const struct safetensors_tensor *find_tensor(const struct match *m, const char *name) {
+static const struct safetensors_tensor *find_tensor(const struct match *m, const struct source *source) {
+    const char *name = source->piece->name;
     const struct safetensors_tensor *t = safetensors_find(m->files, name);
     if (!t && strncmp(name, PREFIX, strlen(PREFIX)) == 0)
         t = safetensors_find(m->files, name + strlen(PREFIX));
     // Where the two are tied, files may hold either.
-    bool embedding = strcmp(name, "model.embed_tokens.weight") == 0 || strcmp(name, "transformer.wte.weight") == 0;
-    if (!t && embedding && m->config->tie_word_embeddings)
+    if (!t && parameter_is_token_embedding(source->parameter) && m->config->tie_word_embeddings)
         t = safetensors_find(m->files, "lm_head.weight");
     return t;
 }
@@ -195,7 +195,7 @@ static trireme_status match_sources(struct match *m, trireme_error *error) {
     size_t missing = 0, first_missing = 0;
     for (size_t i = 0; i < m->sources->item.count; i++) {
         const struct source *source = &m->sources->item.item[i];
-        const struct safetensors_tensor *t = m->tensor[i] = find_tensor(m, source->piece->name);
+        const struct safetensors_tensor *t = m->tensor[i] = find_tensor(m, source);
         if (!t) {
             if (!source->zero && missing++ == 0)
                 first_missing = i;

@@ -311,7 +311,7 @@ static trireme_status compile_finish(struct compiled *c, const struct compile_op
 
 // The unit of the embedding, NONE where this rank has none.
 static int embedding_unit(const struct compile_options *o) {
-    int embedding = parameter_find(o->table, "embed.weight");
+    int embedding = parameter_embedding(o->table);
     return embedding == NONE ? NONE : o->table->parameters.item[embedding].unit;
 }
 
@@ -578,36 +578,22 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
     return TRIREME_OK;
 }
 
-static void declare_cache(struct compiled *c, const struct compile_options *o, int64_t context) {
-    size_t layers = (size_t)o->model->num_hidden_layers;
-    int64_t cache[3] = {context, o->model->num_key_value_heads, o->model->head_dim};
-    c->keys = mem_alloc(layers * sizeof(int));
-    c->values = mem_alloc(layers * sizeof(int));
-    for (size_t i = 0; i < layers; i++) {
-        char name[2][40];
-        snprintf(name[0], sizeof name[0], "layers.%zu.keys", i);
-        snprintf(name[1], sizeof name[1], "layers.%zu.values", i);
-        c->keys[i] = program_buffer(&c->program, name[0], o->dtype, KIND_CACHE, SCOPE_STATE, 3, cache);
-        c->values[i] = program_buffer(&c->program, name[1], o->dtype, KIND_CACHE, SCOPE_STATE, 3, cache);
-    }
-    c->at = compile_scalar(c, "at", DTYPE_I32, KIND_INPUT);
-}
-
 trireme_status compile_generate(struct compiled *out, const struct compile_options *o, int64_t rows, int64_t context,
                                 bool cached, trireme_error *error) {
     struct compiled c;
     compile_begin(&c, "generate", 1, o, context);
     struct program *p = &c.program;
-    if (cached)
-        declare_cache(&c, o, context);
+    if (cached) {
+        emit_cache_declare(&c.cache, p, o->model, context, o->dtype);
+        c.at = c.cache.at = compile_scalar(&c, "at", DTYPE_I32, KIND_INPUT);
+    }
     c.tokens = token_input(&c, "tokens", rows);
     c.positions = token_input(&c, "positions", rows);
     if (!cached)
         c.starts = token_input(&c, "starts", rows);
     c.row = compile_scalar(&c, "row", DTYPE_I32, KIND_INPUT);
-    struct emit_cache cache = {c.keys, c.values, c.at};
     struct emitter e = emitter_for(&c, o, 1, rows);
-    e.cache = cached ? &cache : NULL;
+    e.cache = cached ? &c.cache : NULL;
     e.template = program_template(p, "decode", PHASE_FORWARD, 0);
     int hidden = emit_stage(&e, virtual_stage(o, 0), NONE);
     // Only one row's logits are wanted: pick it as an embedding picks a token.
@@ -630,7 +616,6 @@ void compiled_release(struct compiled *c) {
     program_release(&c->program);
     model_state_release(&c->model);
     optimizer_state_release(&c->optimizer);
-    free(c->keys);
-    free(c->values);
+    emit_cache_release(&c->cache);
     *c = (struct compiled){0};
 }

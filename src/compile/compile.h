@@ -6,6 +6,7 @@
 
 #include "kernels/kernels.h"
 #include "memory/memory_plan.h"
+#include "model/emit.h"
 #include "model/state.h"
 #include "optim/optimizer.h"
 #include "parallel/data.h"
@@ -48,9 +49,9 @@ struct compiled {
     int count;                              // output, f64[1]: targets that are not masked
     int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats
     struct optimizer_outputs outputs;
-    int at, row;        // generation: inputs, i32[1]: position of the first row; the row whose logits are wanted
-    int logits;         // generation: output, [1, padded_vocab_size]
-    int *keys, *values; // generation: caches of each layer
+    int at, row;             // generation: inputs, i32[1]: position of the first row; the row whose logits are wanted
+    int logits;              // generation: output, [1, padded_vocab_size]
+    struct emit_cache cache; // generation
 };
 
 // The next three functions make a program that compiled_release frees; on failure nothing is left to free.

@@ -39,7 +39,7 @@ void whole_create(struct whole *w, const struct engine *e, struct communicator *
         free(sections);
     }
     for (size_t i = 0; i < e->table.parameters.count; i++)
-        if (e->parallel.split.vocabulary_stages > 1 && parameter_is_vocabulary(&e->table.parameters.item[i]))
+        if (e->parallel.split.vocabulary_stages > 1 && e->table.parameters.item[i].is_vocabulary)
             w->stage[i] = EVERY_STAGE;
 }
 

@@ -1,4 +1,4 @@
-#include "model/architecture.h"
+#include "model/layer.h"
 
 const struct architecture_info architecture_table[ARCHITECTURE_COUNT] = {
     [ARCHITECTURE_GPT2] = {.name = "GPT2LMHeadModel",
@@ -55,8 +55,10 @@ static bool biases_fit(enum architecture_biases biases, const struct model_confi
 static bool architecture_fits(const struct architecture_info *a, const struct model_config *c) {
     if (a->family != c->family || c->family == FAMILY_GPT2)
         return a->family == c->family;
+    for (int i = 0; i < MODEL_PARTS; i++)
+        if (model_parts[i]->fits && !model_parts[i]->fits(a, c))
+            return false;
     return a->qk_norm == c->qk_norm && biases_fit(a->biases, c) && (a->mlp_bias || !c->mlp_bias) &&
-           (a->window != WINDOW_NONE || c->sliding_window == 0) &&
            (!a->divided || c->hidden_size % c->num_attention_heads == 0);
 }
 

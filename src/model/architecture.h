@@ -12,8 +12,9 @@ enum architecture_biases {
 };
 enum architecture_window {
     WINDOW_NONE,
-    WINDOW_ALWAYS,  // "sliding_window" counts
-    WINDOW_SWITCHED // "sliding_window" counts where "use_sliding_window" is true
+    WINDOW_ALWAYS,  // "sliding_window" counts, in all layers
+    WINDOW_SWITCHED // it counts where "use_sliding_window" is true, in the layers that "layer_types" or
+                    // "max_window_layers" says
 };
 
 struct architecture_info {

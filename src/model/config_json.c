@@ -1,7 +1,6 @@
 // A model's configuration as Hugging Face's config.json, both ways.
-#include "base/amount.h"
 #include "base/json.h"
-#include "model/architecture.h"
+#include "model/layer.h"
 
 #include <errno.h>
 #include <float.h>
@@ -9,23 +8,12 @@
 
 enum { CONFIG_FILE_LIMIT = 1 << 20 };
 
-// Bounds that keep every product of extents below 2^62; model_config_check is stricter.
-#define EXTENT_MAX INT32_MAX
-
-struct reader {
-    const json_t *root;
-    const char *where;
-    trireme_error *error;
-    struct model_config *out;
-    const struct architecture_info *is; // set by read_architecture
-};
-
-static trireme_status read_extent(const struct reader *r, const char *key, enum json_need need, int64_t *out) {
+trireme_status reader_extent(const struct model_reader *r, const char *key, enum json_need need, int64_t *out) {
     return json_read_integer(r->root, r->where, key, need, 1, EXTENT_MAX, out, r->error);
 }
 
 // A switch of which only one value is implemented.
-static trireme_status read_fixed(const struct reader *r, const char *key, bool fixed, const char *why) {
+static trireme_status read_fixed(const struct model_reader *r, const char *key, bool fixed, const char *why) {
     bool value = fixed;
     TRY(json_read_boolean(r->root, r->where, key, JSON_OPTIONAL, &value, r->error));
     if (value != fixed)
@@ -35,8 +23,8 @@ static trireme_status read_fixed(const struct reader *r, const char *key, bool f
 }
 
 // One id or a list of them, up to `most`. Ids that the vocabulary lacks are left out: they can never be met.
-static trireme_status read_token_ids(const struct reader *r, const char *key, int64_t fallback, int most, int64_t *out,
-                                     int *count) {
+static trireme_status read_token_ids(const struct model_reader *r, const char *key, int64_t fallback, int most,
+                                     int64_t *out, int *count) {
     const json_t *value = json_object_get(r->root, key);
     size_t given = json_is_array(value) ? json_array_size(value) : 1;
     *count = 0;
@@ -57,7 +45,7 @@ static trireme_status read_token_ids(const struct reader *r, const char *key, in
     return TRIREME_OK;
 }
 
-static trireme_status read_special_tokens(const struct reader *r) {
+static trireme_status read_special_tokens(const struct model_reader *r) {
     struct model_config *out = r->out;
     int64_t bos = -1, eos[1 + EOS_MORE] = {-1};
     int begins, ends;
@@ -71,7 +59,7 @@ static trireme_status read_special_tokens(const struct reader *r) {
     return TRIREME_OK;
 }
 
-static trireme_status refuse_architecture(const struct reader *r, const char *name) {
+static trireme_status refuse_architecture(const struct model_reader *r, const char *name) {
     char excerpt[JSON_EXCERPT_BYTES];
     struct text supported = {0};
     for (size_t i = 0; i < ARCHITECTURE_COUNT; i++)
@@ -82,7 +70,7 @@ static trireme_status refuse_architecture(const struct reader *r, const char *na
     return TRIREME_ERROR_USAGE;
 }
 
-static trireme_status read_architecture(struct reader *r) {
+static trireme_status read_architecture(struct model_reader *r) {
     char excerpt[JSON_EXCERPT_BYTES];
     const char *type = NULL;
     const json_t *list = NULL;
@@ -103,14 +91,14 @@ static trireme_status read_architecture(struct reader *r) {
     return TRIREME_OK;
 }
 
-static trireme_status read_common(const struct reader *r) {
+static trireme_status read_common(const struct model_reader *r) {
     struct model_config *out = r->out;
     if (json_object_get(r->root, "quantization_config") &&
         !json_is_null(json_object_get(r->root, "quantization_config")))
         return error_set(r->error, TRIREME_ERROR_USAGE,
                          "%s: \"quantization_config\": quantised weights are not supported; take the unquantised model",
                          r->where);
-    TRY(read_extent(r, "vocab_size", JSON_REQUIRED, &out->vocab_size));
+    TRY(reader_extent(r, "vocab_size", JSON_REQUIRED, &out->vocab_size));
     out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
     out->initializer_range = 0.02;
     TRY(json_read_number(r->root, r->where, "initializer_range", JSON_OPTIONAL, 0, 1, &out->initializer_range,
@@ -119,16 +107,16 @@ static trireme_status read_common(const struct reader *r) {
                              r->error);
 }
 
-static trireme_status read_gpt2(const struct reader *r) {
+static trireme_status read_gpt2(const struct model_reader *r) {
     struct model_config *out = r->out;
     out->tie_word_embeddings = out->bias = true;
     TRY(read_common(r));
-    TRY(read_extent(r, "n_layer", JSON_REQUIRED, &out->num_hidden_layers));
-    TRY(read_extent(r, "n_embd", JSON_REQUIRED, &out->hidden_size));
-    TRY(read_extent(r, "n_head", JSON_REQUIRED, &out->num_attention_heads));
-    TRY(read_extent(r, "n_positions", JSON_REQUIRED, &out->max_position_embeddings));
+    TRY(reader_extent(r, "n_layer", JSON_REQUIRED, &out->num_hidden_layers));
+    TRY(reader_extent(r, "n_embd", JSON_REQUIRED, &out->hidden_size));
+    TRY(reader_extent(r, "n_head", JSON_REQUIRED, &out->num_attention_heads));
+    TRY(reader_extent(r, "n_positions", JSON_REQUIRED, &out->max_position_embeddings));
     out->intermediate_size = 4 * out->hidden_size;
-    TRY(read_extent(r, "n_inner", JSON_OPTIONAL, &out->intermediate_size));
+    TRY(reader_extent(r, "n_inner", JSON_OPTIONAL, &out->intermediate_size));
     out->num_key_value_heads = out->num_attention_heads;
     out->head_dim = out->hidden_size / out->num_attention_heads;
 
@@ -157,7 +145,7 @@ static trireme_status read_gpt2(const struct reader *r) {
 }
 
 // transformers 4 writes "rope_theta" and "rope_scaling" side by side, 5 puts both into "rope_parameters".
-static trireme_status read_rope(const struct reader *r) {
+static trireme_status read_rope(const struct model_reader *r) {
     struct model_config *out = r->out;
     const json_t *scaling = NULL, *parameters = NULL;
     out->rope_theta = 10000;
@@ -215,79 +203,33 @@ static trireme_status read_rope(const struct reader *r) {
     return TRIREME_OK;
 }
 
-static trireme_status read_mixed(const struct reader *r) {
-    return error_set(r->error, TRIREME_ERROR_USAGE,
-                     "%s: some layers with a sliding window and some without are not supported (\"layer_types\", "
-                     "\"max_window_layers\")",
-                     r->where);
-}
-
-static trireme_status read_layer_types(const struct reader *r, const json_t *types, bool *sliding) {
-    size_t slid = 0;
-    for (size_t i = 0; i < json_array_size(types); i++) {
-        const char *type = json_string_value(json_array_get(types, i));
-        if (type && strcmp(type, "sliding_attention") == 0)
-            slid++;
-        else if (!type || strcmp(type, "full_attention") != 0) {
-            char excerpt[JSON_EXCERPT_BYTES];
-            return error_set(r->error, TRIREME_ERROR_USAGE, "%s: \"layer_types\": %s is not supported", r->where,
-                             json_excerpt_value(json_array_get(types, i), excerpt));
-        }
-    }
-    if ((int64_t)json_array_size(types) != r->out->num_hidden_layers)
-        return error_set(r->error, TRIREME_ERROR_CORRUPT,
-                         "%s: \"layer_types\" lists %s, \"num_hidden_layers\" says %lld", r->where,
-                         counted((int64_t)json_array_size(types), "layer").text, (long long)r->out->num_hidden_layers);
-    if (slid != 0 && slid != json_array_size(types))
-        return read_mixed(r);
-    *sliding = slid != 0;
+// What layers have that gives them their kinds.
+static trireme_status read_parts(const struct model_reader *r) {
+    for (int i = 0; i < MODEL_PARTS; i++)
+        if (model_parts[i]->read)
+            TRY(model_parts[i]->read(r));
     return TRIREME_OK;
 }
 
-// Defaults are those of `transformers`, where an absent member does not mean the same as null.
-static trireme_status read_sliding_window(const struct reader *r) {
-    bool sliding = r->is->window == WINDOW_ALWAYS;
-    if (r->is->window == WINDOW_NONE)
-        return TRIREME_OK;
-    int64_t window = json_is_null(json_object_get(r->root, "sliding_window")) ? 0 : 4096, full_layers = 28;
-    TRY(read_extent(r, "sliding_window", JSON_OPTIONAL, &window));
-    if (r->is->window == WINDOW_SWITCHED) {
-        TRY(json_read_boolean(r->root, r->where, "use_sliding_window", JSON_OPTIONAL, &sliding, r->error));
-        TRY(json_read_integer(r->root, r->where, "max_window_layers", JSON_OPTIONAL, 0, EXTENT_MAX, &full_layers,
-                              r->error));
-        const json_t *types = NULL;
-        TRY(json_read_array(r->root, r->where, "layer_types", JSON_OPTIONAL, &types, r->error));
-        if (types && window)
-            TRY(read_layer_types(r, types, &sliding));
-        else if (sliding && full_layers > 0) {
-            sliding = full_layers < r->out->num_hidden_layers;
-            if (sliding && window)
-                return read_mixed(r);
-        }
-    }
-    r->out->sliding_window = sliding ? window : 0;
-    return TRIREME_OK;
-}
-
-static trireme_status read_llama_family(const struct reader *r) {
+static trireme_status read_llama_family(const struct model_reader *r) {
     struct model_config *out = r->out;
     const struct architecture_info *is = r->is;
     out->activation = ACTIVATION_SWIGLU;
     TRY(read_common(r));
-    TRY(read_extent(r, "num_hidden_layers", JSON_REQUIRED, &out->num_hidden_layers));
-    TRY(read_extent(r, "hidden_size", JSON_REQUIRED, &out->hidden_size));
-    TRY(read_extent(r, "intermediate_size", JSON_REQUIRED, &out->intermediate_size));
-    TRY(read_extent(r, "num_attention_heads", JSON_REQUIRED, &out->num_attention_heads));
-    TRY(read_extent(r, "max_position_embeddings", JSON_REQUIRED, &out->max_position_embeddings));
+    TRY(reader_extent(r, "num_hidden_layers", JSON_REQUIRED, &out->num_hidden_layers));
+    TRY(reader_extent(r, "hidden_size", JSON_REQUIRED, &out->hidden_size));
+    TRY(reader_extent(r, "intermediate_size", JSON_REQUIRED, &out->intermediate_size));
+    TRY(reader_extent(r, "num_attention_heads", JSON_REQUIRED, &out->num_attention_heads));
+    TRY(reader_extent(r, "max_position_embeddings", JSON_REQUIRED, &out->max_position_embeddings));
 
     // Null means one per query head. Where the member is absent, transformers has a default for each architecture,
     // which is right for the published models and likely a mistake in any other: the member must be there.
     out->num_key_value_heads = out->num_attention_heads;
     bool null = json_is_null(json_object_get(r->root, "num_key_value_heads"));
-    TRY(read_extent(r, "num_key_value_heads", is->needs_kv && !null ? JSON_REQUIRED : JSON_OPTIONAL,
-                    &out->num_key_value_heads));
+    TRY(reader_extent(r, "num_key_value_heads", is->needs_kv && !null ? JSON_REQUIRED : JSON_OPTIONAL,
+                      &out->num_key_value_heads));
     out->head_dim = 0;
-    TRY(read_extent(r, "head_dim", is->needs_head_dim ? JSON_REQUIRED : JSON_OPTIONAL, &out->head_dim));
+    TRY(reader_extent(r, "head_dim", is->needs_head_dim ? JSON_REQUIRED : JSON_OPTIONAL, &out->head_dim));
     if (out->head_dim == 0) {
         if (out->hidden_size % out->num_attention_heads != 0)
             return error_set(
@@ -316,13 +258,13 @@ static trireme_status read_llama_family(const struct reader *r) {
     if (is->mlp_bias)
         TRY(json_read_boolean(r->root, r->where, "mlp_bias", JSON_OPTIONAL, &out->mlp_bias, r->error));
     TRY(read_rope(r));
-    TRY(read_sliding_window(r));
+    TRY(read_parts(r));
     return read_special_tokens(r);
 }
 
 static trireme_status read_root(struct model_config *out, const json_t *root, const char *where, trireme_error *error) {
     struct model_config config = {0};
-    struct reader r = {.root = root, .where = where, .error = error, .out = &config};
+    struct model_reader r = {.root = root, .where = where, .error = error, .out = &config};
     TRY(read_architecture(&r));
     TRY(config.family == FAMILY_GPT2 ? read_gpt2(&r) : read_llama_family(&r));
     trireme_status status = model_config_check(&config, error);
@@ -419,13 +361,9 @@ static void put_llama_family(json_t *root, const struct model_config *c, const s
         json_object_set_new(root, "attention_bias", json_boolean(c->attention_bias));
     if (is->mlp_bias)
         json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias));
-    if (is->window != WINDOW_NONE)
-        json_object_set_new(root, "sliding_window", c->sliding_window ? json_integer(c->sliding_window) : json_null());
-    if (is->window == WINDOW_SWITCHED) {
-        json_object_set_new(root, "use_sliding_window", json_boolean(c->sliding_window != 0));
-        // Layers from this number on have the window: all of them, or none.
-        json_object_set_new(root, "max_window_layers", json_integer(c->sliding_window ? 0 : c->num_hidden_layers));
-    }
+    for (int i = 0; i < MODEL_PARTS; i++)
+        if (model_parts[i]->write)
+            model_parts[i]->write(root, c, is);
 }
 
 void model_config_write(const struct model_config *c, const char *torch_dtype, struct text *out) {

@@ -4,11 +4,16 @@
 
 #include "model/split.h"
 
-// Where keys and values of generation live.
+// What generation keeps of the tokens before: of each layer, the buffers that its mixer declares.
+enum { CACHE_BUFFERS = 2 };
 struct emit_cache {
-    const int *keys, *values; // per layer: buffers [context, kv_heads, head_dim]
+    int (*of)[CACHE_BUFFERS]; // [layers]
     int at;                   // i32[1]: the position of the first row
 };
+// Declares them for `context` tokens. emit_cache_release frees the list.
+void emit_cache_declare(struct emit_cache *cache, struct program *program, const struct model_config *config,
+                        int64_t context, enum dtype dtype);
+void emit_cache_release(struct emit_cache *cache);
 
 // What the layers of one template share. Rows are the microbatch's tokens, sequence after sequence. With sequence
 // parallelism, a tensor rank holds only its part of the rows between layers.

@@ -20,7 +20,30 @@ enum architecture {
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_SWIGLU };
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
 
-enum { EOS_MORE = 15 }; // room for further tokens that end a text
+// What mixes tokens in a layer, and what then works on each token: MIXER_ATTENTION, FEED_FORWARD_MLP (layers.def).
+enum mixer {
+#define MIXER(constant, part) MIXER_##constant,
+#include "model/layers.def"
+    MIXER_COUNT
+};
+enum feed_forward {
+#define FEED_FORWARD(constant, part) FEED_FORWARD_##constant,
+#include "model/layers.def"
+    FEED_FORWARD_COUNT
+};
+
+enum {
+    EOS_MORE = 15,       // room for further tokens that end a text
+    LAYER_KINDS = 8,     // most kinds of layers in one model
+    LISTED_LAYERS = 1024 // layers whose kind is listed: deeper models have one kind alone
+};
+
+// What a layer is: its parts, one after the other, and those of their settings that may differ from layer to layer.
+struct layer_kind {
+    enum mixer mixer;
+    enum feed_forward feed_forward;
+    int64_t sliding_window; // how many positions, its own included, a token attends to; 0: all up to its own
+};
 
 // The model's dtype: training.dtype.
 enum dtype model_dtype(const struct config *config);
@@ -33,7 +56,6 @@ struct model_config {
     int64_t vocab_size;
     int64_t padded_vocab_size; // rows of embedding and head: a multiple of 64, seen nowhere outside
     int64_t max_position_embeddings;
-    int64_t sliding_window; // 0: none
     enum activation activation;
     bool tie_word_embeddings;
     bool bias; // GPT-2: biases of linear layers and LayerNorm (false: saved as zeros, since `transformers` has them)
@@ -47,7 +69,23 @@ struct model_config {
     int64_t bos_token_id, eos_token_id; // -1: none
     int more_eos;                       // further tokens that end a text, such as the end of a turn (Llama 3)
     int64_t more_eos_token_id[EOS_MORE];
+    struct layer_kind kind[LAYER_KINDS]; // in the order in which layers first have them: model_layers_set
+    uint8_t kind_of[LISTED_LAYERS];      // of each layer, its number in `kind`
 };
+
+// The kind of a layer.
+const struct layer_kind *model_layer(const struct model_config *config, int64_t layer);
+// How many kinds of layers a model has, and how many layers are of the kind with a number.
+int model_layer_kinds(const struct model_config *config);
+int64_t model_layers_of_kind(const struct model_config *config, int kind);
+// The sliding window of the layers that have one, 0 if none does; and which do, written as model.layer_types.
+int64_t model_sliding_window(const struct model_config *config);
+void model_layer_types(const struct model_config *config, struct text *out);
+// Makes all layers of one kind; or gives each of the `layers` layers a kind of its own. Refuses (TRIREME_ERROR_USAGE)
+// more than LAYER_KINDS kinds, and unlike layers in models of more than LISTED_LAYERS.
+void model_layers_set_all(struct model_config *config, struct layer_kind kind);
+trireme_status model_layers_set(struct model_config *config, const struct layer_kind *kind, int64_t layers,
+                                trireme_error *error);
 
 // The model that a run trains: the preset, config.json or directory that `config->model` names, or the directory that
 // training starts from, with the keys that override it. If it names none, family, layers, width and heads must be
@@ -124,12 +162,21 @@ struct parameter_window {
     int64_t row, rows, column, columns;
 };
 
+// A split in progress (layer.h).
+struct splitter;
+
 struct parameter {
     char *name; // ours: "layers.3.attention.qkv.weight"
     int ndim;
-    int64_t dim[2]; // matrices are [out, in], vectors [n, 1]; rows beyond the pieces are vocabulary padding, zero
-    int unit;       // parameters that are gathered, reduced and updated together
-    bool decayed;   // weight decay applies (matrices)
+    int64_t dim[2];     // matrices are [out, in], vectors [n, 1]; rows beyond the pieces are vocabulary padding, zero
+    int unit;           // parameters that are gathered, reduced and updated together
+    int part;           // of a layer: the number of the part that it belongs to: its mixer, then its feed-forward
+    bool decayed;       // weight decay applies (matrices)
+    bool of_stream;     // it scales the residual stream in the norm that a part begins with
+    bool embedding;     // its rows are looked up: those of tokens, or those of positions
+    bool is_vocabulary; // its rows are the tokens of the vocabulary
+    // Appends what a rank of several holds of it to the splitter's table. NULL: all of it.
+    void (*rule)(const struct splitter *splitter, const struct parameter *parameter);
     enum parameter_init init;
     double std; // of INIT_NORMAL
     int pieces;
@@ -142,11 +189,13 @@ struct parameter {
     struct parameter_region region[3];
 };
 
-// Whether its rows are the tokens of the vocabulary.
-bool parameter_is_vocabulary(const struct parameter *parameter);
 // The number of its elements, including padding.
 static inline int64_t parameter_count(const struct parameter *parameter) {
     return parameter->dim[0] * parameter->dim[1];
+}
+// Whether it is the embedding of tokens, which may be the head as well.
+static inline bool parameter_is_token_embedding(const struct parameter *parameter) {
+    return parameter->embedding && parameter->is_vocabulary;
 }
 // The number of rows (of a vector: elements) that are not padding.
 int64_t parameter_rows(const struct parameter *parameter);
@@ -170,6 +219,8 @@ void parameter_table_release(struct parameter_table *table);
 #define FOR_UNIT(table, p, unit) for (int p = (table)->first[unit]; (p) < (table)->first[(unit) + 1]; (p)++)
 // The number of the parameter of that name, NONE where there is none.
 int parameter_find(const struct parameter_table *table, const char *name);
+// The number of the token embedding, NONE where the table has none.
+int parameter_embedding(const struct parameter_table *table);
 
 // The initial values out[count] of the elements (row-major) from `first` on: each is a pure function of seed, the
 // parameter's name and the element's number. `parameter` must be a whole one.
@@ -180,8 +231,8 @@ void parameter_initial_range(const struct parameter *parameter, uint64_t seed, i
 void rope_table(const struct model_config *config, int64_t positions, double *table);
 
 // Floating-point operations of forward and backward for `tokens` tokens, as PaLM (Chowdhery et al. 2022, appendix B)
-// counts them: 6 x (weights in matrix products, head included) x tokens + 12 L (heads x head_dim) s x tokens, where L
-// is the number of layers and s seq_len, or the sliding window where that is shorter.
+// counts them: 6 x (weights in matrix products, head included) x tokens, and for each layer of attention
+// 12 (heads x head_dim) s x tokens, where s is seq_len, or the layer's sliding window where that is shorter.
 double model_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);
 // The same without the head.
 double model_layers_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);

@@ -1,8 +1,7 @@
 // Which models can exist, how two of them differ, and which one a run asks for.
-#include "model/architecture.h"
+#include "model/layer.h"
 
 enum {
-    LAYERS_MAX = 10000,
     WIDTH_MAX = 1 << 20, // hidden_size, and all heads side by side
     INNER_MAX = 1 << 22,
     HEADS_MAX = 1 << 16,
@@ -48,9 +47,9 @@ static trireme_status check_extents(const struct model_config *c, trireme_error 
     if (c->num_attention_heads * c->head_dim > WIDTH_MAX)
         FAIL(TRIREME_ERROR_USAGE, "num_attention_heads %lld x head_dim %lld is out of range: at most %d",
              (long long)c->num_attention_heads, (long long)c->head_dim, WIDTH_MAX);
-    if (c->sliding_window < 0 || c->sliding_window > INT32_MAX)
-        FAIL(TRIREME_ERROR_USAGE, "sliding_window %lld is out of range: from 1 to %d, or 0 for none",
-             (long long)c->sliding_window, INT32_MAX);
+    for (int i = 0; i < MODEL_PARTS; i++)
+        if (model_parts[i]->check)
+            TRY(model_parts[i]->check(c, error));
     return TRIREME_OK;
 }
 
@@ -83,6 +82,22 @@ static trireme_status check_rope(const struct model_config *c, trireme_error *er
     return TRIREME_OK;
 }
 
+static trireme_status refuse_mixture(const struct model_config *c, trireme_error *error) {
+    struct text parts = {0};
+    for (int i = 0; i < MODEL_PARTS; i++)
+        if (model_parts[i]->describe) {
+            text_add(&parts, ", ");
+            model_parts[i]->describe(c, &parts);
+        }
+    error_set(error, TRIREME_ERROR_USAGE,
+              "no architecture of Hugging Face mixes attention_bias %s, qk_norm %s, mlp_bias %s%s, head_dim %lld, "
+              "hidden_size %lld and num_attention_heads %lld",
+              c->attention_bias ? "true" : "false", c->qk_norm ? "true" : "false", c->mlp_bias ? "true" : "false",
+              parts.text, (long long)c->head_dim, (long long)c->hidden_size, (long long)c->num_attention_heads);
+    text_release(&parts);
+    return TRIREME_ERROR_USAGE;
+}
+
 static trireme_status check_llama(const struct model_config *c, trireme_error *error) {
     if (c->num_attention_heads % c->num_key_value_heads != 0)
         FAIL(TRIREME_ERROR_USAGE, "num_key_value_heads %lld does not divide num_attention_heads %lld",
@@ -94,12 +109,7 @@ static trireme_status check_llama(const struct model_config *c, trireme_error *e
         FAIL(TRIREME_ERROR_USAGE, "activation gelu cannot be: the Llama family has swiglu");
     TRY(check_rope(c, error));
     if (!model_architecture(c))
-        FAIL(TRIREME_ERROR_USAGE,
-             "no architecture of Hugging Face mixes attention_bias %s, qk_norm %s, mlp_bias %s, "
-             "sliding_window %lld, head_dim %lld, hidden_size %lld and num_attention_heads %lld",
-             c->attention_bias ? "true" : "false", c->qk_norm ? "true" : "false", c->mlp_bias ? "true" : "false",
-             (long long)c->sliding_window, (long long)c->head_dim, (long long)c->hidden_size,
-             (long long)c->num_attention_heads);
+        return refuse_mixture(c, error);
     return TRIREME_OK;
 }
 
@@ -112,13 +122,25 @@ trireme_status model_config_check(const struct model_config *config, trireme_err
 
 // ---- how two differ
 
+static struct model_difference part_difference(const struct layer_part *part, const struct model_config *weights,
+                                               const struct model_config *model) {
+    struct model_difference d = {0};
+    if (part->differ)
+        part->differ(weights, model, &d);
+    return d;
+}
+
+static void difference_release(struct model_difference *d) {
+    text_release(&d->theirs);
+    text_release(&d->ours);
+}
+
 void model_config_meanings(const struct model_config *weights, const struct model_config *model, struct text *out) {
     static const char *const SCALING[] = {"none", "linear", "llama3"};
     const struct {
         const char *name;
         double theirs, ours;
-    } number[] = {{"sliding_window", (double)weights->sliding_window, (double)model->sliding_window},
-                  {"norm_eps", weights->norm_eps, model->norm_eps},
+    } number[] = {{"norm_eps", weights->norm_eps, model->norm_eps},
                   {"rope_theta", weights->rope_theta, model->rope_theta},
                   {"rope_factor", weights->rope_factor, model->rope_factor},
                   {"rope_low_freq_factor", weights->rope_low_freq_factor, model->rope_low_freq_factor},
@@ -127,6 +149,12 @@ void model_config_meanings(const struct model_config *weights, const struct mode
                    (double)model->rope_original_max_position_embeddings}};
     if (weights->rope_scaling != model->rope_scaling)
         text_add(out, "rope_scaling %s (theirs: %s)", SCALING[model->rope_scaling], SCALING[weights->rope_scaling]);
+    for (int i = 0; i < MODEL_PARTS; i++) {
+        struct model_difference d = part_difference(model_parts[i], weights, model);
+        if (d.name)
+            text_add(out, "%s%s %s (theirs: %s)", out->length ? ", " : "", d.name, d.ours.text, d.theirs.text);
+        difference_release(&d);
+    }
     for (size_t i = 0; i < ARRAY_LENGTH(number); i++)
         if (number[i].theirs != number[i].ours)
             text_add(out, "%s%s %.15g (theirs: %.15g)", out->length ? ", " : "", number[i].name, number[i].ours,
@@ -161,7 +189,6 @@ trireme_status model_config_compare(const struct model_config *weights, const st
         FIELD(attention_output_bias, true),
         FIELD(mlp_bias, true),
         FIELD(qk_norm, true),
-        FIELD(sliding_window, exact),
         FIELD(norm_eps, exact),
         FIELD(rope_theta, exact),
         FIELD(rope_scaling, exact),
@@ -180,7 +207,16 @@ trireme_status model_config_compare(const struct model_config *weights, const st
     if (weights->activation != model->activation)
         FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: their activation is %s, the model's %s",
              ACTIVATIONS[weights->activation], ACTIVATIONS[model->activation]);
-    return TRIREME_OK;
+    trireme_status status = TRIREME_OK;
+    for (int i = 0; i < MODEL_PARTS && exact && status == TRIREME_OK; i++) {
+        struct model_difference d = part_difference(model_parts[i], weights, model);
+        if (d.name)
+            status = error_set(error, TRIREME_ERROR_USAGE,
+                               "the weights are of another model: their %s is %s, the model's %s", d.name,
+                               d.theirs.text, d.ours.text);
+        difference_release(&d);
+    }
+    return status;
 }
 
 void model_config_take_ends(struct model_config *config, const struct model_config *other) {
@@ -373,6 +409,9 @@ trireme_status model_config_resolve(struct model_config *out, const struct confi
     struct model_config c;
     TRY(config_start(&c, config, error));
     TRY(refuse_foreign(&c, config, error));
+    for (int i = 0; i < MODEL_PARTS; i++)
+        if (model_parts[i]->override)
+            TRY(model_parts[i]->override(&c, config, error));
     config_override(&c, &config->model);
     TRY(config_derive(&c, config, tokenizer_vocab_size, error));
     trireme_status status = model_config_check(&c, error);

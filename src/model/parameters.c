@@ -1,30 +1,33 @@
 // The table of a model's parameters: our names and Hugging Face's, shapes, and initial values.
 #include "base/math.h"
-#include "model/model.h"
-
 #include "base/rng.h"
+#include "model/layer.h"
 
 #include <math.h>
 
-// What all parameters of a table have in common while it is built.
-struct builder {
-    struct parameter_table *table;
-    const struct model_config *config;
-    const char *prefix, *hf_prefix; // of the unit's names: "layers.3.", "transformer.h.3."
-};
+// ---- what parts declare their parameters with
 
-static struct parameter *parameters_add(struct builder *b, const char *name, int ndim, int64_t rows, int64_t columns) {
+// Alike parameters of a unit stand together.
+enum { ORDER_MATRIX, ORDER_NORM, ORDER_VECTOR };
+
+static int order_of(const struct parameter *p) {
+    return p->decayed ? ORDER_MATRIX : p->of_stream ? ORDER_NORM : ORDER_VECTOR;
+}
+
+static struct parameter *builder_add(struct builder *b, const char *name, int ndim, int64_t rows, int64_t columns,
+                                     parameter_rule *rule) {
     VEC_PUSH(&b->table->parameters, (struct parameter){.name = mem_printf("%s%s", b->prefix, name),
                                                        .ndim = ndim,
                                                        .dim = {rows, columns},
                                                        .unit = (int)b->table->units.count - 1,
+                                                       .part = b->part,
                                                        .decayed = ndim == 2,
-                                                       .init = INIT_ZERO});
+                                                       .init = INIT_ZERO,
+                                                       .rule = rule});
     return &b->table->parameters.item[b->table->parameters.count - 1];
 }
 
-static void parameters_add_piece(struct builder *b, struct parameter *p, const char *name, int64_t rows,
-                                 bool transposed) {
+void builder_piece(struct builder *b, struct parameter *p, const char *name, int64_t rows, bool transposed) {
     CHECK(p->pieces < (int)ARRAY_LENGTH(p->piece));
     int64_t row = parameter_rows(p);
     p->piece[p->pieces++] = (struct parameter_piece){
@@ -32,24 +35,51 @@ static void parameters_add_piece(struct builder *b, struct parameter *p, const c
     b->table->total += rows * p->dim[1];
 }
 
-// A matrix [rows, columns] of normally distributed initial values.
-static struct parameter *add_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std) {
-    struct parameter *p = parameters_add(b, name, 2, rows, columns);
+struct parameter *builder_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std,
+                                 parameter_rule *rule) {
+    struct parameter *p = builder_add(b, name, 2, rows, columns, rule);
     p->init = INIT_NORMAL;
     p->std = std;
     return p;
 }
 
-// Makes all of a matrix or vector one tensor of Hugging Face's.
-static void add_single(struct builder *b, struct parameter *p, const char *hf, bool transposed) {
-    parameters_add_piece(b, p, hf, p->dim[0], transposed);
+void builder_single(struct builder *b, struct parameter *p, const char *hf, bool transposed) {
+    builder_piece(b, p, hf, p->dim[0], transposed);
 }
 
-static void add_vector(struct builder *b, const char *name, const char *hf, int64_t n, enum parameter_init init) {
-    struct parameter *p = parameters_add(b, name, 1, n, 1);
+struct parameter *builder_vector(struct builder *b, const char *name, const char *hf, int64_t n,
+                                 enum parameter_init init, parameter_rule *rule) {
+    struct parameter *p = builder_add(b, name, 1, n, 1, rule);
     p->init = init;
-    add_single(b, p, hf, false);
+    if (hf)
+        builder_single(b, p, hf, false);
+    return p;
 }
+
+void builder_norm(struct builder *b, const char *name, const char *hf) {
+    const struct model_config *c = b->config;
+    char *ours = mem_printf("%s.weight", name), *theirs = mem_printf("%s.weight", hf);
+    builder_vector(b, ours, theirs, c->hidden_size, INIT_ONE, NULL)->of_stream = true;
+    free(ours), free(theirs);
+    if (c->family != FAMILY_GPT2 || !c->bias)
+        return;
+    ours = mem_printf("%s.bias", name), theirs = mem_printf("%s.bias", hf);
+    builder_vector(b, ours, theirs, c->hidden_size, INIT_ZERO, NULL);
+    free(ours), free(theirs);
+}
+
+double builder_std(const struct builder *b) {
+    return b->config->initializer_range;
+}
+
+double builder_residual_std(const struct builder *b) {
+    const struct model_config *c = b->config;
+    // Radford et al. 2019: what is added to the residual stream begins smaller, by the root of the number of additions.
+    return c->family == FAMILY_GPT2 ? c->initializer_range / sqrt((double)LAYER_PARTS * (double)c->num_hidden_layers)
+                                    : c->initializer_range;
+}
+
+// ---- the table
 
 static void begin_unit(struct builder *b, char *name, const char *prefix, const char *hf_prefix) {
     VEC_PUSH(&b->table->units, name);
@@ -57,105 +87,43 @@ static void begin_unit(struct builder *b, char *name, const char *prefix, const 
     b->hf_prefix = hf_prefix;
 }
 
-static void add_embedding(struct builder *b) {
-    const struct model_config *c = b->config;
-    bool gpt2 = c->family == FAMILY_GPT2;
-    begin_unit(b, mem_strdup("embed"), "", gpt2 ? "transformer." : "model.");
-    struct parameter *embed = add_matrix(b, "embed.weight", c->padded_vocab_size, c->hidden_size, c->initializer_range);
-    parameters_add_piece(b, embed, gpt2 ? "wte.weight" : "embed_tokens.weight", c->vocab_size, false);
-    if (gpt2)
-        add_single(b,
-                   add_matrix(b, "position.weight", c->max_position_embeddings, c->hidden_size, c->initializer_range),
-                   "wpe.weight", false);
-}
-
-static void add_gpt2_layer(struct builder *b) {
-    const struct model_config *c = b->config;
-    int64_t width = c->hidden_size, inner = c->intermediate_size;
-    // Radford et al. 2019: what is added to the residual stream begins smaller, by the root of the number of additions.
-    double std = c->initializer_range, residual_std = std / sqrt(2.0 * (double)c->num_hidden_layers);
-    add_single(b, add_matrix(b, "attention.qkv.weight", 3 * width, width, std), "attn.c_attn.weight", true);
-    add_single(b, add_matrix(b, "attention.out.weight", width, width, residual_std), "attn.c_proj.weight", true);
-    add_single(b, add_matrix(b, "mlp.up.weight", inner, width, std), "mlp.c_fc.weight", true);
-    add_single(b, add_matrix(b, "mlp.down.weight", width, inner, residual_std), "mlp.c_proj.weight", true);
-    add_vector(b, "attention_norm.weight", "ln_1.weight", width, INIT_ONE);
-    add_vector(b, "mlp_norm.weight", "ln_2.weight", width, INIT_ONE);
-    if (!c->bias)
-        return;
-    add_vector(b, "attention_norm.bias", "ln_1.bias", width, INIT_ZERO);
-    add_vector(b, "attention.qkv.bias", "attn.c_attn.bias", 3 * width, INIT_ZERO);
-    add_vector(b, "attention.out.bias", "attn.c_proj.bias", width, INIT_ZERO);
-    add_vector(b, "mlp_norm.bias", "ln_2.bias", width, INIT_ZERO);
-    add_vector(b, "mlp.up.bias", "mlp.c_fc.bias", inner, INIT_ZERO);
-    add_vector(b, "mlp.down.bias", "mlp.c_proj.bias", width, INIT_ZERO);
-}
-
-static void add_llama_layer(struct builder *b) {
-    const struct model_config *c = b->config;
-    int64_t width = c->hidden_size, inner = c->intermediate_size;
-    int64_t q = c->num_attention_heads * c->head_dim, kv = c->num_key_value_heads * c->head_dim;
-    double std = c->initializer_range;
-    struct parameter *qkv = add_matrix(b, "attention.qkv.weight", q + 2 * kv, width, std);
-    parameters_add_piece(b, qkv, "self_attn.q_proj.weight", q, false);
-    parameters_add_piece(b, qkv, "self_attn.k_proj.weight", kv, false);
-    parameters_add_piece(b, qkv, "self_attn.v_proj.weight", kv, false);
-    add_single(b, add_matrix(b, "attention.out.weight", width, q, std), "self_attn.o_proj.weight", false);
-    struct parameter *up = add_matrix(b, "mlp.up.weight", 2 * inner, width, std);
-    parameters_add_piece(b, up, "mlp.gate_proj.weight", inner, false);
-    parameters_add_piece(b, up, "mlp.up_proj.weight", inner, false);
-    add_single(b, add_matrix(b, "mlp.down.weight", width, inner, std), "mlp.down_proj.weight", false);
-    add_vector(b, "attention_norm.weight", "input_layernorm.weight", width, INIT_ONE);
-    add_vector(b, "mlp_norm.weight", "post_attention_layernorm.weight", width, INIT_ONE);
-    if (c->qk_norm) {
-        add_vector(b, "attention.q_norm.weight", "self_attn.q_norm.weight", c->head_dim, INIT_ONE);
-        add_vector(b, "attention.k_norm.weight", "self_attn.k_norm.weight", c->head_dim, INIT_ONE);
-    }
-    if (c->attention_bias) {
-        struct parameter *bias = parameters_add(b, "attention.qkv.bias", 1, q + 2 * kv, 1);
-        parameters_add_piece(b, bias, "self_attn.q_proj.bias", q, false);
-        parameters_add_piece(b, bias, "self_attn.k_proj.bias", kv, false);
-        parameters_add_piece(b, bias, "self_attn.v_proj.bias", kv, false);
-    }
-    if (c->attention_output_bias)
-        add_vector(b, "attention.out.bias", "self_attn.o_proj.bias", width, INIT_ZERO);
-    if (c->mlp_bias) {
-        struct parameter *bias = parameters_add(b, "mlp.up.bias", 1, 2 * inner, 1);
-        parameters_add_piece(b, bias, "mlp.gate_proj.bias", inner, false);
-        parameters_add_piece(b, bias, "mlp.up_proj.bias", inner, false);
-        add_vector(b, "mlp.down.bias", "mlp.down_proj.bias", width, INIT_ZERO);
+// Puts the parameters from `first` on into the order of their kinds, stably.
+static void order_unit(struct parameter_table *table, size_t first) {
+    struct parameter *item = table->parameters.item;
+    for (size_t i = first + 1; i < table->parameters.count; i++) {
+        struct parameter p = item[i];
+        size_t at = i;
+        for (; at > first && order_of(&item[at - 1]) > order_of(&p); at--)
+            item[at] = item[at - 1];
+        item[at] = p;
     }
 }
 
-static void add_head(struct builder *b) {
-    const struct model_config *c = b->config;
-    bool gpt2 = c->family == FAMILY_GPT2;
-    begin_unit(b, mem_strdup("head"), "", "");
-    if (!c->tie_word_embeddings)
-        parameters_add_piece(b,
-                             add_matrix(b, "head.weight", c->padded_vocab_size, c->hidden_size, c->initializer_range),
-                             "lm_head.weight", c->vocab_size, false);
-    add_vector(b, "norm.weight", gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", c->hidden_size, INIT_ONE);
-    if (gpt2 && c->bias)
-        add_vector(b, "norm.bias", "transformer.ln_f.bias", c->hidden_size, INIT_ZERO);
+static void add_layer(struct builder *b, int64_t layer) {
+    const size_t first = b->table->parameters.count;
+    char *prefix = mem_printf("layers.%lld.", (long long)layer);
+    char *hf_prefix =
+        mem_printf(b->config->family == FAMILY_GPT2 ? "transformer.h.%lld." : "model.layers.%lld.", (long long)layer);
+    begin_unit(b, mem_printf("layers.%lld", (long long)layer), prefix, hf_prefix);
+    b->kind = model_layer(b->config, layer);
+    for (b->part = 0; b->part < LAYER_PARTS; b->part++)
+        model_layer_part(b->kind, b->part)->parameters(b);
+    order_unit(b->table, first);
+    b->kind = NULL;
+    b->part = 0;
+    free(prefix);
+    free(hf_prefix);
 }
 
 void parameter_table_create(struct parameter_table *table, const struct model_config *config) {
     *table = (struct parameter_table){0};
     struct builder b = {.table = table, .config = config};
-    add_embedding(&b);
-    for (int64_t layer = 0; layer < config->num_hidden_layers; layer++) {
-        bool gpt2 = config->family == FAMILY_GPT2;
-        char *prefix = mem_printf("layers.%lld.", (long long)layer);
-        char *hf_prefix = mem_printf(gpt2 ? "transformer.h.%lld." : "model.layers.%lld.", (long long)layer);
-        begin_unit(&b, mem_printf("layers.%lld", (long long)layer), prefix, hf_prefix);
-        if (gpt2)
-            add_gpt2_layer(&b);
-        else
-            add_llama_layer(&b);
-        free(prefix);
-        free(hf_prefix);
-    }
-    add_head(&b);
+    begin_unit(&b, mem_strdup("embed"), "", config->family == FAMILY_GPT2 ? "transformer." : "model.");
+    embedding_part.parameters(&b);
+    for (int64_t layer = 0; layer < config->num_hidden_layers; layer++)
+        add_layer(&b, layer);
+    begin_unit(&b, mem_strdup("head"), "", "");
+    head_part.parameters(&b);
     for (size_t i = 0; i < table->parameters.count; i++) {
         struct parameter *p = &table->parameters.item[i];
         p->whole = (int)i;
@@ -211,8 +179,11 @@ void parameter_table_release(struct parameter_table *table) {
     VEC_RELEASE(&table->units);
 }
 
-bool parameter_is_vocabulary(const struct parameter *parameter) {
-    return strcmp(parameter->name, "embed.weight") == 0 || strcmp(parameter->name, "head.weight") == 0;
+int parameter_embedding(const struct parameter_table *table) {
+    for (size_t i = 0; i < table->parameters.count; i++)
+        if (parameter_is_token_embedding(&table->parameters.item[i]))
+            return (int)i;
+    return NONE;
 }
 
 int64_t parameter_rows(const struct parameter *parameter) {
@@ -250,22 +221,4 @@ void parameter_initial_range(const struct parameter *parameter, uint64_t seed, i
         for (int64_t j = index % 2; j < 2 && i < count && index < end; j++, i++, index++)
             out[i] = parameter->std * pair[j];
     }
-}
-
-// ---- work
-
-double model_layers_flops(const struct model_config *c, int64_t tokens, int64_t seq_len) {
-    struct model_config headless = *c;
-    headless.vocab_size = 0;
-    return model_flops(&headless, tokens, seq_len);
-}
-
-double model_flops(const struct model_config *c, int64_t tokens, int64_t seq_len) {
-    double width = (double)c->hidden_size, layers = (double)c->num_hidden_layers;
-    double q = (double)(c->num_attention_heads * c->head_dim), kv = (double)(c->num_key_value_heads * c->head_dim);
-    double up = (double)c->intermediate_size * (c->activation == ACTIVATION_SWIGLU ? 2 : 1);
-    double layer = width * (q + 2 * kv) + q * width + width * up + (double)c->intermediate_size * width;
-    double weights = layers * layer + (double)c->vocab_size * width;
-    int64_t reach = c->sliding_window > 0 ? MIN(seq_len, c->sliding_window) : seq_len;
-    return (6 * weights + 12 * layers * q * (double)reach) * (double)tokens;
 }

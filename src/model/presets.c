@@ -81,7 +81,7 @@ static const struct preset PRESETS[] = {
     {"llama3.2-3b", "Llama 3.2", LLAMA3(28, 3072, 24, 8, 8192, 131072, STRETCHED(32), .tie_word_embeddings = true)},
     {"mistral-7b", "Mistral 7B v0.1 (Jiang et al. 2023)",
      LLAMA_FAMILY(ARCHITECTURE_MISTRAL, 32, 4096, 32, 8, 128, 14336, 32000, 32768, 10000, 1e-5, 1, 2,
-                  .sliding_window = 4096)},
+                  .kind = {{.sliding_window = 4096}})},
     {"qwen2-0.5b", "Qwen2 (Yang et al. 2024)", QWEN2(24, 896, 14, 2, 4864, 151936, 131072, true)},
     {"qwen2-1.5b", "Qwen2", QWEN2(28, 1536, 12, 2, 8960, 151936, 131072, true)},
     {"qwen2-7b", "Qwen2", QWEN2(28, 3584, 28, 4, 18944, 152064, 131072, false)},

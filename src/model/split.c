@@ -1,18 +1,13 @@
 #include "model/split.h"
 
 #include "base/amount.h"
-
-enum { VOCAB_ALIGNMENT = 16 }; // rows of a rank's part of the vocabulary
+#include "model/layer.h"
 
 static int64_t clamp(int64_t n, int64_t most) {
     return n < 0 ? 0 : MIN(n, most);
 }
 
-static int64_t vocabulary_part(const struct model_config *c, int ranks) {
-    return round_up(divide_up(c->vocab_size, ranks), VOCAB_ALIGNMENT);
-}
-
-static trireme_status check_enough(int64_t parts, const char *what, int ranks, trireme_error *error) {
+trireme_status split_check(int64_t parts, const char *what, int ranks, trireme_error *error) {
     if (ranks > parts)
         FAIL(TRIREME_ERROR_USAGE, "a model of %s cannot be split over %d ranks", counted(parts, what).text, ranks);
     return TRIREME_OK;
@@ -20,33 +15,12 @@ static trireme_status check_enough(int64_t parts, const char *what, int ranks, t
 
 trireme_status model_split_create(struct model_split *out, const struct model_config *c, int ranks, bool sequence,
                                   trireme_error *error) {
-    if (ranks == 1) {
-        *out = (struct model_split){.ranks = 1,
-                                    .copies = 1,
-                                    .vocabulary_stages = 1,
-                                    .row_ranks = 1,
-                                    .heads = c->num_attention_heads,
-                                    .kv_heads = c->num_key_value_heads,
-                                    .intermediate_size = c->intermediate_size,
-                                    .vocab_size = c->padded_vocab_size};
-        return TRIREME_OK;
-    }
-    TRY(check_enough(c->num_attention_heads, "head", ranks, error));
-    TRY(check_enough(c->intermediate_size, "MLP column", ranks, error));
-    TRY(check_enough(c->vocab_size, "token", ranks, error));
-    struct model_split s = {.ranks = ranks, .copies = 1, .sequence = sequence, .vocabulary_stages = 1, .row_ranks = 1};
-    int64_t queries = c->num_attention_heads / c->num_key_value_heads, groups = c->num_key_value_heads;
-    if (groups >= ranks) {
-        s.kv_heads = divide_up(groups, ranks);
-    } else {
-        while (ranks % groups)
-            groups++;
-        s.copies = ranks / (int)groups;
-        s.kv_heads = 1;
-    }
-    s.heads = s.kv_heads * divide_up(queries, s.copies);
-    s.intermediate_size = divide_up(c->intermediate_size, ranks);
-    s.vocab_size = vocabulary_part(c, ranks);
+    struct model_split s = {
+        .ranks = ranks, .copies = 1, .sequence = sequence && ranks > 1, .vocabulary_stages = 1, .row_ranks = 1};
+    for (int i = 0; i < MODEL_PARTS; i++)
+        if (model_has_part(c, model_parts[i]))
+            TRY(model_parts[i]->split(&s, c, error));
+    TRY(embedding_part.split(&s, c, error));
     *out = s;
     return TRIREME_OK;
 }
@@ -57,73 +31,30 @@ trireme_status model_split_spread_vocabulary(struct model_split *split, const st
     if (ranks > c->vocab_size)
         FAIL(TRIREME_ERROR_USAGE, "%s cannot be spread over %d ranks", counted(c->vocab_size, "token").text, ranks);
     split->vocabulary_stages = stages;
-    split->vocab_size = vocabulary_part(c, ranks);
-    return TRIREME_OK;
+    return embedding_part.split(split, c, error);
 }
 
 // ---- what a rank holds
 
-// A run of rows or columns: `extent` local ones, of which the first `valid` are not padding; those of the whole from
-// `first` on.
-struct run {
-    int64_t extent, first, valid;
-};
-
-struct splitter {
-    const struct model_config *config;
-    const struct model_split *split;
-    int index, vocabulary;
-    const int *joined;
-    bool halves;
-};
-
-static struct run split_part(int64_t extent, int index, int64_t all) {
+struct run split_part(int64_t extent, int index, int64_t all) {
     return (struct run){extent, index * extent, clamp(all - index * extent, extent)};
 }
 
-static struct run split_scaled(struct run run, int64_t by) {
+struct run split_scaled(struct run run, int64_t by) {
     return (struct run){run.extent * by, run.first * by, run.valid * by};
 }
 
-static struct run kv_heads(const struct splitter *s) {
-    return split_part(s->split->kv_heads, s->index / s->split->copies, s->config->num_key_value_heads);
+struct parameter *split_add(const struct splitter *s, const struct parameter *p, const char *name,
+                            enum parameter_class class) {
+    struct parameter local = *p;
+    local.name = mem_strdup(name);
+    local.dim[0] = local.pieces = local.regions = 0;
+    local.split = class;
+    VEC_PUSH(&s->out->parameters, local);
+    return &s->out->parameters.item[s->out->parameters.count - 1];
 }
 
-static struct run query_heads(const struct splitter *s) {
-    int64_t queries = s->config->num_attention_heads / s->config->num_key_value_heads;
-    struct run groups = kv_heads(s);
-    if (s->split->copies == 1)
-        return split_scaled(groups, queries);
-    // One key-value head, whose queries are dealt out to the copies.
-    struct run own = split_part(s->split->heads, s->index % s->split->copies, queries);
-    own.first += groups.first * queries;
-    own.valid = groups.valid ? own.valid : 0;
-    return own;
-}
-
-int64_t model_split_heads(const struct model_split *split, const struct model_config *config, int index) {
-    const struct splitter s = {.config = config, .split = split, .index = index};
-    return query_heads(&s).valid;
-}
-
-// Appends a local parameter, made from whole parameter `p` and without rows yet, and returns it.
-static struct parameter *split_add(struct parameter_table *out, const struct parameter *p, const char *name,
-                                   enum parameter_class split) {
-    struct parameter local = {.name = mem_strdup(name),
-                              .ndim = p->ndim,
-                              .dim = {0, p->dim[1]},
-                              .unit = p->unit,
-                              .decayed = p->decayed,
-                              .init = p->init,
-                              .std = p->std,
-                              .whole = p->whole,
-                              .section = p->section,
-                              .split = split};
-    VEC_PUSH(&out->parameters, local);
-    return &out->parameters.item[out->parameters.count - 1];
-}
-
-static void split_add_rows(struct parameter *local, struct run run, int64_t whole_row) {
+void split_add_rows(struct parameter *local, struct run run, int64_t whole_row) {
     CHECK(local->regions < (int)ARRAY_LENGTH(local->region));
     if (run.valid)
         local->region[local->regions++] =
@@ -131,7 +62,7 @@ static void split_add_rows(struct parameter *local, struct run run, int64_t whol
     local->dim[0] += run.extent;
 }
 
-static void add_columns(struct parameter *local, const struct parameter *p, struct run run) {
+void split_add_columns(struct parameter *local, const struct parameter *p, struct run run) {
     local->dim[0] = p->dim[0];
     local->dim[1] = run.extent;
     local->split_dim = 1;
@@ -139,63 +70,27 @@ static void add_columns(struct parameter *local, const struct parameter *p, stru
         local->region[local->regions++] = (struct parameter_region){0, 0, p->dim[0], run.valid, 0, run.first};
 }
 
-static void split_qkv(const struct splitter *s, struct parameter_table *out, const struct parameter *p) {
-    int64_t size = s->config->head_dim, q = s->config->num_attention_heads * size;
-    int64_t kv = s->config->num_key_value_heads * size;
-    struct run queries = split_scaled(query_heads(s), size), keys = split_scaled(kv_heads(s), size);
-    if (s->split->copies == 1) {
-        struct parameter *local = split_add(out, p, p->name, CLASS_SPLIT);
-        split_add_rows(local, queries, 0);
-        split_add_rows(local, keys, q);
-        split_add_rows(local, keys, q + kv);
-        return;
-    }
-    // "attention.qkv.weight" becomes "attention.q.weight" and "attention.kv.weight".
-    const char *dot = strrchr(p->name, '.');
-    int stem = (int)(dot - p->name) - 3;
-    char *name[2] = {mem_printf("%.*sq%s", stem, p->name, dot), mem_printf("%.*skv%s", stem, p->name, dot)};
-    split_add_rows(split_add(out, p, name[0], CLASS_SPLIT), queries, 0);
-    struct parameter *local = split_add(out, p, name[1], CLASS_KV);
-    split_add_rows(local, keys, q);
-    split_add_rows(local, keys, q + kv);
-    free(name[0]);
-    free(name[1]);
+void split_add_whole(const struct splitter *s, const struct parameter *p, enum parameter_class class) {
+    split_add_rows(split_add(s, p, p->name, class), (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
 }
 
 static bool split_is_spread(const struct model_split *split) {
     return split->vocabulary_stages > 1;
 }
 
-static void split_parameter(const struct splitter *s, struct parameter_table *out, const struct parameter *p) {
-    const struct model_config *c = s->config;
-    struct run inner = split_part(s->split->intermediate_size, s->index, c->intermediate_size);
-    if (parameter_is_vocabulary(p) && (s->split->ranks > 1 || split_is_spread(s->split))) {
-        split_add_rows(split_add(out, p, p->name, split_is_spread(s->split) ? CLASS_VOCABULARY : CLASS_SPLIT),
-                       split_part(s->split->vocab_size, s->vocabulary, c->vocab_size), 0);
-    } else if (s->split->ranks == 1) {
-        split_add_rows(split_add(out, p, p->name, CLASS_WHOLE), (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
-    } else if (text_ends(p->name, "attention.qkv.weight") || text_ends(p->name, "attention.qkv.bias")) {
-        split_qkv(s, out, p);
-    } else if (text_ends(p->name, "attention.out.weight")) {
-        add_columns(split_add(out, p, p->name, CLASS_SPLIT), p, split_scaled(query_heads(s), c->head_dim));
-    } else if (text_ends(p->name, "mlp.up.weight") || text_ends(p->name, "mlp.up.bias")) {
-        struct parameter *local = split_add(out, p, p->name, CLASS_SPLIT);
-        for (int64_t at = 0; at < parameter_rows(p); at += c->intermediate_size)
-            split_add_rows(local, inner, at);
-    } else if (text_ends(p->name, "mlp.down.weight")) {
-        add_columns(split_add(out, p, p->name, CLASS_SPLIT), p, inner);
-    } else {
-        // Norms of queries and keys work on some of the heads, parameters between layers on some of the rows.
-        bool share = s->split->sequence || text_ends(p->name, "q_norm.weight") || text_ends(p->name, "k_norm.weight");
-        split_add_rows(split_add(out, p, p->name, share ? CLASS_SHARE : CLASS_WHOLE),
-                       (struct run){p->dim[0], 0, p->dim[0]}, 0);
-    }
+static void split_parameter(const struct splitter *s, const struct parameter *p) {
+    if (s->split->ranks == 1 && !(p->is_vocabulary && split_is_spread(s->split)))
+        split_add_whole(s, p, CLASS_WHOLE);
+    else if (p->rule)
+        p->rule(s, p);
+    else // between layers: where ranks have some of the rows there, it works on these
+        split_add_whole(s, p, s->split->sequence ? CLASS_SHARE : CLASS_WHOLE);
 }
 
 // A tied embedding's gradient is summed over the ends of a pipeline, and ranks that look rows up in their parts need
 // whole rows: the position embeddings are then not in the embedding's unit.
 static bool split_apart(const struct splitter *s, const struct parameter *p) {
-    return (s->config->tie_word_embeddings || s->split->row_ranks > 1) && strcmp(p->name, "position.weight") == 0;
+    return (s->config->tie_word_embeddings || s->split->row_ranks > 1) && p->embedding && !p->is_vocabulary;
 }
 
 // What the parameters of one unit have in common.
@@ -206,8 +101,8 @@ struct kind {
 
 static struct kind split_kind_of(const struct splitter *s, const struct parameter *p) {
     bool joined = s->joined && s->joined[p->section] != NONE; // a tied embedding is there without its unit
-    return (struct kind){joined ? s->joined[p->section] : p->section, s->halves && strstr(p->name, ".mlp") != NULL,
-                         (int)p->split, split_apart(s, p)};
+    return (struct kind){joined ? s->joined[p->section] : p->section, s->halves ? p->part : 0, (int)p->split,
+                         split_apart(s, p)};
 }
 
 // Compares by unit, then decayed parameters first; with `units_alone`, 0 for two of the same unit.
@@ -237,7 +132,7 @@ static char *unit_name(const struct splitter *s, const struct parameter_table *w
     if (last > kind.first)
         text_add(&t, "-%d", last - 1);
     if (s->halves && is_layer)
-        text_add(&t, "%s", kind.half ? ".mlp" : ".attention");
+        text_add(&t, ".%s", model_layer_part(model_layer(s->config, kind.first - 1), kind.half)->name);
     text_add(&t, "%s%s", kind.apart ? ".position" : "",
              s->split->ranks > 1 || kind.split == CLASS_VOCABULARY ? SUFFIX[kind.split] : "");
     return t.text;
@@ -284,13 +179,13 @@ void parameter_table_split(struct parameter_table *out, const struct parameter_t
         parameter_table_index(out);
         return;
     }
-    const struct splitter s = {config, split, index, vocabulary, joined, halves};
+    const struct splitter s = {config, split, index, vocabulary, joined, halves, out};
     for (size_t i = 0; i < whole->parameters.count; i++) {
         const struct parameter *p = &whole->parameters.item[i];
-        bool tied = config->tie_word_embeddings && strcmp(p->name, "embed.weight") == 0;
-        bool everywhere = parameter_is_vocabulary(p) && split_is_spread(split);
+        bool tied = config->tie_word_embeddings && parameter_is_token_embedding(p);
+        bool everywhere = p->is_vocabulary && split_is_spread(split);
         if (!joined || joined[p->section] != NONE || everywhere || (tied && joined[whole->units.count - 1] != NONE))
-            split_parameter(&s, out, p);
+            split_parameter(&s, p);
     }
     split_regroup(&s, out, whole);
     parameter_table_index(out);

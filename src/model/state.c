@@ -22,7 +22,7 @@ static void place_unit(const struct program *program, const struct state_layout 
     axis_set split = OVER[p->split] | (part ? layout->shards : AXES_NONE);
     for (int a = 0; a < AXIS_COUNT; a++)
         placement[a] = mesh_present(&program->mesh, split & AXES(a)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
-    bool both = layout->tied_ends && strcmp(p->name, "embed.weight") == 0;
+    bool both = layout->tied_ends && parameter_is_token_embedding(p);
     if (mesh_present(&program->mesh, AXES(AXIS_PP)) && p->split != CLASS_VOCABULARY && !both)
         placement[AXIS_PP] = PLACE_STAGE;
 }
@@ -62,7 +62,7 @@ static void declare_units(const struct model_state *state, struct program *progr
 
 static void declare_own_rows(struct model_state *state, struct program *program, const struct parameter_table *table,
                              const struct state_layout *layout) {
-    const struct parameter *p = &table->parameters.item[parameter_find(table, "embed.weight")];
+    const struct parameter *p = &table->parameters.item[parameter_embedding(table)];
     struct operand unit = operand_whole(program, state->unit[p->unit]);
     if (!layout->sharded)
         unit = operand_part(program, unit, layout->shards);

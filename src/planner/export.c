@@ -203,6 +203,17 @@ static void megatron_rope(struct text *out, struct text *cannot, const struct mo
                  m->rope_low_freq_factor, m->rope_high_freq_factor, m->rope_original_max_position_embeddings);
 }
 
+static void megatron_window(struct text *cannot, const struct model_config *m) {
+    if (model_sliding_window(m) == 0)
+        return;
+    text_add(cannot, "# to be set: the sliding window (--window-size %" PRId64 ",0", model_sliding_window(m) - 1);
+    if (model_layer_kinds(m) > 1) {
+        text_add(cannot, "; --window-attn-skip-freq for layers ");
+        model_layer_types(m, cannot);
+    }
+    text_add(cannot, ")\n");
+}
+
 static void megatron_model(struct text *out, struct text *cannot, const struct model_config *m,
                            const struct config *c) {
     text_add(out,
@@ -224,8 +235,7 @@ static void megatron_model(struct text *out, struct text *cannot, const struct m
     megatron_biases(out, cannot, m);
     if (m->family == FAMILY_LLAMA)
         megatron_rope(out, cannot, m);
-    if (m->sliding_window > 0)
-        text_add(cannot, "# to be set: the sliding window (--window-size %" PRId64 ",0)\n", m->sliding_window - 1);
+    megatron_window(cannot, m);
     text_add(out, "--attention-dropout 0 --hidden-dropout 0 --init-method-std %.10g \\\n", m->initializer_range);
     if (m->family == FAMILY_LLAMA)
         text_add(cannot,
@@ -518,7 +528,7 @@ static void titan_model(struct text *cannot, const struct model_config *m, int s
         text_add(cannot, "# not available: an embedding that is the head too, but in Qwen3 without a pipeline\n");
     if (m->attention_bias || m->mlp_bias)
         text_add(cannot, "# not available: biases of linear layers\n");
-    if (m->sliding_window > 0)
+    if (model_sliding_window(m) > 0)
         text_add(cannot, "# not available: a sliding window\n");
     if (m->rope_scaling == ROPE_SCALING_LINEAR)
         text_add(cannot, "# not available: linear scaling of rotary frequencies\n");

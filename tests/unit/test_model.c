@@ -89,7 +89,7 @@ static void presets_have_the_published_values(void **state) {
             {"positions", (double)c.max_position_embeddings, (double)published[i].positions},
             {"rope_theta", c.rope_theta, published[i].theta},
             {"norm_eps", c.norm_eps, published[i].eps},
-            {"sliding_window", (double)c.sliding_window, (double)published[i].window},
+            {"sliding_window", (double)model_sliding_window(&c), (double)published[i].window},
             {"rope_scaling", c.rope_scaling, published[i].factor ? ROPE_SCALING_LLAMA3 : ROPE_SCALING_NONE},
             {"rope_factor", c.rope_factor, (double)published[i].factor},
             {"low_freq_factor", c.rope_low_freq_factor, published[i].factor ? 1 : 0},
@@ -226,19 +226,8 @@ static void absent_members_mean_what_transformers_takes(void **state) {
     const struct model_config synonym = parsed(GPT2 ",\"activation_function\":\"gelu_pytorch_tanh\"}");
     assert_int_equal(synonym.activation, ACTIVATION_GELU_TANH);
     struct model_config qwen2 = parsed(QWEN2 "}");
-    assert_true(qwen2.attention_bias && !qwen2.attention_output_bias && qwen2.sliding_window == 0);
+    assert_true(qwen2.attention_bias && !qwen2.attention_output_bias && model_sliding_window(&qwen2) == 0);
     assert_int_equal(qwen2.bos_token_id, -1);
-    assert_int_equal(parsed("{\"model_type\":\"mistral\"," SHAPE "}").sliding_window, 4096);
-    assert_int_equal(parsed("{\"model_type\":\"mistral\"," SHAPE ",\"sliding_window\":null}").sliding_window, 0);
-    assert_int_equal(parsed(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8}").sliding_window,
-                     0); // from layer 28 on
-    assert_int_equal(
-        parsed(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":2}").sliding_window,
-        0); // from layer 2 on, of layers 0 and 1
-    assert_int_equal(parsed(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8,\"layer_types\":"
-                                  "[\"sliding_attention\",\"sliding_attention\"]}")
-                         .sliding_window,
-                     8);
     const struct model_config many = parsed(LLAMA ",\"eos_token_id\":[1000000,7,8,9]}");
     assert_true(many.eos_token_id == 7 && many.more_eos == 2 && many.more_eos_token_id[1] == 9);
     struct text again = {0};
@@ -285,9 +274,6 @@ static void unsupported_configurations_are_refused(void **state) {
         {LLAMA ",\"head_dim\":15}", "head_dim 15 is odd"},
         {LLAMA ",\"rms_norm_eps\":0}", "rms_norm_eps"},
         {LLAMA ",\"rope_theta\":0.5}", "rope_theta 0.5"},
-        {QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":1}",
-         "some layers with a sliding window"},
-        {QWEN2 ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "some layers"},
         {QWEN2 ",\"layer_types\":[\"full_attention\",\"linear_attention\"]}", "\"linear_attention\" is not supported"},
         {QWEN2 ",\"layer_types\":[\"full_attention\"]}", "lists 1 layer,"},
         {"{\"model_type\":\"qwen3\"," SHAPE "}", "head_dim"},
@@ -505,7 +491,7 @@ static void every_field_is_compared(void **state) {
     CHANGE(gpt2, bias, false, false);
     CHANGE(gpt2, max_position_embeddings, 16, false); // they are learned
     CHANGE(a, max_position_embeddings, 1024, true);
-    CHANGE(a, sliding_window, 8, true);
+    b = a, b.kind[0].sliding_window = 8, assert_difference(&a, &b, "sliding_window", true);
     CHANGE(a, norm_eps, 1e-5, true);
     CHANGE(a, rope_theta, 5e5, true);
     CHANGE(a, rope_scaling, ROPE_SCALING_LINEAR, true);

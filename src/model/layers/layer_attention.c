@@ -1,0 +1,275 @@
+// Attention with grouped key-value heads (Ainslie et al. 2023): one packed projection into queries, keys and values,
+// which may be normed and rotated, and one out of the heads. Tensor ranks have some of the heads. Where there are fewer
+// key-value heads than ranks, queries are apart from keys and values, of which some ranks have copies.
+#include "model/layer.h"
+#include "model/layers/layer_windows.h"
+
+#include <math.h>
+
+enum { KEYS, VALUES }; // what generation keeps (emit_cache): [context, kv_heads, head_dim] each
+
+// ---- parameters
+
+static void attention_split_qkv(const struct splitter *s, const struct parameter *p);
+static void attention_split_out(const struct splitter *s, const struct parameter *p);
+static void attention_split_norm(const struct splitter *s, const struct parameter *p);
+
+static void attention_gpt2_parameters(struct builder *b) {
+    const struct model_config *c = b->config;
+    int64_t width = c->hidden_size;
+    builder_single(b, builder_matrix(b, "attention.qkv.weight", 3 * width, width, builder_std(b), attention_split_qkv),
+                   "attn.c_attn.weight", true);
+    builder_single(
+        b, builder_matrix(b, "attention.out.weight", width, width, builder_residual_std(b), attention_split_out),
+        "attn.c_proj.weight", true);
+    builder_norm(b, "attention_norm", "ln_1");
+    if (!c->bias)
+        return;
+    builder_vector(b, "attention.qkv.bias", "attn.c_attn.bias", 3 * width, INIT_ZERO, attention_split_qkv);
+    builder_vector(b, "attention.out.bias", "attn.c_proj.bias", width, INIT_ZERO, NULL);
+}
+
+static void attention_llama_parameters(struct builder *b) {
+    const struct model_config *c = b->config;
+    int64_t width = c->hidden_size, q = c->num_attention_heads * c->head_dim, kv = c->num_key_value_heads * c->head_dim;
+    struct parameter *qkv =
+        builder_matrix(b, "attention.qkv.weight", q + 2 * kv, width, builder_std(b), attention_split_qkv);
+    builder_piece(b, qkv, "self_attn.q_proj.weight", q, false);
+    builder_piece(b, qkv, "self_attn.k_proj.weight", kv, false);
+    builder_piece(b, qkv, "self_attn.v_proj.weight", kv, false);
+    builder_single(b, builder_matrix(b, "attention.out.weight", width, q, builder_residual_std(b), attention_split_out),
+                   "self_attn.o_proj.weight", false);
+    builder_norm(b, "attention_norm", "input_layernorm");
+    if (c->qk_norm) {
+        builder_vector(b, "attention.q_norm.weight", "self_attn.q_norm.weight", c->head_dim, INIT_ONE,
+                       attention_split_norm);
+        builder_vector(b, "attention.k_norm.weight", "self_attn.k_norm.weight", c->head_dim, INIT_ONE,
+                       attention_split_norm);
+    }
+    if (c->attention_bias) {
+        struct parameter *bias =
+            builder_vector(b, "attention.qkv.bias", NULL, q + 2 * kv, INIT_ZERO, attention_split_qkv);
+        builder_piece(b, bias, "self_attn.q_proj.bias", q, false);
+        builder_piece(b, bias, "self_attn.k_proj.bias", kv, false);
+        builder_piece(b, bias, "self_attn.v_proj.bias", kv, false);
+    }
+    if (c->attention_output_bias)
+        builder_vector(b, "attention.out.bias", "self_attn.o_proj.bias", width, INIT_ZERO, NULL);
+}
+
+static void attention_parameters(struct builder *b) {
+    if (b->config->family == FAMILY_GPT2)
+        attention_gpt2_parameters(b);
+    else
+        attention_llama_parameters(b);
+}
+
+// ---- splitting
+
+static trireme_status attention_split(struct model_split *split, const struct model_config *c, trireme_error *error) {
+    int ranks = split->ranks;
+    TRY(split_check(c->num_attention_heads, "head", ranks, error));
+    int64_t queries = c->num_attention_heads / c->num_key_value_heads, groups = c->num_key_value_heads;
+    if (groups >= ranks) {
+        split->kv_heads = divide_up(groups, ranks);
+    } else {
+        while (ranks % groups)
+            groups++;
+        split->copies = ranks / (int)groups;
+        split->kv_heads = 1;
+    }
+    split->heads = split->kv_heads * divide_up(queries, split->copies);
+    return TRIREME_OK;
+}
+
+static struct run kv_heads(const struct splitter *s) {
+    return split_part(s->split->kv_heads, s->index / s->split->copies, s->config->num_key_value_heads);
+}
+
+static struct run query_heads(const struct splitter *s) {
+    int64_t queries = s->config->num_attention_heads / s->config->num_key_value_heads;
+    struct run groups = kv_heads(s);
+    if (s->split->copies == 1)
+        return split_scaled(groups, queries);
+    // One key-value head, whose queries are dealt out to the copies.
+    struct run own = split_part(s->split->heads, s->index % s->split->copies, queries);
+    own.first += groups.first * queries;
+    own.valid = groups.valid ? own.valid : 0;
+    return own;
+}
+
+int64_t model_split_heads(const struct model_split *split, const struct model_config *config, int index) {
+    const struct splitter s = {.config = config, .split = split, .index = index};
+    return query_heads(&s).valid;
+}
+
+static void attention_split_qkv(const struct splitter *s, const struct parameter *p) {
+    int64_t size = s->config->head_dim, q = s->config->num_attention_heads * size;
+    int64_t kv = s->config->num_key_value_heads * size;
+    struct run queries = split_scaled(query_heads(s), size), keys = split_scaled(kv_heads(s), size);
+    if (s->split->copies == 1) {
+        struct parameter *local = split_add(s, p, p->name, CLASS_SPLIT);
+        split_add_rows(local, queries, 0);
+        split_add_rows(local, keys, q);
+        split_add_rows(local, keys, q + kv);
+        return;
+    }
+    // "attention.qkv.weight" becomes "attention.q.weight" and "attention.kv.weight".
+    const char *dot = strrchr(p->name, '.');
+    int stem = (int)(dot - p->name) - 3;
+    char *name[2] = {mem_printf("%.*sq%s", stem, p->name, dot), mem_printf("%.*skv%s", stem, p->name, dot)};
+    split_add_rows(split_add(s, p, name[0], CLASS_SPLIT), queries, 0);
+    struct parameter *local = split_add(s, p, name[1], CLASS_KV);
+    split_add_rows(local, keys, q);
+    split_add_rows(local, keys, q + kv);
+    free(name[0]);
+    free(name[1]);
+}
+
+static void attention_split_out(const struct splitter *s, const struct parameter *p) {
+    split_add_columns(split_add(s, p, p->name, CLASS_SPLIT), p, split_scaled(query_heads(s), s->config->head_dim));
+}
+
+// Norms of queries and keys work on the rank's heads.
+static void attention_split_norm(const struct splitter *s, const struct parameter *p) {
+    split_add_whole(s, p, CLASS_SHARE);
+}
+
+// ---- emitting
+
+// `heads` heads of the packed projection [rows, (q + k + v heads) * head_dim], the first of them number `first`.
+static struct operand heads_of(const struct emitter *e, int qkv, int64_t first, int64_t heads) {
+    int64_t width = e->program->buffers.item[qkv].dim[1], size = e->config->head_dim;
+    struct operand view = {.buffer = qkv, .offset = first * size};
+    if (e->cache) {
+        view.ndim = 3;
+        memcpy(view.dim, (int64_t[]){emit_row_count(e), heads, size}, 3 * sizeof(int64_t));
+        memcpy(view.stride, (int64_t[]){width, size, 1}, 3 * sizeof(int64_t));
+    } else {
+        view.ndim = 4;
+        memcpy(view.dim, (int64_t[]){e->sequences, e->seq_len, heads, size}, 4 * sizeof(int64_t));
+        memcpy(view.stride, (int64_t[]){e->seq_len * width, width, size, 1}, 4 * sizeof(int64_t));
+    }
+    return view;
+}
+
+// Packed projections of a layer: queries, keys and values in one buffer, or queries apart from the others.
+struct projections {
+    int queries, others; // the same buffer when together
+};
+
+static int attention_heads(struct emitter *e, int layer, struct projections in) {
+    const struct model_config *c = e->config;
+    int64_t h = e->split->heads, g = e->split->kv_heads, size = c->head_dim;
+    int64_t first = in.queries == in.others ? h : 0;
+    struct operand q = heads_of(e, in.queries, 0, h), k = heads_of(e, in.others, first, g),
+                   v = heads_of(e, in.others, first + g, g);
+    int o = emit_new_activation(e, layer, "attention.heads", emit_row_count(e), h * size);
+    union attribute attribute[OP_MAX_ATTRIBUTES] = {{.f = 1 / sqrt((double)size)},
+                                                    {.i = model_layer(c, layer)->sliding_window}};
+    if (e->cache) {
+        struct operand keys = emit_whole_operand(e, e->cache->of[layer][KEYS]),
+                       values = emit_whole_operand(e, e->cache->of[layer][VALUES]);
+        struct operand at = emit_whole_operand(e, e->cache->at);
+        emit_forward(e, OP_CACHE_APPEND, layer, 5, (struct operand[]){k, v, at, keys, values}, 2,
+                     (struct operand[]){keys, values}, NULL);
+        emit_forward(
+            e, OP_ATTENTION_CACHED, layer, 4, (struct operand[]){q, keys, values, at}, 1,
+            (struct operand[]){operand_shape(emit_whole_operand(e, o), 3, (int64_t[]){emit_row_count(e), h, size})},
+            attribute);
+        return o;
+    }
+    int lse = emit_new_statistic(e, layer, "attention.lse", 3, (int64_t[]){e->sequences, h, e->seq_len});
+    struct operand starts = operand_shape(emit_whole_operand(e, e->starts), 2, (int64_t[]){e->sequences, e->seq_len});
+    struct operand heads = operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){e->sequences, e->seq_len, h, size});
+    emit_forward(e, OP_ATTENTION, layer, 4, (struct operand[]){q, k, v, starts}, 2,
+                 (struct operand[]){heads, emit_whole_operand(e, lse)}, attribute);
+    if (e->heads_end == NONE)
+        return o;
+    int kept = emit_new_activation(e, layer, "attention.kept", emit_row_count(e), h * size);
+    emit_forward(e, OP_KEEP_COLUMNS, layer, 2,
+                 (struct operand[]){emit_whole_operand(e, o), emit_whole_operand(e, e->heads_end)}, 1,
+                 (struct operand[]){emit_whole_operand(e, kept)}, NULL);
+    return kept;
+}
+
+// Norm and rotation of the `heads` query heads and `kv_heads` key heads with which packed projection `x` begins.
+static int attention_positioned(struct emitter *e, int layer, int x, int64_t heads, int64_t kv_heads,
+                                const char *suffix) {
+    const struct model_config *c = e->config;
+    int64_t columns = e->program->buffers.item[x].dim[1];
+    char *norm = mem_printf("attention.qk_norm%s", suffix), *rstd_name = mem_printf("%s.rstd", norm),
+         *rope = mem_printf("attention.rope%s", suffix);
+    if (c->qk_norm) {
+        int y = emit_new_activation(e, layer, norm, emit_row_count(e), columns);
+        int rstd = emit_new_statistic(e, layer, rstd_name, 2, (int64_t[]){emit_row_count(e), heads + kv_heads});
+        emit_forward(e, OP_QKNORM, layer, 3,
+                     (struct operand[]){emit_whole_operand(e, x), emit_parameter(e, layer, "attention.q_norm.weight"),
+                                        emit_parameter(e, layer, "attention.k_norm.weight")},
+                     2, (struct operand[]){emit_whole_operand(e, y), emit_whole_operand(e, rstd)},
+                     (union attribute[OP_MAX_ATTRIBUTES]){{.i = heads}, {.i = kv_heads}, {.f = c->norm_eps}});
+        x = y;
+    }
+    if (e->rope != NONE) {
+        int y = emit_new_activation(e, layer, rope, emit_row_count(e), columns);
+        emit_forward(e, OP_ROPE, layer, 3,
+                     (struct operand[]){emit_whole_operand(e, x), emit_whole_operand(e, e->positions),
+                                        emit_whole_operand(e, e->rope)},
+                     1, (struct operand[]){emit_whole_operand(e, y)},
+                     (union attribute[OP_MAX_ATTRIBUTES]){{.i = heads + kv_heads}});
+        x = y;
+    }
+    free(norm), free(rstd_name), free(rope);
+    return x;
+}
+
+static struct projections attention_projections(struct emitter *e, int layer, int n) {
+    int64_t h = e->split->heads, g = e->split->kv_heads;
+    if (e->split->copies == 1) {
+        int qkv = emit_linear(e, layer, "attention.qkv", n, "attention.qkv");
+        qkv = attention_positioned(e, layer, qkv, h, g, "");
+        return (struct projections){qkv, qkv};
+    }
+    int q = emit_linear(e, layer, "attention.q", n, "attention.q");
+    int kv = emit_linear(e, layer, "attention.kv", n, "attention.kv");
+    q = attention_positioned(e, layer, q, h, 0, ".q");
+    return (struct projections){q, attention_positioned(e, layer, kv, 0, g, ".kv")};
+}
+
+static int attention_emit(struct emitter *e, int layer, int x) {
+    int n = emit_enter(e, layer, "attention.in", emit_norm(e, layer, "attention_norm", x));
+    int heads = attention_heads(e, layer, attention_projections(e, layer, n));
+    return emit_out(e, layer, "attention.out", heads, x, "attention.residual");
+}
+
+static void attention_cache(struct program *p, const struct model_config *c, int layer, int64_t context,
+                            enum dtype dtype, int out[static CACHE_BUFFERS]) {
+    static const char *const NAME[] = {[KEYS] = "keys", [VALUES] = "values"};
+    const int64_t dim[3] = {context, c->num_key_value_heads, c->head_dim};
+    for (int i = 0; i < CACHE_BUFFERS; i++) {
+        char *name = mem_printf("layers.%d.%s", layer, NAME[i]);
+        out[i] = program_buffer(p, name, dtype, KIND_CACHE, SCOPE_STATE, 3, dim);
+        free(name);
+    }
+}
+
+static double attention_flops(const struct model_config *c, const struct layer_kind *kind, int64_t seq_len) {
+    double width = (double)c->hidden_size, q = (double)(c->num_attention_heads * c->head_dim);
+    double kv = (double)(c->num_key_value_heads * c->head_dim);
+    int64_t reach = kind->sliding_window > 0 ? MIN(seq_len, kind->sliding_window) : seq_len;
+    return 6 * (width * (q + 2 * kv) + q * width) + 12 * q * (double)reach;
+}
+
+const struct layer_part attention_part = {.name = "attention",
+                                          .parameters = attention_parameters,
+                                          .split = attention_split,
+                                          .emit = attention_emit,
+                                          .cache = attention_cache,
+                                          .flops = attention_flops,
+                                          .read = windows_read,
+                                          .write = windows_write,
+                                          .fits = windows_fit,
+                                          .check = windows_check,
+                                          .override = windows_override,
+                                          .describe = windows_describe,
+                                          .differ = windows_differ};

@@ -1,0 +1,107 @@
+// The beginning of a model: embeddings of tokens and, in GPT-2, of positions.
+#include "model/layer.h"
+
+enum { VOCAB_ALIGNMENT = 16 }; // rows of a rank's part of the vocabulary
+
+static void embedding_split_rows(const struct splitter *s, const struct parameter *p) {
+    bool is_spread = s->split->vocabulary_stages > 1;
+    split_add_rows(split_add(s, p, p->name, is_spread ? CLASS_VOCABULARY : CLASS_SPLIT),
+                   split_part(s->split->vocab_size, s->vocabulary, s->config->vocab_size), 0);
+}
+
+struct parameter *builder_vocabulary(struct builder *b, const char *name, const char *hf) {
+    const struct model_config *c = b->config;
+    struct parameter *p =
+        builder_matrix(b, name, c->padded_vocab_size, c->hidden_size, builder_std(b), embedding_split_rows);
+    p->is_vocabulary = true;
+    builder_piece(b, p, hf, c->vocab_size, false);
+    return p;
+}
+
+static void embedding_parameters(struct builder *b) {
+    const struct model_config *c = b->config;
+    bool gpt2 = c->family == FAMILY_GPT2;
+    builder_vocabulary(b, "embed.weight", gpt2 ? "wte.weight" : "embed_tokens.weight")->embedding = true;
+    if (!gpt2)
+        return;
+    struct parameter *position =
+        builder_matrix(b, "position.weight", c->max_position_embeddings, c->hidden_size, builder_std(b), NULL);
+    position->embedding = true;
+    builder_single(b, position, "wpe.weight", false);
+}
+
+static trireme_status embedding_split(struct model_split *split, const struct model_config *c, trireme_error *error) {
+    int ranks = split->ranks * split->vocabulary_stages;
+    TRY(split_check(c->vocab_size, "token", split->ranks, error));
+    split->vocab_size = ranks == 1 ? c->padded_vocab_size : round_up(divide_up(c->vocab_size, ranks), VOCAB_ALIGNMENT);
+    return TRIREME_OK;
+}
+
+// Each rank looks up, for the tokens of all ranks, the rows that it has; sums over the ranks bring them to the tokens.
+static int embed_own_rows(struct emitter *e, const char *name) {
+    struct program *p = e->program;
+    const int64_t all = emit_row_count(e) * e->split->row_ranks;
+    const int tokens = emit_new_buffer(e, NONE, "tokens.all", DTYPE_I32, 1, &all);
+    const int part = emit_new_activation(e, NONE, "embedding.own", all, e->config->hidden_size);
+    const int x = emit_new_activation(e, NONE, name, emit_row_count(e), e->config->hidden_size);
+    program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program), AXES_SHARD,
+                        emit_whole_operand(e, e->tokens), emit_whole_operand(e, tokens));
+    emit_forward(e, OP_EMBED, NONE, 3,
+                 (struct operand[]){emit_whole_operand(e, tokens), e->own_rows, emit_whole_operand(e, e->own_first)}, 1,
+                 (struct operand[]){emit_whole_operand(e, part)}, NULL);
+    program_communicate(p, e->template, OP_REDUCE_SCATTER, PHASE_FORWARD, tensor_stream(e->program), AXES_SHARD,
+                        emit_whole_operand(e, part), emit_whole_operand(e, x));
+    return x;
+}
+
+static int embed_tokens(struct emitter *e, const char *name) {
+    if (e->own_rows.buffer != NONE)
+        return embed_own_rows(e, name);
+    char *part = mem_printf("%s.part", name);
+    int x = emit_new_activation(e, NONE, emit_is_split(e) ? part : name, emit_row_count(e), e->config->hidden_size);
+    free(part);
+    emit_forward(e, OP_EMBED, NONE, 3,
+                 (struct operand[]){emit_whole_operand(e, e->tokens), emit_parameter(e, NONE, "embed.weight"),
+                                    emit_whole_operand(e, e->vocab_first)},
+                 1, (struct operand[]){emit_whole_operand(e, x)}, NULL);
+    return emit_is_split(e) ? emit_leave(e, NONE, name, x) : x;
+}
+
+// Writes position embeddings for the rows that this rank holds between layers to y, or adds them to it.
+static void embed_positions(struct emitter *e, struct operand table, int y, bool add) {
+    struct operand positions = emit_whole_operand(e, e->positions);
+    if (e->split->sequence)
+        positions = operand_part(e->program, positions, AXES_TENSOR);
+    program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 3,
+                 (struct operand[]){positions, table, operand_none()}, 1, (struct operand[]){emit_whole_operand(e, y)},
+                 NULL)
+        ->accumulate = add ? ACCUMULATE_YES : ACCUMULATE_NO;
+}
+
+int emit_embedding(struct emitter *e) {
+    int x = embed_tokens(e, "embedding");
+    struct operand position = emit_parameter(e, NONE, "position.weight");
+    if (position.buffer != NONE)
+        embed_positions(e, position, x, true);
+    return x;
+}
+
+int emit_embedding_part(struct emitter *e) {
+    return embed_tokens(e, "embedding.own");
+}
+
+int emit_positions(struct emitter *e, int x) {
+    struct operand position = emit_parameter(e, NONE, "position.weight");
+    if (position.buffer == NONE)
+        return x;
+    int64_t width = e->config->hidden_size;
+    int rows_of = emit_new_activation(e, NONE, "position", emit_stream_rows(e), width);
+    int y = emit_new_activation(e, NONE, "embedding.positioned", emit_stream_rows(e), width);
+    embed_positions(e, position, rows_of, false);
+    emit_forward(e, OP_ADD, NONE, 2, (struct operand[]){emit_whole_operand(e, x), emit_whole_operand(e, rows_of)}, 1,
+                 (struct operand[]){emit_whole_operand(e, y)}, NULL);
+    return y;
+}
+
+const struct layer_part embedding_part = {
+    .name = "embedding", .parameters = embedding_parameters, .split = embedding_split};
