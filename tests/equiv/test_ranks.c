@@ -49,6 +49,12 @@ static struct model models[] = {
      .json = QWEN3 "\"num_hidden_layers\": 3, \"hidden_size\": 10, \"intermediate_size\": 11, "
                    "\"num_attention_heads\": 9, \"num_key_value_heads\": 3, \"head_dim\": 4, \"vocab_size\": 129, "
                    "\"tie_word_embeddings\": false}"},
+    {.name = "qwen3 windows",
+     .json = QWEN3 "\"num_hidden_layers\": 5, \"hidden_size\": 12, \"intermediate_size\": 10, "
+                   "\"num_attention_heads\": 6, \"num_key_value_heads\": 2, \"head_dim\": 4, \"vocab_size\": 70, "
+                   "\"tie_word_embeddings\": true, \"use_sliding_window\": true, \"sliding_window\": 3, "
+                   "\"layer_types\": [\"sliding_attention\", \"sliding_attention\", \"full_attention\", "
+                   "\"sliding_attention\", \"full_attention\"]}"},
 };
 
 // A vocabulary so large that rows of the table travel instead of the table.

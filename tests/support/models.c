@@ -32,6 +32,10 @@ const struct family_model small_models[SMALL_COUNT] = {
                               "\"num_key_value_heads\": 2, \"tie_word_embeddings\": true}"},
     [SMALL_QWEN3] = {"qwen3", "{\"architectures\": [\"Qwen3ForCausalLM\"], " LLAMA_SIZES
                               "\"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}"},
+    [SMALL_WINDOWS] = {"qwen2 with windows",
+                       "{\"architectures\": [\"Qwen2ForCausalLM\"], " LLAMA_SIZES
+                       "\"num_key_value_heads\": 2, \"tie_word_embeddings\": false, \"use_sliding_window\": true, "
+                       "\"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", \"full_attention\"]}"},
 };
 
 void small_config(struct model_config *out, const char *json) {

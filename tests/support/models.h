@@ -21,6 +21,7 @@ enum small {
     SMALL_MISTRAL,    // sliding window shorter than the sequences
     SMALL_QWEN2,
     SMALL_QWEN3,
+    SMALL_WINDOWS, // a sliding window in the first layer alone
     SMALL_COUNT
 };
 extern const struct family_model small_models[SMALL_COUNT];

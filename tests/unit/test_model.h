@@ -32,4 +32,41 @@ static inline struct model_config parsed(const char *json) {
     return c;
 }
 
+static inline void assert_says(trireme_status status, const trireme_error *error, const char *part) {
+    if (status == TRIREME_OK)
+        fail_msg("accepted, expected a refusal with: %s", part);
+    if (!strstr(error->message, part))
+        fail_msg("\"%s\" lacks \"%s\"", error->message, part);
+}
+
+static inline void assert_same(const struct model_config *a, const struct model_config *b) {
+    trireme_error error = {0};
+    assert_int_equal(a->architecture, b->architecture);
+    assert_ok(model_config_compare(a, b, true, &error), &error);
+    assert_true(a->padded_vocab_size == b->padded_vocab_size);
+    assert_true(a->max_position_embeddings == b->max_position_embeddings);
+    assert_true(a->initializer_range == b->initializer_range);
+    assert_true(a->bos_token_id == b->bos_token_id && a->eos_token_id == b->eos_token_id);
+}
+
+// The model of keys "section.key=value" with '+' for blanks in values, separated by blanks.
+static inline trireme_status resolve(struct model_config *out, const char *keys, int64_t tokens, trireme_error *error) {
+    const char *overrides[16];
+    size_t count = 0;
+    char *copy = mem_strdup(keys), *rest = copy;
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        overrides[count++] = word;
+        for (char *plus = strchr(word, '+'); plus; plus = strchr(plus, '+'))
+            *plus = ' ';
+    }
+    struct config config;
+    trireme_status status = config_load_text(&config, "run.yaml", "", 0, overrides, count, error);
+    if (status == TRIREME_OK) {
+        status = model_config_resolve(out, &config, tokens, error);
+        config_release(&config);
+    }
+    free(copy);
+    return status;
+}
+
 #endif

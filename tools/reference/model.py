@@ -50,7 +50,7 @@ class Config:
             self.gelu = "none" if get("activation_function", "gelu_new") == "gelu" else "tanh"
             self.tied = get("tie_word_embeddings", True)
             self.bias = get("bias", True)
-            self.window = 0
+            self.windows = [0] * self.layers
             return
         if self.architecture not in ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"):
             raise ValueError(f"architecture {self.architecture} is not known")
@@ -61,17 +61,26 @@ class Config:
         self.eps = get("rms_norm_eps", 1e-6)
         self.tied = get("tie_word_embeddings", False)
         self.bias = True
-        mistral = self.architecture == "MistralForCausalLM"
-        windowed = get("use_sliding_window", False) or mistral
-        if windowed and not mistral and get("max_window_layers", 28) != 0:
-            raise ValueError("a sliding window in some layers alone is not known")
-        self.window = get("sliding_window", 4096 if mistral else None) or 0 if windowed else 0
+        self.windows = self.windows_of_layers(get)
         rope = get("rope_parameters") or get("rope_scaling") or {}
         self.rope_type = rope.get("rope_type", rope.get("type", "default"))
         self.rope_theta = rope.get("rope_theta", get("rope_theta", 10000.0))
         self.rope = rope
         if self.rope_type not in ("default", "linear", "llama3"):
             raise ValueError(f"rotary scaling {self.rope_type} is not known")
+
+    def windows_of_layers(self, get):
+        """How many positions a token of each layer sees, 0 for all before it."""
+        window = get("sliding_window", 4096) or 0
+        if self.architecture == "MistralForCausalLM":
+            return [window] * self.layers
+        if self.architecture == "LlamaForCausalLM" or not get("use_sliding_window", False):
+            return [0] * self.layers
+        first = get("max_window_layers", 28)
+        types = get("layer_types") or [
+            "sliding_attention" if layer >= first else "full_attention" for layer in range(self.layers)
+        ]
+        return [window if kind == "sliding_attention" else 0 for kind in types]
 
 
 def rope_frequencies(config):
@@ -147,7 +156,7 @@ class Model:
         a, b = x.chunk(2, dim=-1)
         return self.stored(torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1))
 
-    def attention(self, q, k, v, starts):
+    def attention(self, q, k, v, starts, window):
         """q: (B, T, heads, D), k and v: (B, T, kv_heads, D), starts: (B, T), the first position each token may see."""
         config = self.config
         group = config.heads // config.kv_heads
@@ -156,28 +165,32 @@ class Model:
         scores = q @ k.transpose(-1, -2) / math.sqrt(config.head_dim)
         here = torch.arange(q.shape[2])
         seen = (here[None, :] <= here[:, None]) & (here[None, None, :] >= starts[:, :, None])
-        if config.window:
-            seen = seen & (here[None, :] > here[:, None] - config.window)
+        if window:
+            seen = seen & (here[None, :] > here[:, None] - window)
         scores = scores.masked_fill(~seen[:, None], -math.inf)
         return self.stored((torch.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2))
 
     def heads(self, x):
         return x.unflatten(-1, (-1, self.config.head_dim))
 
-    def gpt2_layer(self, x, prefix, starts):
+    def gpt2_layer(self, x, layer, starts):
+        prefix = f"transformer.h.{layer}"
         qkv = self.linear(self.norm(x, f"{prefix}.ln_1"), f"{prefix}.attn.c_attn")
         q, k, v = (self.heads(part) for part in qkv.split(self.config.width, dim=-1))
-        x = self.linear(self.attention(q, k, v, starts), f"{prefix}.attn.c_proj", x)
+        mixed = self.attention(q, k, v, starts, self.config.windows[layer])
+        x = self.linear(mixed, f"{prefix}.attn.c_proj", x)
         up = self.linear(self.norm(x, f"{prefix}.ln_2"), f"{prefix}.mlp.c_fc")
         return self.linear(self.stored(F.gelu(up, approximate=self.config.gelu)), f"{prefix}.mlp.c_proj", x)
 
-    def llama_layer(self, x, prefix, positions, starts):
+    def llama_layer(self, x, layer, positions, starts):
+        prefix = f"model.layers.{layer}"
         normed = self.norm(x, f"{prefix}.input_layernorm")
         q, k, v = (self.heads(self.linear(normed, f"{prefix}.self_attn.{part}_proj")) for part in "qkv")
         if self.config.architecture == "Qwen3ForCausalLM":
             q, k = self.norm(q, f"{prefix}.self_attn.q_norm"), self.norm(k, f"{prefix}.self_attn.k_norm")
         q, k = self.rotate(q, positions), self.rotate(k, positions)
-        x = self.linear(self.attention(q, k, v, starts), f"{prefix}.self_attn.o_proj", x)
+        mixed = self.attention(q, k, v, starts, self.config.windows[layer])
+        x = self.linear(mixed, f"{prefix}.self_attn.o_proj", x)
         normed = self.norm(x, f"{prefix}.post_attention_layernorm")
         gate, up = self.linear(normed, f"{prefix}.mlp.gate_proj"), self.linear(normed, f"{prefix}.mlp.up_proj")
         return self.linear(self.stored(F.silu(gate) * up), f"{prefix}.mlp.down_proj", x)
@@ -189,13 +202,13 @@ class Model:
             embed = self.parameter("transformer.wte.weight")
             x = self.stored(embed[tokens] + self.parameter("transformer.wpe.weight")[positions])
             for layer in range(config.layers):
-                x = self.gpt2_layer(x, f"transformer.h.{layer}", starts)
+                x = self.gpt2_layer(x, layer, starts)
             x = self.norm(x, "transformer.ln_f")
         else:
             embed = self.parameter("model.embed_tokens.weight")
             x = self.stored(embed[tokens])
             for layer in range(config.layers):
-                x = self.llama_layer(x, f"model.layers.{layer}", positions, starts)
+                x = self.llama_layer(x, layer, positions, starts)
             x = self.norm(x, "model.norm")
         if config.tied:
             return self.stored(F.linear(x, embed))

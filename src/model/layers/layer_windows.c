@@ -161,7 +161,8 @@ static trireme_status windows_interpret(const struct model_reader *r, const stru
     if (some && !said->window)
         return error_set(r->error, TRIREME_ERROR_CORRUPT,
                          "%s: \"layer_types\" has \"%s\", but \"sliding_window\" is null", r->where, SLIDING);
-    return windows_set(r->out, sliding, r->out->num_hidden_layers, said->window, r->error);
+    trireme_status status = windows_set(r->out, sliding, r->out->num_hidden_layers, said->window, r->error);
+    return status == TRIREME_OK ? status : error_prefix(r->error, status, "%s", r->where);
 }
 
 // Defaults are those of `transformers`, where an absent member does not mean the same as null.
@@ -242,26 +243,29 @@ static trireme_status read_types_key(const struct config *keys, int64_t layers, 
     return TRIREME_OK;
 }
 
-static trireme_status windows_from_keys(struct model_config *c, const struct config *keys, int64_t layers,
-                                        bool *sliding, trireme_error *error) {
+// `set`: the key that says most, for messages.
+static trireme_status windows_from_keys(struct model_config *c, const struct config *keys, const char *set,
+                                        int64_t layers, bool *sliding, trireme_error *error) {
     const struct config_model *m = &keys->model;
-    const bool typed = *m->layer_types, none = model_sliding_window(c) == 0;
+    const bool none = model_sliding_window(c) == 0;
     int64_t window = m->sliding_window > 0 ? m->sliding_window : model_sliding_window(c);
     bool some = false;
     for (int64_t i = 0; i < layers; i++)
         sliding[i] = m->max_window_layers > 0   ? i >= m->max_window_layers
                      : i < c->num_hidden_layers ? none || slides(c, i)
                                                 : none || c->kind[0].sliding_window > 0;
-    if (typed)
+    if (*m->layer_types)
         TRY(read_types_key(keys, layers, sliding, error));
     for (int64_t i = 0; i < layers; i++)
         some = some || sliding[i];
     if (some && window == 0)
-        return config_refuse(keys, typed ? "model.layer_types" : "model.max_window_layers", error,
-                             "but no model.sliding_window says how far a window reaches");
+        return config_refuse(keys, set, error, "but no model.sliding_window says how far a window reaches");
     if (!some && m->sliding_window > 0)
         return config_refuse(keys, "model.sliding_window", error, "but no layer has a window");
-    return windows_set(c, sliding, layers, window, error);
+    trireme_error why;
+    if (windows_set(c, sliding, layers, window, &why) != TRIREME_OK)
+        return config_refuse(keys, set, error, "but %s", why.message);
+    return TRIREME_OK;
 }
 
 trireme_status windows_override(struct model_config *c, const struct config *keys, trireme_error *error) {
@@ -287,7 +291,7 @@ trireme_status windows_override(struct model_config *c, const struct config *key
         return config_refuse(keys, "model.max_window_layers", error, "but the model has %s",
                              counted(layers, "layer").text);
     bool *sliding = mem_alloc((size_t)layers * sizeof *sliding);
-    trireme_status status = windows_from_keys(c, keys, layers, sliding, error);
+    trireme_status status = windows_from_keys(c, keys, set, layers, sliding, error);
     free(sliding);
     return status;
 }
