@@ -59,12 +59,24 @@ static trireme_status compile_batch(struct stage_programs *programs, struct para
     return stage_programs_compile(programs, config, r->model, plan, r->ops, 1, 1, NULL, false, error);
 }
 
-// Measures a step of a model of `layers` layers on the tensor ranks alone.
-static trireme_status estimate_measure(struct probe_part *out, const struct estimator *e, const struct probe *p,
-                                       int layers, trireme_error *error) {
-    const struct plan_request *r = e->request;
+// A model like the request's, but of `layers` layers, all of one of its kinds.
+static struct model_config model_of_kind(const struct plan_request *r, int layer_kind, int layers) {
     struct model_config model = *r->model;
+    model_layers_set_all(&model, r->model->kind[layer_kind]);
     model.num_hidden_layers = layers;
+    return model;
+}
+
+// The part of the layers that are of that kind.
+static double share_of_kind(const struct plan_request *r, int layer_kind) {
+    return (double)model_layers_of_kind(r->model, layer_kind) / (double)r->model->num_hidden_layers;
+}
+
+// Measures a step of a model of `layers` layers of one kind on the tensor ranks alone.
+static trireme_status estimate_measure(struct probe_part *out, const struct estimator *e, const struct probe *p,
+                                       int layer_kind, int layers, trireme_error *error) {
+    const struct plan_request *r = e->request;
+    const struct model_config model = model_of_kind(r, layer_kind, layers);
     struct plan_request small = *r;
     small.model = &model;
     struct cluster plain = e->kinds.item[p->kind].plain;
@@ -139,12 +151,11 @@ static double estimate_message_bytes(const struct program *p) {
     return 0;
 }
 
-// Measures the memory of the first of two stages of `layers` layers each; nothing is simulated. What all of a stage's
-// layers hold together becomes the `rest` of out->held, which has 0 for a layer.
+// Measures the memory of the first of two stages of `layers` layers of one kind each; nothing is simulated. What all of
+// a stage's layers hold together becomes the `rest` of out->held, which has 0 for a layer.
 static trireme_status measure_slot(struct probe_slot *out, const struct plan_request *r, const struct probe *p,
-                                   int layers, bool apart, trireme_error *error) {
-    struct model_config model = *r->model;
-    model.num_hidden_layers = 2 * layers;
+                                   int layer_kind, int layers, bool apart, trireme_error *error) {
+    const struct model_config model = model_of_kind(r, layer_kind, 2 * layers);
     struct plan_request small = *r;
     small.model = &model;
     small.ranks = 2 * p->tensor;
@@ -174,33 +185,42 @@ static trireme_status measure_slot(struct probe_slot *out, const struct plan_req
     return status;
 }
 
+// The same for a layer of the model, where layers of several kinds count as many times as there are of each.
 static void fill_slot(const struct estimator *e, const struct probe *p, struct probe_slot *out, bool apart) {
-    struct probe_slot few = {0}, more = {0};
-    trireme_error why;
-    bool possible = measure_slot(&few, e->request, p, 1, apart, &why) == TRIREME_OK &&
-                    measure_slot(&more, e->request, p, 2, apart, &why) == TRIREME_OK;
-    *out = more;
-    out->why = possible ? NULL : error_copy(&why);
-    out->scratch = MAX(0, more.scratch);
-    for (int k = 0; k < 2; k++) {
-        out->held[k].layer = MAX(0, more.held[k].rest - few.held[k].rest);
-        out->held[k].rest = MAX(0, few.held[k].rest - out->held[k].layer);
+    *out = (struct probe_slot){0};
+    for (int kind = 0; kind < model_layer_kinds(e->request->model) && !out->why; kind++) {
+        struct probe_slot few = {0}, more = {0};
+        trireme_error why;
+        if (measure_slot(&few, e->request, p, kind, 1, apart, &why) != TRIREME_OK ||
+            measure_slot(&more, e->request, p, kind, 2, apart, &why) != TRIREME_OK)
+            out->why = error_copy(&why);
+        const double share = share_of_kind(e->request, kind);
+        out->message = more.message;
+        out->scratch += share * MAX(0, more.scratch);
+        for (int k = 0; k < 2; k++) {
+            const double layer = MAX(0, more.held[k].rest - few.held[k].rest);
+            out->held[k].layer += share * layer;
+            out->held[k].rest += share * MAX(0, few.held[k].rest - layer);
+        }
     }
 }
 
 enum { FEW = 2 };
 
 static void fill_probe(const struct estimator *e, struct probe *p) {
-    struct probe_part few = {0}, more = {0};
-    trireme_error why;
-    int layers = (int)MIN(FEW, e->request->model->num_hidden_layers);
-    if (estimate_measure(&few, e, p, layers, &why) != TRIREME_OK ||
-        estimate_measure(&more, e, p, layers + 1, &why) != TRIREME_OK)
-        p->why = error_copy(&why);
-    for (int i = 0; i < PROBE_NUMBERS; i++) {
-        double layer = MAX(0, more.number[i] - few.number[i]);
-        p->layer.number[i] = layer;
-        p->rest.number[i] = MAX(0, few.number[i] - layers * layer);
+    const int layers = (int)MIN(FEW, e->request->model->num_hidden_layers);
+    for (int kind = 0; kind < model_layer_kinds(e->request->model) && !p->why; kind++) {
+        struct probe_part few = {0}, more = {0};
+        trireme_error why;
+        if (estimate_measure(&few, e, p, kind, layers, &why) != TRIREME_OK ||
+            estimate_measure(&more, e, p, kind, layers + 1, &why) != TRIREME_OK)
+            p->why = error_copy(&why);
+        const double share = share_of_kind(e->request, kind);
+        for (int i = 0; i < PROBE_NUMBERS; i++) {
+            const double layer = MAX(0, more.number[i] - few.number[i]);
+            p->layer.number[i] += share * layer;
+            p->rest.number[i] += share * MAX(0, few.number[i] - layers * layer);
+        }
     }
     for (int apart = 0; apart < 2 && !p->why && e->stages && p->kind == 0; apart++)
         fill_slot(e, p, &p->slot[apart], apart);
