@@ -1,5 +1,5 @@
-// Internal to model/: the Hugging Face architectures that are supported, one row each: their names, what their models
-// may have, and what config.json means by what it leaves out.
+// Internal to model/: the Hugging Face architectures that are supported, one row of kinds.def each: their names, what
+// their models may have, and what config.json means by what it leaves out.
 #ifndef MODEL_ARCHITECTURE_H
 #define MODEL_ARCHITECTURE_H
 
@@ -13,6 +13,7 @@ enum architecture_biases {
 enum architecture_window {
     WINDOW_NONE,
     WINDOW_ALWAYS,  // "sliding_window" counts, in all layers
+    WINDOW_LISTED,  // it counts in the layers that "layer_types" says, without it in all
     WINDOW_SWITCHED // it counts where "use_sliding_window" is true, in the layers that "layer_types" or
                     // "max_window_layers" says
 };

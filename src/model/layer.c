@@ -3,16 +3,16 @@
 
 static const struct layer_part *const MIXERS[] = {
 #define MIXER(constant, part) [MIXER_##constant] = &part,
-#include "model/layers.def"
+#include "model/kinds.def"
 };
 static const struct layer_part *const FEED_FORWARDS[] = {
 #define FEED_FORWARD(constant, part) [FEED_FORWARD_##constant] = &part,
-#include "model/layers.def"
+#include "model/kinds.def"
 };
 const struct layer_part *const model_parts[MODEL_PARTS] = {
 #define MIXER(constant, part) &part,
 #define FEED_FORWARD(constant, part) &part,
-#include "model/layers.def"
+#include "model/kinds.def"
 };
 
 const struct layer_part *model_layer_part(const struct layer_kind *kind, int number) {
@@ -87,6 +87,14 @@ trireme_status model_layers_set(struct model_config *config, const struct layer_
 }
 
 // ---- work
+
+int64_t model_width(const struct model_config *c) {
+    int64_t width = MAX(c->hidden_size, c->vocab_size);
+    for (int i = 0; i < MODEL_PARTS; i++)
+        if (model_has_part(c, model_parts[i]))
+            width = MAX(width, model_parts[i]->width(c));
+    return width;
+}
 
 double model_layers_flops(const struct model_config *c, int64_t tokens, int64_t seq_len) {
     double sum = 0;

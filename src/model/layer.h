@@ -25,6 +25,8 @@ struct layer_part {
     // Declares what generation keeps of the tokens before, as buffers of KIND_CACHE for `context` tokens.
     void (*cache)(struct program *program, const struct model_config *config, int layer, int64_t context,
                   enum dtype dtype, int out[static CACHE_BUFFERS]);
+    // The most numbers that it makes of a token at once, gradients and parts for other ranks apart.
+    int64_t (*width)(const struct model_config *config);
     // Floating-point operations of forward and backward for one token (model_flops). `kind` is NULL for an end.
     double (*flops)(const struct model_config *config, const struct layer_kind *kind, int64_t seq_len);
 
@@ -50,7 +52,7 @@ enum { LAYER_PARTS = 2, MODEL_PARTS = MIXER_COUNT + FEED_FORWARD_COUNT, LAYERS_M
 extern const struct layer_part embedding_part, head_part;
 #define MIXER(constant, part) extern const struct layer_part part;
 #define FEED_FORWARD(constant, part) extern const struct layer_part part;
-#include "model/layers.def"
+#include "model/kinds.def"
 
 // All parts of layers that there are.
 extern const struct layer_part *const model_parts[MODEL_PARTS];

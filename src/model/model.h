@@ -10,25 +10,22 @@
 enum family { FAMILY_GPT2, FAMILY_LLAMA };
 // Hugging Face's architectures, as architecture.h describes them.
 enum architecture {
-    ARCHITECTURE_GPT2,
-    ARCHITECTURE_LLAMA,
-    ARCHITECTURE_MISTRAL,
-    ARCHITECTURE_QWEN2,
-    ARCHITECTURE_QWEN3,
+#define ARCHITECTURE(constant, ...) ARCHITECTURE_##constant,
+#include "model/kinds.def"
     ARCHITECTURE_COUNT
 };
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_SWIGLU };
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
 
-// What mixes tokens in a layer, and what then works on each token: MIXER_ATTENTION, FEED_FORWARD_MLP (layers.def).
+// What mixes tokens in a layer, and what then works on each token: MIXER_ATTENTION, FEED_FORWARD_MLP (kinds.def).
 enum mixer {
 #define MIXER(constant, part) MIXER_##constant,
-#include "model/layers.def"
+#include "model/kinds.def"
     MIXER_COUNT
 };
 enum feed_forward {
 #define FEED_FORWARD(constant, part) FEED_FORWARD_##constant,
-#include "model/layers.def"
+#include "model/kinds.def"
     FEED_FORWARD_COUNT
 };
 
@@ -229,6 +226,9 @@ void parameter_initial_range(const struct parameter *parameter, uint64_t seed, i
 // cos and sin of the rotary embedding for positions [0, positions), D = head_dim: table[p][0..D/2) cos, [D/2..D) sin
 // (Su et al. 2021; scaling as in Llama 3.1's published inverse-frequency rule). Computed in double.
 void rope_table(const struct model_config *config, int64_t positions, double *table);
+
+// The most numbers that a layer, or the head, makes of a token at once.
+int64_t model_width(const struct model_config *config);
 
 // Floating-point operations of forward and backward for `tokens` tokens, as PaLM (Chowdhery et al. 2022, appendix B)
 // counts them: 6 x (weights in matrix products, head included) x tokens, and for each layer of attention

@@ -182,8 +182,7 @@ static trireme_status find_schedule(struct parallel *out, struct schedule_store 
 // Later code counts the elements of a microbatch without checking for overflow.
 static trireme_status check_countable(const struct config *config, const struct model_config *m, int64_t sequences,
                                       trireme_error *error) {
-    int64_t width =
-        MAX(MAX(m->vocab_size, m->hidden_size), MAX(m->num_attention_heads * m->head_dim, 2 * m->intermediate_size));
+    const int64_t width = model_width(m);
     int64_t elements;
     if (__builtin_mul_overflow(sequences * config->training.seq_len, width, &elements) || elements > INT64_MAX / 64)
         return config_refuse(config, "training.micro_batch_size", error,

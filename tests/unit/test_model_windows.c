@@ -51,6 +51,9 @@ static void both_ways_of_saying_it_are_read(void **state) {
          "2 sliding_attention, full_attention"},
         {SWITCHED(5) ",\"layer_types\":[" S "," S "," F "," S "," S "]}", 8, "2 sliding_attention, full_attention"},
         {SWITCHED(4) ",\"layer_types\":[" F "," S "," S "," F "]}", 8, "full_attention, 2 sliding_attention"},
+        {"{\"model_type\":\"ministral\"," SHAPE "}", 4096, "sliding_attention"},
+        {"{\"model_type\":\"ministral\"," SHAPE ",\"sliding_window\":7,\"layer_types\":[" F "," S "]}", 7,
+         "full_attention, sliding_attention"},
         {SWITCHED(5) ",\"max_window_layers\":2,\"layer_types\":null}", 8, "2 full_attention, 3 sliding_attention"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(read); i++) {
@@ -75,6 +78,8 @@ static void inconsistent_windows_are_refused(void **state) {
         {QWEN2_OF(2) ",\"sliding_window\":8,\"layer_types\":[" F "," S "]}",
          "has \"sliding_attention\", but \"use_sliding_window\" is not true"},
         {QWEN2_OF(2) ",\"use_sliding_window\":true,\"sliding_window\":null,\"layer_types\":[" F "," S "]}",
+         "has \"sliding_attention\", but \"sliding_window\" is null"},
+        {"{\"model_type\":\"ministral\"," SHAPE ",\"sliding_window\":null,\"layer_types\":[" F "," S "]}",
          "has \"sliding_attention\", but \"sliding_window\" is null"},
         {SWITCHED(2) ",\"max_window_layers\":-1}", "max_window_layers"},
         {QWEN2_OF(2) ",\"use_sliding_window\":true,\"sliding_window\":0}", "sliding_window"},
@@ -212,9 +217,6 @@ static void impossible_keys_are_refused(void **state) {
         {"model.preset=gpt2-124m model.layer_types=full_attention", "which GPT-2 does not have"},
         {QWEN3_KEYS "2000 model.sliding_window=8 model.max_window_layers=1",
          "model.max_window_layers: given 1, but unlike layers are supported in models of at most 1024 layers"},
-        // No published architecture has them so.
-        {"model.preset=llama-5m model.sliding_window=8 model.max_window_layers=2",
-         "sliding_window 8, layer_types \"2 full_attention, 4 sliding_attention\", head_dim"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
         struct model_config c;
@@ -242,6 +244,26 @@ static void another_depth_needs_other_types(void **state) {
     assert_types(&c, 8, "5 full_attention, sliding_attention");
     free(same), free(deeper), free(said);
     fclose(file);
+}
+
+static void the_architecture_is_one_that_lists_layers(void **state) {
+    (void)state;
+    struct model_config c;
+    trireme_error error = {0};
+    const char *keys = "model.preset=llama-5m model.sliding_window=8 model.max_window_layers=2";
+    assert_ok(resolve(&c, keys, 256, &error), &error);
+    assert_string_equal(model_architecture(&c), "MinistralForCausalLM");
+    assert_types(&c, 8, "2 full_attention, 4 sliding_attention");
+    struct text json = {0};
+    model_config_write(&c, "float32", &json);
+    assert_null(strstr(json.text, "max_window_layers"));
+    struct model_config again = parsed(json.text);
+    assert_same(&c, &again);
+    text_release(&json);
+    c.mlp_bias = true;
+    assert_null(model_architecture(&c));
+    assert_says(model_config_check(&c, &error), &error,
+                "mlp_bias true, sliding_window 8, layer_types \"2 full_attention, 4 sliding_attention\", head_dim");
 }
 
 // ---- kinds
@@ -303,6 +325,7 @@ int main(void) {
         cmocka_unit_test(keys_say_which_layers),
         cmocka_unit_test(impossible_keys_are_refused),
         cmocka_unit_test(another_depth_needs_other_types),
+        cmocka_unit_test(the_architecture_is_one_that_lists_layers),
         cmocka_unit_test(kinds_are_numbered_as_layers_first_have_them),
         cmocka_unit_test(windows_are_compared),
         cmocka_unit_test(each_layer_counts_by_its_window),

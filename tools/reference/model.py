@@ -52,7 +52,8 @@ class Config:
             self.bias = get("bias", True)
             self.windows = [0] * self.layers
             return
-        if self.architecture not in ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"):
+        if self.architecture not in ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+                                     "MinistralForCausalLM"):
             raise ValueError(f"architecture {self.architecture} is not known")
         self.layers, self.width = values["num_hidden_layers"], values["hidden_size"]
         self.heads = values["num_attention_heads"]
@@ -72,15 +73,13 @@ class Config:
     def windows_of_layers(self, get):
         """How many positions a token of each layer sees, 0 for all before it."""
         window = get("sliding_window", 4096) or 0
-        if self.architecture == "MistralForCausalLM":
-            return [window] * self.layers
-        if self.architecture == "LlamaForCausalLM" or not get("use_sliding_window", False):
+        qwen = self.architecture.startswith("Qwen")
+        if self.architecture == "LlamaForCausalLM" or qwen and not get("use_sliding_window", False):
             return [0] * self.layers
-        first = get("max_window_layers", 28)
-        types = get("layer_types") or [
-            "sliding_attention" if layer >= first else "full_attention" for layer in range(self.layers)
-        ]
-        return [window if kind == "sliding_attention" else 0 for kind in types]
+        if get("layer_types") and self.architecture != "MistralForCausalLM":
+            return [window if kind == "sliding_attention" else 0 for kind in get("layer_types")]
+        first = get("max_window_layers", 28) if qwen else 0
+        return [window if layer >= first else 0 for layer in range(self.layers)]
 
 
 def rope_frequencies(config):

@@ -253,6 +253,10 @@ static void attention_cache(struct program *p, const struct model_config *c, int
     }
 }
 
+static int64_t attention_width(const struct model_config *c) {
+    return c->num_attention_heads * c->head_dim;
+}
+
 static double attention_flops(const struct model_config *c, const struct layer_kind *kind, int64_t seq_len) {
     double width = (double)c->hidden_size, q = (double)(c->num_attention_heads * c->head_dim);
     double kv = (double)(c->num_key_value_heads * c->head_dim);
@@ -265,6 +269,7 @@ const struct layer_part attention_part = {.name = "attention",
                                           .split = attention_split,
                                           .emit = attention_emit,
                                           .cache = attention_cache,
+                                          .width = attention_width,
                                           .flops = attention_flops,
                                           .read = windows_read,
                                           .write = windows_write,

@@ -80,10 +80,18 @@ static int mlp_emit(struct emitter *e, int layer, int x) {
     return emit_out(e, layer, "mlp.down", mlp_activation(e, layer, up), x, "residual");
 }
 
+static int64_t mlp_width(const struct model_config *c) {
+    return 2 * c->intermediate_size;
+}
+
 static double mlp_flops(const struct model_config *c, const struct layer_kind *kind, int64_t seq_len) {
     (void)kind, (void)seq_len;
     return 6 * (double)c->hidden_size * (double)c->intermediate_size * (mlp_is_gated(c) ? 3 : 2);
 }
 
-const struct layer_part mlp_part = {
-    .name = "mlp", .parameters = mlp_parameters, .split = mlp_split, .emit = mlp_emit, .flops = mlp_flops};
+const struct layer_part mlp_part = {.name = "mlp",
+                                    .parameters = mlp_parameters,
+                                    .split = mlp_split,
+                                    .emit = mlp_emit,
+                                    .width = mlp_width,
+                                    .flops = mlp_flops};

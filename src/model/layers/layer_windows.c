@@ -115,7 +115,7 @@ trireme_status windows_check(const struct model_config *c, trireme_error *error)
 // ---- config.json
 
 bool windows_fit(const struct architecture_info *a, const struct model_config *c) {
-    return a->window == WINDOW_SWITCHED || model_sliding_window(c) == 0 ||
+    return a->window == WINDOW_SWITCHED || a->window == WINDOW_LISTED || model_sliding_window(c) == 0 ||
            (a->window == WINDOW_ALWAYS && !windows_are_mixed(c));
 }
 
@@ -170,15 +170,16 @@ trireme_status windows_read(const struct model_reader *r) {
     if (r->is->window == WINDOW_NONE || r->out->num_hidden_layers > LAYERS_MAX) // which model_config_check refuses
         return TRIREME_OK;
     struct windows_json said = {.window = json_is_null(json_object_get(r->root, "sliding_window")) ? 0 : 4096,
-                                .used = r->is->window == WINDOW_ALWAYS};
+                                .used = r->is->window != WINDOW_SWITCHED};
     TRY(reader_extent(r, "sliding_window", JSON_OPTIONAL, &said.window));
     if (r->is->window == WINDOW_SWITCHED) {
         said.full_layers = 28;
         TRY(json_read_boolean(r->root, r->where, "use_sliding_window", JSON_OPTIONAL, &said.used, r->error));
         TRY(json_read_integer(r->root, r->where, "max_window_layers", JSON_OPTIONAL, 0, EXTENT_MAX, &said.full_layers,
                               r->error));
-        TRY(json_read_array(r->root, r->where, "layer_types", JSON_OPTIONAL, &said.types, r->error));
     }
+    if (r->is->window != WINDOW_ALWAYS)
+        TRY(json_read_array(r->root, r->where, "layer_types", JSON_OPTIONAL, &said.types, r->error));
     bool *sliding = mem_alloc((size_t)r->out->num_hidden_layers * sizeof *sliding);
     trireme_status status = windows_interpret(r, &said, sliding);
     free(sliding);
@@ -189,10 +190,10 @@ void windows_write(json_t *root, const struct model_config *c, const struct arch
     const int64_t window = model_sliding_window(c);
     if (is->window != WINDOW_NONE)
         json_object_set_new(root, "sliding_window", window ? json_integer(window) : json_null());
-    if (is->window != WINDOW_SWITCHED)
-        return;
-    json_object_set_new(root, "use_sliding_window", json_boolean(window != 0));
-    json_object_set_new(root, "max_window_layers", json_integer(first_sliding(c)));
+    if (is->window == WINDOW_SWITCHED) {
+        json_object_set_new(root, "use_sliding_window", json_boolean(window != 0));
+        json_object_set_new(root, "max_window_layers", json_integer(first_sliding(c)));
+    }
     if (!windows_are_mixed(c))
         return;
     json_t *types = json_array();
