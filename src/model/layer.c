@@ -59,10 +59,6 @@ void model_layers_set_all(struct model_config *config, struct layer_kind kind) {
     config->kind[0] = kind;
 }
 
-static bool is_same_kind(const struct layer_kind *a, const struct layer_kind *b) {
-    return a->mixer == b->mixer && a->feed_forward == b->feed_forward && a->sliding_window == b->sliding_window;
-}
-
 trireme_status model_layers_set(struct model_config *config, const struct layer_kind *kind, int64_t layers,
                                 trireme_error *error) {
     int kinds = 0;
@@ -71,7 +67,7 @@ trireme_status model_layers_set(struct model_config *config, const struct layer_
     model_layers_set_all(&c, kind[0]);
     for (int64_t i = 0; i < layers; i++) {
         int k = 0;
-        while (k < kinds && !is_same_kind(&c.kind[k], &kind[i]))
+        while (k < kinds && memcmp(&c.kind[k], &kind[i], sizeof kind[i]) != 0)
             k++;
         if (k == LAYER_KINDS)
             FAIL(TRIREME_ERROR_USAGE, "more than %d kinds of layers in one model are not supported", LAYER_KINDS);

@@ -35,7 +35,8 @@ enum {
     LISTED_LAYERS = 1024 // layers whose kind is listed: deeper models have one kind alone
 };
 
-// What a layer is: its parts, one after the other, and those of their settings that may differ from layer to layer.
+// What a layer is: its parts, one after the other, and those of their settings that may differ from layer to layer. It
+// has no padding: kinds are compared as bytes.
 struct layer_kind {
     enum mixer mixer;
     enum feed_forward feed_forward;
