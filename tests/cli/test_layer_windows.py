@@ -89,7 +89,9 @@ def test_time():
         assert abs(plan["estimated_seconds"] / plan["step_seconds"] - 1) < 0.02, (name, plan)
     share = (seconds["mixed"] - seconds["sliding"]) / (seconds["full"] - seconds["sliding"])
     assert abs(share - 1 / 4) < 0.01, seconds
-    tool.good("plan", *words, "--model.sliding_window=512", "--model.max_window_layers=12", "save=planned.yaml")
+    other = tool.good("plan", *words, "--model.sliding_window=512", "--model.max_window_layers=12",
+                      "save=planned.yaml", "export=megatron")
+    assert "--window-size 511,0; --window-attn-skip-freq for layers 12 full_attention, 4 sliding_attention" in other
     saved = tool.read("planned.yaml").decode()
     assert "sliding_window: 512" in saved and "max_window_layers: 12" in saved, saved
 
