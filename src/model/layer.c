@@ -92,13 +92,21 @@ int64_t model_width(const struct model_config *c) {
     return width;
 }
 
+static double kind_flops(const struct model_config *c, const struct layer_kind *kind, int64_t seq_len) {
+    double sum = 0;
+    for (int i = 0; i < LAYER_PARTS; i++)
+        sum += model_layer_part(kind, i)->flops(c, kind, seq_len);
+    return sum;
+}
+
+double model_layer_flops(const struct model_config *c, int64_t layer, int64_t seq_len) {
+    return kind_flops(c, model_layer(c, layer), seq_len);
+}
+
 double model_layers_flops(const struct model_config *c, int64_t tokens, int64_t seq_len) {
     double sum = 0;
-    for (int k = 0; k < model_layer_kinds(c); k++) {
-        double layers = (double)model_layers_of_kind(c, k);
-        for (int i = 0; i < LAYER_PARTS; i++)
-            sum += layers * model_layer_part(&c->kind[k], i)->flops(c, &c->kind[k], seq_len);
-    }
+    for (int k = 0; k < model_layer_kinds(c); k++)
+        sum += (double)model_layers_of_kind(c, k) * kind_flops(c, &c->kind[k], seq_len);
     return sum * (double)tokens;
 }
 

@@ -235,7 +235,8 @@ int64_t model_width(const struct model_config *config);
 // counts them: 6 x (weights in matrix products, head included) x tokens, and for each layer of attention
 // 12 (heads x head_dim) s x tokens, where s is seq_len, or the layer's sliding window where that is shorter.
 double model_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);
-// The same without the head.
+// The same without the head; and of one layer, for one token.
 double model_layers_flops(const struct model_config *config, int64_t tokens, int64_t seq_len);
+double model_layer_flops(const struct model_config *config, int64_t layer, int64_t seq_len);
 
 #endif

@@ -112,7 +112,7 @@ static double head_in_layers(const struct config *config, const struct model_con
     return (all - layers) / (layers / (double)model->num_hidden_layers);
 }
 
-// The work of a virtual stage's layer with `before` layers before it, in units of a layer that is not recomputed.
+// The work of a virtual stage's layer with `before` layers before it, in units of one that is not recomputed.
 static double layer_work(const struct parallel *parallel, bool all_full, int stage, int before) {
     bool full = all_full || (parallel->full_layers && before < parallel->full_layers[stage]);
     return full ? 4.0 / 3 : 1; // forward once more
@@ -160,6 +160,74 @@ static void layout_balance(const struct parallel *parallel, bool all_full, doubl
     free(work);
 }
 
+// What a layout comes to: the work of the busiest rank, and the sum of the squares of all ranks' work.
+struct balance {
+    double most, squares;
+};
+
+// `layer_flops`: of each layer, in those of a mean one.
+static struct balance balance_of(const struct parallel *parallel, bool all_full, double head, const double *layer_flops,
+                                 const int *count) {
+    const struct schedule *s = parallel->schedule;
+    int stages = s->stages * s->chunks, layer = 0;
+    double *work = mem_alloc((size_t)s->stages * sizeof *work);
+    struct balance b = {0};
+    work[s->place[stages - 1].rank] = head;
+    for (int v = 0; v < stages; v++)
+        for (int before = 0; before < count[v]; before++)
+            work[s->place[v].rank] += layer_flops[layer++] * layer_work(parallel, all_full, v, before);
+    for (int r = 0; r < s->stages; r++) {
+        b.most = MAX(b.most, work[r]);
+        b.squares += work[r] * work[r];
+    }
+    free(work);
+    return b;
+}
+
+static bool is_better(struct balance a, struct balance b) {
+    const double less = 1 - 1e-9; // what is the same but for rounding is not better
+    return a.most < b.most * less || (a.most <= b.most && a.squares < b.squares * less);
+}
+
+// Where layers take unlike times, one more or less moves all that follow: as long as that makes a better layout, one
+// stage gives a layer and another takes one.
+static void layout_refine(const struct parallel *parallel, bool all_full, double head, const double *layer_flops,
+                          int *count) {
+    const int stages = parallel->schedule->stages * parallel->schedule->chunks;
+    struct balance best = balance_of(parallel, all_full, head, layer_flops, count);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int from = 0; from < stages; from++)
+            for (int to = 0; to < stages && count[from] > 1; to++) {
+                count[from]--, count[to]++;
+                struct balance b = balance_of(parallel, all_full, head, layer_flops, count);
+                if (from != to && is_better(b, best)) {
+                    best = b;
+                    moved = true;
+                } else {
+                    count[from]++, count[to]--;
+                }
+            }
+    }
+}
+
+// The layers of each virtual stage so that ranks have about the same work.
+static void layout_auto(const struct parallel *parallel, const struct config *config, const struct model_config *model,
+                        int *count) {
+    const int layers = (int)model->num_hidden_layers;
+    const bool all_full = config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL;
+    const double head = parallel->split.vocabulary_stages > 1 ? 0 : head_in_layers(config, model);
+    layout_balance(parallel, all_full, head, layers, count);
+    if (model_layer_kinds(model) == 1)
+        return;
+    double *flops = mem_alloc((size_t)layers * sizeof *flops);
+    const double mean = model_layers_flops(model, 1, config->training.seq_len) / layers;
+    for (int i = 0; i < layers; i++)
+        flops[i] = model_layer_flops(model, i, config->training.seq_len) / mean;
+    layout_refine(parallel, all_full, head, flops, count);
+    free(flops);
+}
+
 static trireme_status layout_fill(struct parallel *parallel, const struct config *config,
                                   const struct model_config *model, int stages, trireme_error *error) {
     int layers = (int)model->num_hidden_layers;
@@ -167,9 +235,7 @@ static trireme_status layout_fill(struct parallel *parallel, const struct config
     const char *said = config->parallelism.pipeline_parallel_layout;
     if (strcmp(said, "auto") == 0 && parallel->schedule) {
         int *count = mem_alloc((size_t)stages * sizeof *count);
-        bool is_spread = parallel->split.vocabulary_stages > 1;
-        layout_balance(parallel, config->activation_checkpoint.mode == CONFIG_RECOMPUTE_FULL,
-                       is_spread ? 0 : head_in_layers(config, model), layers, count);
+        layout_auto(parallel, config, model, count);
         for (int v = 0; v < stages; v++)
             first[v + 1] = first[v] + count[v];
         free(count);

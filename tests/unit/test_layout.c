@@ -94,6 +94,73 @@ static void auto_is_best(void **unused) {
                     check(&(struct setting){stages, layers, vocab, "1f1b", MODES[m]});
 }
 
+// ---- unlike layers
+
+enum { UNLIKE_LAYERS = 9 };
+
+// A model of which the layers in `sliding` have a window so small that they take much less time.
+static void unlike_model(struct model_config *out, int layers, unsigned sliding) {
+    struct text json = {0};
+    trireme_error error = {0};
+    text_add(&json,
+             "{\"architectures\": [\"MinistralForCausalLM\"], \"num_hidden_layers\": %d, \"hidden_size\": 16, "
+             "\"intermediate_size\": 16, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"vocab_size\": 50, "
+             "\"max_position_embeddings\": 64, \"sliding_window\": 1, \"layer_types\": [",
+             layers);
+    for (int i = 0; i < layers; i++)
+        text_add(&json, "%s\"%s\"", i ? ", " : "", sliding >> i & 1 ? "sliding_attention" : "full_attention");
+    text_add(&json, "]}");
+    assert_ok(model_config_parse(out, json.text, json.length, "a model", &error), &error);
+    text_release(&json);
+}
+
+// Floating-point operations of the busiest stage, one to a rank.
+static double busiest_unlike(const struct model_config *model, const int *first, int stages) {
+    double most = 0;
+    for (int v = 0; v < stages; v++) {
+        double work = v == stages - 1 ? model_flops(model, 1, 64) - model_layers_flops(model, 1, 64) : 0;
+        for (int i = first[v]; i < first[v + 1]; i++)
+            work += model_layer_flops(model, i, 64);
+        most = fmax(most, work);
+    }
+    return most;
+}
+
+static double best_unlike(const struct model_config *model, int *first, int v, int stages) {
+    if (v == stages - 1)
+        return busiest_unlike(model, first, stages);
+    double least = INFINITY;
+    for (first[v + 1] = first[v] + 1; first[v + 1] <= UNLIKE_LAYERS - (stages - 1 - v); first[v + 1]++)
+        least = fmin(least, best_unlike(model, first, v + 1, stages));
+    return least;
+}
+
+// Where some layers take longer than others, it is their time that is balanced.
+static void auto_knows_unlike_layers(void **unused) {
+    (void)unused;
+    for (int stages = 2; stages <= 4; stages++)
+        for (unsigned sliding = 1; sliding < (1u << UNLIKE_LAYERS) - 1; sliding += 5) {
+            struct model_config model;
+            struct config config;
+            struct parallel p;
+            trireme_error error = {0};
+            char *degree = mem_printf("parallelism.pipeline_parallel_degree=%d", stages);
+            const char *text[] = {degree, "parallelism.pipeline_parallel_layout=auto", "training.global_batch_size=8",
+                                  "training.micro_batch_size=1", "training.seq_len=64"};
+            unlike_model(&model, UNLIKE_LAYERS, sliding);
+            assert_ok(config_load(&config, NULL, text, ARRAY_LENGTH(text), &error), &error);
+            assert_ok(parallel_resolve(&p, &config, &model, &error), &error);
+            int first[8] = {[0] = 0};
+            first[stages] = UNLIKE_LAYERS;
+            double got = busiest_unlike(&model, p.first_layer, stages), least = best_unlike(&model, first, 0, stages);
+            if (got > least * (1 + 1e-9))
+                fail_msg("%d stages, layers %#x: %g, possible are %g", stages, sliding, got, least);
+            parallel_release(&p);
+            config_release(&config);
+            free(degree);
+        }
+}
+
 static void said_is_done(void **unused) {
     (void)unused;
     static const struct setting S = {3, 8, 50, "gpipe", "none"};
@@ -315,6 +382,7 @@ static void wrong_reduce_dtype_is_refused(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_best),
+                                       cmocka_unit_test(auto_knows_unlike_layers),
                                        cmocka_unit_test(said_is_done),
                                        cmocka_unit_test(units_begin_with_their_stage),
                                        cmocka_unit_test(modes_of_layers),
