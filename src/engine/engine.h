@@ -1,6 +1,5 @@
-// train/: the loop around the programs: data in, steps run, checkpoints and metrics out. Includes all folders above it.
-//
-// engine: the programs of one model, the memory they share, and the values in it.
+// engine/: the programs of one model, the memory they share, and the values in it. Includes the folders before it, up
+// to launch/.
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 

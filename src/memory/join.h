@@ -1,4 +1,4 @@
-// Allocations that are placed as one. Internal to program/.
+// Allocations that are placed as one. Internal to memory/.
 #ifndef MEMORY_JOIN_H
 #define MEMORY_JOIN_H
 

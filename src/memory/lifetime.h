@@ -1,4 +1,4 @@
-// When buffers live. Internal to program/.
+// When buffers live. Internal to memory/.
 //
 // Time here is that of one microbatch: the instructions of all templates in the order in which the schedule first
 // invokes them. A SLOT or LOCAL buffer lives from its first to its last touch on that line, whatever is run in between.

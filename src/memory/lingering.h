@@ -1,5 +1,5 @@
 // Which allocations need memory of their own, since communication may still, or already, use them when others would be
-// given their memory. Internal to program/.
+// given their memory. Internal to memory/.
 #ifndef MEMORY_LINGERING_H
 #define MEMORY_LINGERING_H
 

@@ -1,5 +1,5 @@
 // When allocations are in use in the whole step: time here is every instruction of every invocation. Internal to
-// program/.
+// memory/.
 #ifndef MEMORY_LIVE_RANGES_H
 #define MEMORY_LIVE_RANGES_H
 

@@ -1,4 +1,4 @@
-// Where buffers with known lifetimes go (offline dynamic storage allocation). Internal to program/.
+// Where buffers with known lifetimes go (offline dynamic storage allocation). Internal to memory/.
 #ifndef MEMORY_PLACE_H
 #define MEMORY_PLACE_H
 

@@ -1,7 +1,7 @@
 // Memory that is taken, and when, for many entries that come in any order of time: a segment tree (Bentley 1977) over
 // the times at which anything begins. Each node knows what is taken during all of its times, and what begins at one of
 // them, as pieces of memory that do not touch one another: much memory that lies side by side makes few pieces, where
-// spans.h looks at every entry. Internal to program/.
+// span_list.h looks at every entry. Internal to memory/.
 #ifndef MEMORY_SEGMENT_TREE_H
 #define MEMORY_SEGMENT_TREE_H
 

@@ -1,5 +1,5 @@
 // Memory that is taken, and when, as an array by offset: greedy placement searches it so often that its entries lie
-// side by side. Internal to program/.
+// side by side. Internal to memory/.
 #ifndef MEMORY_SPAN_LIST_H
 #define MEMORY_SPAN_LIST_H
 

@@ -1,5 +1,5 @@
-// parallel/: how a step is spread over ranks: plans, what they add to programs or rewrite in them, and pipeline
-// schedules, which are tables. Runs nothing. Includes base/, config/, mesh/, program/, model/, optim/.
+// parallel/: how a step is spread over ranks: plans, and what they add to programs or rewrite in them. Runs nothing.
+// Includes base/, config/, mesh/, pipeline/, program/, model/, optim/.
 //
 // A plan is all that parallel/ and compile/ need to make one rank's programs. All ranks of a pipeline stage have the
 // same plan.

@@ -1,5 +1,5 @@
 // Pipeline schedules: what each rank of a pipeline does, in which order, as a table made by a pure function. Includes
-// base/ only; emits nothing and runs nothing: compile/ orders templates by it, sim/ and plan/ compare costs.
+// base/ only; emits nothing and runs nothing: compile/ orders templates by it, sim/ and planner/ compare costs.
 //
 // A model is cut into stages x chunks *virtual stages*, which a microbatch passes in order. Each rank of the pipeline
 // holds `chunks` of them. A *pass* is the forward or backward of one chunk for one microbatch; backward is one pass, or

@@ -1,5 +1,5 @@
-// Internal to plan/: estimates the seconds and bytes of a choice without its programs, from programs of two and three
-// layers on the same tensor ranks (probes), the schedule's table for fewer microbatches (shapes), and what data
+// Internal to planner/: estimates the seconds and bytes of a choice without its programs, from programs of two and
+// three layers on the same tensor ranks (probes), the schedule's table for fewer microbatches (shapes), and what data
 // parallel ranks communicate.
 #ifndef PLANNER_ESTIMATE_H
 #define PLANNER_ESTIMATE_H

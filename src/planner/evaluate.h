@@ -1,4 +1,4 @@
-// Internal to plan/: the programs of a choice.
+// Internal to planner/: the programs of a choice.
 #ifndef PLANNER_EVALUATE_H
 #define PLANNER_EVALUATE_H
 

@@ -1,5 +1,5 @@
-// Internal to plan/: how many layers each stage has and how many of them are recomputed, so that the slowest stage is
-// as fast as memory allows. Galvatron (Miao et al., 2023) searches for strategies of layers in the same way.
+// Internal to planner/: how many layers each stage has and how many of them are recomputed, so that the slowest stage
+// is as fast as memory allows. Galvatron (Miao et al., 2023) searches for strategies of layers in the same way.
 #ifndef PLANNER_LAYERS_H
 #define PLANNER_LAYERS_H
 

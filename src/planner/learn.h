@@ -1,4 +1,4 @@
-// Internal to plan/: how wrong the estimates of choices alike were, learnt from those that were simulated.
+// Internal to planner/: how wrong the estimates of choices alike were, learnt from those that were simulated.
 #ifndef PLANNER_LEARN_H
 #define PLANNER_LEARN_H
 

@@ -1,8 +1,8 @@
-// Internal to plan/: which of the simulated plans are listed. A user chooses between plans that differ in what matters;
-// of plans that do not, the fastest stands for all.
+// Internal to planner/: which of the simulated plans are listed. A user chooses between plans that differ in what
+// matters; of plans that do not, the fastest stands for all.
 //
-// Plans of the same tensor and pipeline parallel degrees, schedule and microbatch size are a family. They may differ in
-// how data parallel ranks share what they hold (shards, ZeRO stage, units), and in chunks, layers, recomputation,
+// Plans of the same tensor and pipeline parallel degrees, schedule and microbatch size are a family. They may differ
+// in how data parallel ranks share what they hold (shards, ZeRO stage, units), and in chunks, layers, recomputation,
 // overlap and rows.
 #ifndef PLANNER_LISTING_H
 #define PLANNER_LISTING_H

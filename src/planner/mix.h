@@ -1,4 +1,4 @@
-// Internal to plan/: for one choice, which layers are recomputed on each stage, as few as its memory allows, and how
+// Internal to planner/: for one choice, which layers are recomputed on each stage, as few as its memory allows, and how
 // many layers each stage has; only the latter where the user sets the mode of recomputation, only the former where the
 // user or the choice lists the layers of stages. First by estimates, then by the compiled programs.
 #ifndef PLANNER_MIX_H

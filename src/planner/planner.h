@@ -1,4 +1,4 @@
-// plan/: searches the ways in which Trireme can train a model on a cluster for those that fit and take least time.
+// planner/: searches the ways in which Trireme can train a model on a cluster for those that fit and take least time.
 // Includes all folders above it, among them sim/ and compile/; runs nothing.
 //
 //   space      all choices that a configuration leaves open

@@ -1,4 +1,4 @@
-// The state of a search for plans. Internal to plan/.
+// The state of a search for plans. Internal to planner/.
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H
 

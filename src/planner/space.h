@@ -1,4 +1,4 @@
-// Internal to plan/: the choices that a configuration leaves open.
+// Internal to planner/: the choices that a configuration leaves open.
 #ifndef PLANNER_SPACE_H
 #define PLANNER_SPACE_H
 

@@ -1,5 +1,5 @@
 // One rank's part in a run, and its start: finds, checks and loads what the run directory holds, chooses kernels, and
-// tells the user what is about to happen. Internal to train/.
+// tells the user what is about to happen. Internal to run/.
 #ifndef RUN_RUN_H
 #define RUN_RUN_H
 

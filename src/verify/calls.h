@@ -1,5 +1,5 @@
 // A program reduced to what it does with other ranks: its calls in the order of each stream, and how many calls of
-// other streams must be done before each. Internal to program/.
+// other streams must be done before each. Internal to verify/.
 #ifndef VERIFY_CALLS_H
 #define VERIFY_CALLS_H
 

@@ -1,5 +1,5 @@
 // The instructions of one microbatch, forward and backward, as a graph: which tensors they make and use, and on which
-// of them the loss depends. Internal to program/.
+// of them the loss depends. Internal to verify/.
 #ifndef VERIFY_GRADIENT_GRAPH_H
 #define VERIFY_GRADIENT_GRAPH_H
 

@@ -1,4 +1,4 @@
-// What was known after each of many steps, where most steps add nothing: only changes are kept. Internal to program/.
+// What was known after each of many steps, where most steps add nothing: only changes are kept. Internal to verify/.
 #ifndef VERIFY_HISTORY_H
 #define VERIFY_HISTORY_H
 

@@ -1,5 +1,5 @@
 // Bytes that nobody holds: what is left of a buffer's memory when others have taken the rest of it. Whoever takes these
-// bytes later must be ordered after what was done with that buffer. Internal to program/.
+// bytes later must be ordered after what was done with that buffer. Internal to verify/.
 #ifndef VERIFY_LEFTOVERS_H
 #define VERIFY_LEFTOVERS_H
 

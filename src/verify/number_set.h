@@ -1,4 +1,4 @@
-// A set of numbers below a bound known beforehand, which finds the next lower member quickly. Internal to program/.
+// A set of numbers below a bound known beforehand, which finds the next lower member quickly. Internal to verify/.
 #ifndef VERIFY_NUMBER_SET_H
 #define VERIFY_NUMBER_SET_H
 

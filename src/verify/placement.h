@@ -1,4 +1,4 @@
-// What ranks hold of every part of every buffer, followed from instruction to instruction. Internal to program/.
+// What ranks hold of every part of every buffer, followed from instruction to instruction. Internal to verify/.
 //
 // Along one axis of the mesh all ranks hold the same, or each holds a part of a whole along one dim, or what they hold
 // adds up. A split dim is recorded by where it lies in memory, so that any view of the part can tell which of its own

@@ -1,4 +1,4 @@
-// What the proofs of rows and of communication share. Internal to program/.
+// What the proofs of rows and of communication share. Internal to verify/.
 #ifndef VERIFY_VERIFY_PLACEMENT_H
 #define VERIFY_VERIFY_PLACEMENT_H
 

@@ -1,4 +1,4 @@
-// What the proofs of the loss and of the update share. Internal to program/.
+// What the proofs of the loss and of the update share. Internal to verify/.
 #ifndef VERIFY_VERIFY_UPDATE_H
 #define VERIFY_VERIFY_UPDATE_H
 
