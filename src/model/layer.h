@@ -12,8 +12,8 @@ struct builder;
 struct model_reader;
 struct model_difference;
 
-// A part of a layer; or one end of the model, embedding or head, which has no `emit` (emit.h declares theirs). All but
-// the name may be NULL where there is nothing to say.
+// A part of a layer, which has parameters, emit, width and flops; or one end of the model, embedding or head, of which
+// emit.h declares what emits it. All else may be NULL where there is nothing to say.
 struct layer_part {
     const char *name; // "attention": of its unit, where the parts of a layer are units of their own
     // Declares its parameters, in the order of struct builder.
@@ -61,7 +61,7 @@ const struct layer_part *model_layer_part(const struct layer_kind *kind, int num
 // Whether some layer has it.
 bool model_has_part(const struct model_config *config, const struct layer_part *part);
 
-// A setting that differs, as texts: one->ours is the model's. No name: none does.
+// A setting that differs, as texts: `ours` is the model's. No name: none does.
 struct model_difference {
     const char *name;
     struct text theirs, ours;

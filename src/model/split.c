@@ -18,7 +18,7 @@ trireme_status model_split_create(struct model_split *out, const struct model_co
     struct model_split s = {
         .ranks = ranks, .copies = 1, .sequence = sequence && ranks > 1, .vocabulary_stages = 1, .row_ranks = 1};
     for (int i = 0; i < MODEL_PARTS; i++)
-        if (model_has_part(c, model_parts[i]))
+        if (model_has_part(c, model_parts[i]) && model_parts[i]->split)
             TRY(model_parts[i]->split(&s, c, error));
     TRY(embedding_part.split(&s, c, error));
     *out = s;
