@@ -1,5 +1,5 @@
-// The forward pass of a transformer, for GPT-2 and the Llama family alike. On tensor ranks, attention and MLP each
-// begin with communication and end with it (enter, leave); on one rank neither emits anything.
+// What the forward pass of all layers is made with. On tensor ranks the parts of a layer begin with communication and
+// end with it (enter, leave); on one rank neither emits anything.
 #include "model/emit.h"
 
 #include "model/layer.h"
@@ -9,7 +9,6 @@ static int parameter_buffer(const struct emitter *e, const char *name) {
     return number == NONE ? NONE : e->parameter[number];
 }
 
-// The parameter `part` of a layer, or of the model when layer is NONE.
 struct operand emit_parameter(const struct emitter *e, int layer, const char *part) {
     char *name = layer == NONE ? mem_strdup(part) : mem_printf("layers.%d.%s", layer, part);
     int buffer = parameter_buffer(e, name);
@@ -65,7 +64,6 @@ int tensor_stream(struct program *program) {
     return program_stream(program, "tensor", STREAM_PROMPT);
 }
 
-// From the rows `x` that this rank holds between layers to what layers work on: all rows, on all ranks of the group.
 int emit_enter(struct emitter *e, int layer, const char *name, int x) {
     if (!emit_is_split(e))
         return x;
@@ -84,8 +82,6 @@ int emit_enter(struct emitter *e, int layer, const char *name, int x) {
     return y;
 }
 
-// The way back: sums over the group what each rank made for all rows; returns the rows that this rank holds between
-// layers.
 int emit_leave(struct emitter *e, int layer, const char *name, int partial) {
     int y = emit_new_activation(e, layer, name, emit_stream_rows(e), e->program->buffers.item[partial].dim[1]);
     enum op op = e->split->sequence ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
@@ -137,8 +133,8 @@ int emit_linear(struct emitter *e, int layer, const char *part, int x, const cha
     return emit_linear_onto(e, layer, part, x, NONE, result);
 }
 
-// Where it is split by columns, each rank has a partial
-// sum: bias and residual are added after the reduction.
+// Where the projection is split by columns, each rank has a partial sum: bias and residual are added after the
+// reduction.
 int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *result) {
     if (!emit_is_split(e))
         return emit_linear_onto(e, layer, part, x, residual, result);
