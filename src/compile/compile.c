@@ -524,7 +524,12 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     struct passes *passes = mem_alloc((size_t)chunks_of(o) * sizeof *passes);
     struct vocabulary vocabulary;
     emit_passes(&c, o, &e, scale, &gradients, passes, &vocabulary);
-    gradients_release(&gradients);
+    trireme_status status = gradients_finish(&gradients, error);
+    if (status != TRIREME_OK) {
+        free(passes);
+        compiled_release(&c);
+        return status;
+    }
     pass_fuse(p, o->ops);
     if (o->parallel.overlap)
         pass_overlap(p);

@@ -159,7 +159,8 @@ static void emit_weight_gradient(const struct logits_chunk *k, const struct exch
                  (struct operand[]){operand_whole(p, k->logits), k->targets, m->first, m->max, m->sum, k->scale}, 1, &d,
                  k->attribute);
     differentiate(gradients, template_number, at, at + 1, template_number);
-    differentiate(gradients, k->template, k->product, k->product + 1, template_number);
+    // The rows' gradient is made in another way.
+    differentiate_parameters(gradients, k->template, k->product, k->product + 1, template_number);
 }
 
 void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct compile_options *o, struct emitter *e,
@@ -182,11 +183,8 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
         first += k.rows;
         if (!gradients)
             continue;
-        // This also makes room in `wanted` for what is set below.
         gradients_want(gradients, v->loss, first == k.rows ? from : k.product, k.product + 1);
-        gradients->wanted.item[rows] = false; // the gradient of the rows is made in another way
         emit_weight_gradient(&k, &m, gradients, v->loss_weight);
-        gradients->wanted.item[rows] = true;
         emit_rows_gradient(&k, &m, gradients);
     }
     if (gradients)

@@ -206,6 +206,39 @@ struct operand operand_shape(struct operand operand, int ndim, const int64_t *di
     return shaped;
 }
 
+// Merges dims [from, to) into one; false where their strides do not allow it. A dim of one element has stride 0.
+static bool merge_dims(const struct operand *operand, int from, int to, int64_t *dim, int64_t *stride) {
+    *dim = 1;
+    *stride = 0;
+    for (int i = to; i-- > from;) {
+        if (operand->dim[i] == 1)
+            continue;
+        if (*dim > 1 && operand->stride[i] != *dim * *stride)
+            return false;
+        if (*dim == 1)
+            *stride = operand->stride[i];
+        *dim *= operand->dim[i];
+    }
+    return true;
+}
+
+bool operand_matrix(const struct operand *operand, int rows, struct operand *matrix) {
+    struct operand m = {.buffer = operand->buffer,
+                        .offset = operand->offset,
+                        .ndim = 2,
+                        .along = operand->along,
+                        .step = operand->step};
+    if (!merge_dims(operand, 0, rows, &m.dim[0], &m.stride[0]) ||
+        !merge_dims(operand, rows, operand->ndim, &m.dim[1], &m.stride[1]))
+        return false;
+    if (m.dim[1] == 1)
+        m.stride[1] = 1;
+    if (m.dim[0] == 1)
+        m.stride[0] = m.dim[1];
+    *matrix = m;
+    return m.stride[1] == 1;
+}
+
 struct operand operand_part(const struct program *program, struct operand operand, axis_set along) {
     int64_t whole = operand_count(&operand), parts = mesh_group_size(&program->mesh, along);
     CHECK(whole % parts == 0);

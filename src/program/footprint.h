@@ -1,4 +1,4 @@
-// Which elements of a root buffer an operand touches, and which of them have been written. Internal to program/.
+// Which elements of a root buffer an operand touches, and which of them have been written.
 #ifndef PROGRAM_FOOTPRINT_H
 #define PROGRAM_FOOTPRINT_H
 

@@ -27,6 +27,10 @@ bool dtype_parse(const char *name, enum dtype *out) {
     return false;
 }
 
+bool dtype_is_real(enum dtype dtype) {
+    return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F64;
+}
+
 enum dtype dtype_accumulate(enum dtype model) {
     return model == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32;
 }
@@ -177,7 +181,8 @@ static void read_adjoint(const char *s, bool communication, struct op_info *info
         enum op_role role;
     } ROLES[] = {{"loss", ROLE_LOSS}, {"count", ROLE_COUNT}, {"scale", ROLE_SCALE},   {"total", ROLE_TOTAL},
                  {"norm", ROLE_NORM}, {"clip", ROLE_CLIP},   {"update", ROLE_UPDATE}, {"norm_sum", ROLE_NORM_SUM},
-                 {"aid", ROLE_AID},   {"aid max", ROLE_AID}, {"zero", ROLE_ZERO},     {"head", ROLE_HEAD}};
+                 {"aid", ROLE_AID},   {"aid max", ROLE_AID}, {"zero", ROLE_ZERO},     {"head", ROLE_HEAD},
+                 {"sum", ROLE_SUM}};
     info->role = communication ? ROLE_COMMUNICATION : ROLE_FORWARD;
     if (*s == 0)
         return;
@@ -185,6 +190,8 @@ static void read_adjoint(const char *s, bool communication, struct op_info *info
         if (strcmp(s, ROLES[i].word) == 0) {
             info->role = ROLES[i].role;
             info->maximum = strcmp(s, "aid max") == 0;
+            for (int k = 0; k < info->inputs; k++)
+                info->identity[k] = info->role == ROLE_SUM;
             return;
         }
     if (*s == '=') {

@@ -16,6 +16,8 @@ enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, DTYPE_U16, DTYPE_COUNT
 int64_t dtype_size(enum dtype dtype); // bytes
 const char *dtype_name(enum dtype dtype);
 bool dtype_parse(const char *name, enum dtype *out);
+// Whether values of the dtype have gradients.
+bool dtype_is_real(enum dtype dtype);
 // What sums of `model` values are held in: f64 for f64, else f32.
 enum dtype dtype_accumulate(enum dtype model);
 
@@ -46,6 +48,7 @@ enum op_role {
     ROLE_FORWARD,
     ROLE_BACKWARD,
     ROLE_COMMUNICATION, // in either pass
+    ROLE_SUM,
     ROLE_LOSS,
     ROLE_HEAD,
     ROLE_AID,
@@ -81,7 +84,7 @@ struct op_info {
     const char *conditions; // for op_fits, as they stand in the row
     int attributes;
     struct op_attribute attribute[OP_MAX_ATTRIBUTES];
-    bool identity[OP_MAX_IN]; // forward ops: input enters the output by plain addition
+    bool identity[OP_MAX_IN]; // forward ops: input enters output 0 by plain addition; sums: so do all
     bool transposes;          // backward and communication ops: computes a gradient,
     enum op forward;          // that of this op
     bool fused;               // backward ops: contributes all that several others do
@@ -116,6 +119,10 @@ struct op_traffic {
 };
 extern const struct op_traffic op_traffic[OP_COUNT];
 
+// Whether ops of that role make gradients of what they belong to, a microbatch.
+static inline bool op_role_makes_gradients(enum op_role role) {
+    return role == ROLE_BACKWARD || role == ROLE_SUM || role == ROLE_HEAD || role == ROLE_LOSS;
+}
 // Whether an op is one end of a message; whether only one rank of its group, the root, has its input or its output.
 static inline bool op_is_message(enum op op) {
     return op_traffic[op].call == CALL_MESSAGE;

@@ -271,6 +271,9 @@ struct operand operand_whole(const struct program *program, int buffer);
 struct operand operand_microbatches(const struct program *program, int buffer);
 // The same elements in another row-major shape, with the same `along` and `step`; for contiguous operands only.
 struct operand operand_shape(struct operand operand, int ndim, const int64_t *dim);
+// The operand as a matrix: the first `rows` of its dims are the rows, the others the columns. False where it is no view
+// of two strides.
+bool operand_matrix(const struct operand *operand, int rows, struct operand *matrix);
 // The rank's own part, as [count], of a contiguous operand whose elements are divided evenly among the ranks of the
 // group along `along`.
 struct operand operand_part(const struct program *program, struct operand operand, axis_set along);

@@ -338,12 +338,12 @@ static bool is_gradient(const struct program *program, int buffer) {
 // Gradients are made for a microbatch; nothing writes gradients or values computed again that does not make such.
 static trireme_status check_meaning(const struct checked *k, trireme_error *error) {
     const enum op_role role = k->info->role;
-    if (k->all_microbatches && (role == ROLE_BACKWARD || role == ROLE_LOSS || role == ROLE_HEAD))
+    if (k->all_microbatches && op_role_makes_gradients(role))
         REFUSE("%s: makes gradients, but belongs to no microbatch", k->site);
     bool reads = false; // a gradient
     for (int i = 0; i < k->info->inputs; i++)
         reads |= k->instruction->in[i].buffer != NONE && is_gradient(k->program, k->instruction->in[i].buffer);
-    bool makes = role == ROLE_BACKWARD || role == ROLE_HEAD || role == ROLE_LOSS || role == ROLE_ZERO ||
+    bool makes = op_role_makes_gradients(role) || role == ROLE_ZERO ||
                  (role == ROLE_COMMUNICATION && (reads || instruction_arrives(k->instruction)));
     for (int o = 0; o < k->info->outputs; o++) {
         if (k->instruction->out[o].buffer == NONE)

@@ -26,7 +26,7 @@ static void graph_classify(const struct gradient_graph *g, struct node *node) {
     const struct instruction *i = node->instruction;
     enum op_role role = g->table->op[i->op].role;
     bool forward = role == ROLE_FORWARD || role == ROLE_LOSS;
-    node->backward = role == ROLE_BACKWARD || role == ROLE_HEAD;
+    node->backward = role == ROLE_BACKWARD || role == ROLE_SUM || role == ROLE_HEAD;
     if (role == ROLE_COMMUNICATION) {
         const struct buffer *b = &g->program->buffers.item[first_operand(i)];
         bool activation = b->kind == KIND_ACT;
@@ -181,8 +181,9 @@ static void find_wanted(struct gradient_graph *g) {
             depends |= f->in[k].buffer != NONE && graph_depends(g, f->in[k].buffer);
         }
         for (int k = 0; k < f->outputs; k++)
-            if (f->out[k].buffer != NONE) {
-                g->tensor[f->out[k].buffer].wanted |= wanted;
+            if (f->out[k].buffer != NONE && dtype_is_real(p->buffers.item[f->out[k].buffer].dtype)) {
+                FOR_SELF_AND_PARENTS(g, b, f->out[k].buffer)
+                    g->tensor[b].wanted |= wanted;
                 g->tensor[f->out[k].buffer].depends |= depends;
             }
     }
@@ -220,9 +221,15 @@ static void count_uses(struct gradient_graph *g) {
         }
 }
 
+bool graph_is_used(const struct gradient_graph *g, int buffer) {
+    return g->tensor[buffer].uses > 0 || g->tensor[buffer].in_parts;
+}
+
 int graph_passed_to(const struct gradient_graph *g, int buffer) {
     const struct tensor_state *t = &g->tensor[buffer];
-    bool passes = t->uses == 1 && t->identity_use != NONE && !t->in_parts;
+    // A parameter's gradient is in a buffer of its own, which the update reads.
+    bool passes =
+        t->uses == 1 && t->identity_use != NONE && !t->in_parts && g->program->buffers.item[buffer].kind != KIND_PARAM;
     int sum = passes ? g->nodes.item[t->identity_use].instruction->out[0].buffer : NONE;
     return sum == buffer ? NONE : sum; // made in place
 }

@@ -59,6 +59,8 @@ bool graph_is_wanted(const struct gradient_graph *graph, int buffer);
 bool graph_is_whole(const struct gradient_graph *graph, const struct operand *operand);
 // Whether a tensor, one that it is a slice of, or a slice of it is made of parameters that have gradients.
 bool graph_depends(const struct gradient_graph *graph, int buffer);
+// Whether something that the loss depends on uses a tensor, one that it is a slice of, or a slice of it.
+bool graph_is_used(const struct gradient_graph *graph, int buffer);
 // The sum that is the tensor's only use and therefore has the same gradient; NONE where there is no such other tensor.
 int graph_passed_to(const struct gradient_graph *graph, int buffer);
 

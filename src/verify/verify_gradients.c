@@ -3,15 +3,23 @@
 // A *use* is an input of a forward instruction that needs a gradient. Every use of every tensor must be answered by
 // exactly one backward instruction, which must read what the adjoint says: the same forward operands (or their
 // recomputed values) and the complete gradients of the forward outputs. Contributions to one gradient add up; none
-// overwrites another. Communication of activations is part of it: what one pass sends the other receives. That of
+// overwrites another. What cannot be added at once is a *term*: a buffer for one contribution, which a sum then adds to
+// the gradient. Communication of activations is part of it: what one pass sends the other receives. That of
 // parameters and of their gradients is left to verify_placement.c.
 #include "verify/gradient_graph.h"
 #include "verify/proofs.h"
+
+// A buffer for one term of a gradient, if `is`: what sums read that make another gradient of the same tensor.
+struct term {
+    bool is, added;
+    int use; // node * OP_MAX_IN + input; NONE: not made yet
+};
 
 struct gradient_check {
     const struct program *program;
     const struct op_table *table;
     const struct mentions *mentions;
+    struct term *term; // [buffers]
     struct gradient_graph graph;
     VEC(int) candidates;                    // nodes
     bool has_adjoint[OP_COUNT][OP_MAX_OUT]; // whether the output's gradient goes on to some input of the op
@@ -45,13 +53,28 @@ static bool same_elements(const struct gradient_check *c, const struct operand *
     return same_view(a, b) || (graph_is_whole(&c->graph, a) && graph_is_whole(&c->graph, b));
 }
 
+// The terms of gradients; the caller frees them.
+static struct term *find_terms(const struct program *p, const struct op_table *table) {
+    struct term *term = mem_alloc(p->buffers.count * sizeof *term);
+    for (size_t i = 0; i < p->buffers.count; i++)
+        term[i].use = NONE;
+    FOR_INSTRUCTIONS(sum, p)
+        for (int k = 0; table->op[sum->op].role == ROLE_SUM && k < sum->inputs; k++) {
+            const int from = sum->in[k].buffer, to = sum->out[0].buffer;
+            if (from != NONE && from != to && p->buffers.item[from].kind == KIND_ACT &&
+                p->buffers.item[from].parent == NONE && p->buffers.item[from].gradient_of != NONE)
+                term[from].is |= p->buffers.item[from].gradient_of == p->buffers.item[to].gradient_of;
+        }
+    return term;
+}
+
 // Only one buffer may hold the gradient of a tensor, else contributions to it could lie where nobody looks for them.
-static trireme_status check_one_each(const struct program *p, trireme_error *error) {
+static trireme_status check_one_each(const struct program *p, const struct term *term, trireme_error *error) {
     bool *has = mem_alloc(p->buffers.count * sizeof *has);
     const struct buffer *twice = NULL;
     for (size_t i = 0; i < p->buffers.count; i++) {
         int of = p->buffers.item[i].gradient_of;
-        if (of == NONE)
+        if (of == NONE || term[i].is)
             continue;
         twice = has[of] ? &p->buffers.item[i] : twice;
         has[of] = true;
@@ -64,12 +87,12 @@ static trireme_status check_one_each(const struct program *p, trireme_error *err
 
 // The gradient of a part of a tensor must be that part of the tensor's gradient, and likewise for what is computed
 // again, so that whoever reads the whole finds each part in its place.
-static trireme_status check_parts(const struct program *p, trireme_error *error) {
+static trireme_status check_parts(const struct program *p, const struct term *term, trireme_error *error) {
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
         bool again = b->recomputes != NONE;
         int of = again ? b->recomputes : b->gradient_of;
-        if (of == NONE)
+        if (of == NONE || term[i].is) // a term has the shape of the view that it is a term of
             continue;
         const struct buffer *tensor = &p->buffers.item[of];
         const char *what = again ? "recomputes" : "is the gradient of";
@@ -112,22 +135,13 @@ static bool holds_gradient(const struct gradient_check *c, int gradient, int of)
     int sum = graph_passed_to(&c->graph, of);
     if (sum != NONE && c->graph.tensor[of].contributions == 0)
         return holds_gradient(c, gradient, sum);
-    return c->program->buffers.item[gradient].gradient_of == of;
+    return c->program->buffers.item[gradient].gradient_of == of && !c->term[gradient].is;
 }
 
-static trireme_status gradients_answer(struct gradient_check *c, int by, int use, int input, const struct operand *out,
-                                       bool sum) {
+// Notes that instruction `by` has written to `out` of the gradient of `of`; `sum`: it has added what was there.
+static trireme_status note_written(struct gradient_check *c, int by, int of, const struct operand *out, bool sum) {
     trireme_error *error = c->error;
-    struct node *f = &c->graph.nodes.item[use];
-    int of = f->instruction->in[input].buffer;
-    if (f->answered[input])
-        REFUSE("%s: contributes to the gradient of %s twice for %s", site_of(c, by).text, gradients_name_of(c, of),
-               site_of(c, use).text);
-    f->answered[input] = true;
     struct tensor_state *t = &c->graph.tensor[of];
-    t->contributions++;
-    if (!out)
-        return TRIREME_OK;
     struct footprint where;
     footprint_of(c->program, out, &where);
     bool overlaps = written_unread(&t->parts, &where);
@@ -140,6 +154,45 @@ static trireme_status gradients_answer(struct gradient_check *c, int by, int use
     return TRIREME_OK;
 }
 
+// Notes that instruction `by` makes what input `input` of node `use` contributes to a gradient: in `out`, which may be
+// a buffer for a term; NULL: as part of what it writes.
+static trireme_status gradients_answer(struct gradient_check *c, int by, int use, int input, const struct operand *out,
+                                       bool sum) {
+    trireme_error *error = c->error;
+    struct node *f = &c->graph.nodes.item[use];
+    int of = f->instruction->in[input].buffer;
+    if (f->answered[input])
+        REFUSE("%s: contributes to the gradient of %s twice for %s", site_of(c, by).text, gradients_name_of(c, of),
+               site_of(c, use).text);
+    f->answered[input] = true;
+    if (out && c->term[out->buffer].is) {
+        struct term *term = &c->term[out->buffer];
+        if (term->use != NONE || c->graph.nodes.item[by].instruction->accumulate != ACCUMULATE_NO)
+            REFUSE("%s: %s is for one term of the gradient of %s", site_of(c, by).text,
+                   gradients_name_of(c, out->buffer), gradients_name_of(c, of));
+        term->use = use * OP_MAX_IN + input;
+        return TRIREME_OK;
+    }
+    c->graph.tensor[of].contributions++;
+    return out ? note_written(c, by, of, out, sum) : TRIREME_OK;
+}
+
+// Whether `in` holds the gradient of a sum, of which entry `s` of the list of sums (FOR_SUMS) is an unanswered use.
+static bool passes_unanswered(const struct gradient_check *c, int s, const struct operand *in) {
+    const struct node *sum = &c->graph.nodes.item[s / OP_MAX_IN];
+    return !sum->answered[s % OP_MAX_IN] && holds_gradient(c, in->buffer, sum->instruction->out[0].buffer);
+}
+
+// Adds the gradient of that sum, which must be complete.
+static trireme_status answer_passed(struct gradient_check *c, int by, int s, const struct operand *in) {
+    trireme_error *error = c->error;
+    int missing;
+    if (!gradients_complete(c, c->graph.nodes.item[s / OP_MAX_IN].instruction->out[0].buffer, &missing))
+        REFUSE("%s: adds %s before all contributions to %s are in", site_of(c, by).text,
+               gradients_name_of(c, in->buffer), gradients_name_of(c, missing));
+    return gradients_answer(c, by, s / OP_MAX_IN, s % OP_MAX_IN, NULL, false);
+}
+
 // A gradient that is added in to make `out` must be the tensor's own (*own), or one that passes to it unchanged through
 // a sum.
 static trireme_status check_pass(struct gradient_check *c, int by, const struct operand *in, const struct operand *out,
@@ -148,23 +201,100 @@ static trireme_status check_pass(struct gradient_check *c, int by, const struct 
     if (!same_view(in, out))
         REFUSE("%s: adds other elements of %s than it makes of %s", site_of(c, by).text,
                gradients_name_of(c, in->buffer), gradients_name_of(c, out->buffer));
-    *own = c->program->buffers.item[in->buffer].gradient_of == of;
+    *own = holds_gradient(c, in->buffer, of) && in->buffer == out->buffer;
     if (*own)
         return TRIREME_OK;
     FOR_SUMS(&c->graph, s, of) {
-        const struct node *sum = &c->graph.nodes.item[s / OP_MAX_IN];
-        int missing, input = s % OP_MAX_IN, whole = sum->instruction->out[0].buffer;
-        if (sum->answered[input] || !holds_gradient(c, in->buffer, whole) ||
-            !same_elements(c, in, &sum->instruction->in[input]) || !same_elements(c, in, &sum->instruction->out[0]))
-            continue;
-        if (!gradients_complete(c, whole, &missing))
-            REFUSE("%s: adds %s before all contributions to %s are in", site_of(c, by).text,
-                   gradients_name_of(c, in->buffer), gradients_name_of(c, missing));
-        return gradients_answer(c, by, s / OP_MAX_IN, input, NULL, false);
+        const struct instruction *sum = c->graph.nodes.item[s / OP_MAX_IN].instruction;
+        if (passes_unanswered(c, s, in) && same_elements(c, in, &sum->in[s % OP_MAX_IN]) &&
+            same_elements(c, in, &sum->out[0]))
+            return answer_passed(c, by, s, in);
     }
     REFUSE("%s: adds %s to the gradient of %s, but no sum connects the two", site_of(c, by).text,
            gradients_name_of(c, in->buffer), gradients_name_of(c, of));
 }
+
+// ---- sums of terms
+
+// Whether `a` and `b` are the matrices that have the elements of `x` and `y`, operands of one shape, in one order.
+static bool are_matrices_of(const struct operand *a, const struct operand *b, const struct operand *x,
+                            const struct operand *y) {
+    struct operand of_x, of_y;
+    if (x->ndim != y->ndim || memcmp(x->dim, y->dim, (size_t)x->ndim * sizeof x->dim[0]) != 0)
+        return false;
+    for (int rows = 0; rows < x->ndim; rows++)
+        if (operand_matrix(x, rows, &of_x) && operand_matrix(y, rows, &of_y) && same_view(a, &of_x) &&
+            same_view(b, &of_y))
+            return true;
+    return false;
+}
+
+static trireme_status add_term(struct gradient_check *c, int by, const struct operand *in, const struct operand *out) {
+    trireme_error *error = c->error;
+    struct term *term = &c->term[in->buffer];
+    if (term->use == NONE)
+        REFUSE("%s: adds %s before it is made", site_of(c, by).text, gradients_name_of(c, in->buffer));
+    if (term->added)
+        REFUSE("%s: adds %s a second time", site_of(c, by).text, gradients_name_of(c, in->buffer));
+    const struct operand *of = &c->graph.nodes.item[term->use / OP_MAX_IN].instruction->in[term->use % OP_MAX_IN],
+                         all = operand_shape(operand_whole(c->program, in->buffer), of->ndim, of->dim);
+    if (!are_matrices_of(in, out, &all, of))
+        REFUSE("%s: adds %s to other elements of %s than it is a term of", site_of(c, by).text,
+               gradients_name_of(c, in->buffer), gradients_name_of(c, out->buffer));
+    term->added = true;
+    c->graph.tensor[of->buffer].contributions++;
+    return TRIREME_OK;
+}
+
+// Adds the gradient of a sum that the tensor enters.
+static trireme_status add_passed(struct gradient_check *c, int by, const struct operand *in, const struct operand *out,
+                                 int of) {
+    trireme_error *error = c->error;
+    FOR_SUMS(&c->graph, s, of) {
+        const struct instruction *sum = c->graph.nodes.item[s / OP_MAX_IN].instruction;
+        if (passes_unanswered(c, s, in) && are_matrices_of(in, out, &sum->out[0], &sum->in[s % OP_MAX_IN]))
+            return answer_passed(c, by, s, in);
+    }
+    REFUSE("%s: adds %s to the gradient of %s, but no sum connects the two", site_of(c, by).text,
+           gradients_name_of(c, in->buffer), gradients_name_of(c, of));
+}
+
+static trireme_status check_sum(struct gradient_check *c, int by) {
+    trireme_error *error = c->error;
+    const struct instruction *sum = c->graph.nodes.item[by].instruction;
+    const struct operand *out = &sum->out[0];
+    const int of = c->program->buffers.item[out->buffer].gradient_of;
+    bool own = false;
+    if (of == NONE || c->term[out->buffer].is)
+        REFUSE("%s: adds gradients in %s, which is not the gradient of a tensor", site_of(c, by).text,
+               gradients_name_of(c, out->buffer));
+    for (int k = 0; k < sum->inputs; k++) {
+        const struct operand *in = &sum->in[k];
+        if (in->buffer == NONE)
+            continue;
+        if (in->buffer == out->buffer) {
+            if (own || !operand_equal(in, out))
+                REFUSE("%s: adds %s to itself", site_of(c, by).text, gradients_name_of(c, in->buffer));
+            own = true;
+        } else if (c->term[in->buffer].is && c->program->buffers.item[in->buffer].gradient_of == of) {
+            TRY(add_term(c, by, in, out));
+        } else {
+            TRY(add_passed(c, by, in, out, of));
+        }
+    }
+    return note_written(c, by, of, out, own);
+}
+
+static trireme_status check_terms(const struct gradient_check *c) {
+    trireme_error *error = c->error;
+    for (size_t i = 0; i < c->program->buffers.count; i++)
+        if (c->term[i].use != NONE && !c->term[i].added)
+            REFUSE("%s is never added to the gradient of %s", gradients_name_of(c, (int)i),
+                   gradients_name_of(c, c->program->buffers.item[i].gradient_of));
+    return TRIREME_OK;
+}
+
+// ---- backward instructions
 
 static bool same_attributes(const struct gradient_check *c, const struct instruction *f, const struct instruction *b) {
     const struct op_info *forward = &c->table->op[f->op], *backward = &c->table->op[b->op];
@@ -174,6 +304,17 @@ static bool same_attributes(const struct gradient_check *c, const struct instruc
             return false;
     }
     return true;
+}
+
+// Whether `out` is where the gradient of `of` belongs, or a buffer for a term of it.
+static bool is_gradient_of(const struct gradient_check *c, const struct operand *out, const struct operand *of) {
+    if (of->buffer == NONE || c->program->buffers.item[out->buffer].gradient_of != of->buffer)
+        return false;
+    if (!c->term[out->buffer].is)
+        return same_view(out, of);
+    const struct operand all = operand_whole(c->program, out->buffer);
+    return graph_is_whole(&c->graph, out) && operand_equal(out, &all) && out->ndim == of->ndim &&
+           memcmp(out->dim, of->dim, (size_t)of->ndim * sizeof of->dim[0]) == 0;
 }
 
 // Whether backward instruction `b` can answer forward instruction `f`; else *why names the operand that does not fit.
@@ -190,7 +331,10 @@ static bool gradients_matches(struct gradient_check *c, const struct instruction
         if (r.pass)
             continue;
         if (of->buffer == NONE || in->buffer == NONE) {
-            if (of->buffer != in->buffer)
+            // An output without uses has no gradient.
+            bool absent =
+                r.gradient && info->in[i].optional && in->buffer == NONE && !graph_is_used(&c->graph, of->buffer);
+            if (of->buffer != in->buffer && !absent)
                 return false;
         } else if (r.gradient ? !same_view(in, of) || !holds_gradient(c, in->buffer, of->buffer)
                               : !same_value(c, in, of)) {
@@ -200,8 +344,7 @@ static bool gradients_matches(struct gradient_check *c, const struct instruction
     for (int i = 0; i < info->outputs; i++) {
         const struct operand *of = &f->in[info->contributes[i].index], *out = &b->out[i];
         *why = info->out[i].name;
-        if (out->buffer != NONE && (of->buffer == NONE || !same_view(out, of) ||
-                                    c->program->buffers.item[out->buffer].gradient_of != of->buffer))
+        if (out->buffer != NONE && !is_gradient_of(c, out, of))
             return false;
     }
     *why = "attributes";
@@ -228,6 +371,21 @@ static void find_candidates(struct gradient_check *c, const struct op_info *info
     sort_ints(c->candidates.item, c->candidates.count);
 }
 
+// Whether no use that the backward instruction answers has been answered before; *all: and it answers all that its op
+// could.
+static bool answers_free_uses(const struct gradient_check *c, const struct op_info *info, const struct instruction *b,
+                              const struct node *f, bool *all) {
+    bool free_use = *all = true;
+    for (int o = 0; o < info->outputs; o++) {
+        const int input = info->contributes[o].index, buffer = f->instruction->in[input].buffer;
+        if (b->out[o].buffer != NONE)
+            free_use &= !f->answered[input];
+        else
+            *all &= buffer == NONE || f->answered[input] || !graph_is_wanted(&c->graph, buffer);
+    }
+    return free_use;
+}
+
 // The forward node that a backward instruction answers: one that made the tensor whose gradient it reads.
 static int find_forward(struct gradient_check *c, const struct instruction *b, const char **why) {
     const struct op_info *info = &c->table->op[b->op];
@@ -248,12 +406,11 @@ static int find_forward(struct gradient_check *c, const struct instruction *b, c
             const struct node *f = &c->graph.nodes.item[c->candidates.item[k]];
             if (!gradients_matches(c, b, f->instruction, why))
                 continue;
-            found = c->candidates.item[k];
-            bool free_use = true;
-            for (int o = 0; o < info->outputs; o++)
-                free_use &= b->out[o].buffer == NONE || !f->answered[info->contributes[o].index];
-            if (free_use)
-                return found;
+            bool all, free_use = answers_free_uses(c, info, b, f, &all);
+            if (free_use && all)
+                return c->candidates.item[k];
+            if (free_use || found == NONE)
+                found = c->candidates.item[k];
         }
     }
     return found;
@@ -464,12 +621,14 @@ static trireme_status check_all(struct gradient_check *c) {
             TRY(check_recomputation(c, (int)i));
         else if (info->role == ROLE_HEAD)
             TRY(check_head(c, (int)i));
+        else if (info->role == ROLE_SUM)
+            TRY(check_sum(c, (int)i));
         else if (node->backward)
             TRY(check_backward(c, (int)i));
         else if (info->role == ROLE_LOSS) {
             const struct operand *d = &node->instruction->out[info->outputs - 1];
             const struct operand *logits = &node->instruction->in[0];
-            if (c->program->buffers.item[d->buffer].gradient_of != logits->buffer || !same_view(d, logits))
+            if (!is_gradient_of(c, d, logits))
                 REFUSE("%s: %s is not the gradient of %s, row by row", site_of(c, (int)i).text,
                        gradients_name_of(c, d->buffer), gradients_name_of(c, logits->buffer));
             TRY(gradients_answer(c, (int)i, (int)i, 0, d, false));
@@ -488,15 +647,17 @@ static trireme_status check_all(struct gradient_check *c) {
                 REFUSE("the gradient of %s for %s is never computed",
                        gradients_name_of(c, f->instruction->in[k].buffer), site_of(c, (int)i).text);
     }
-    return TRIREME_OK;
+    return check_terms(c);
 }
 
 static trireme_status check_route(const struct program *program, const struct op_table *table,
                                   const struct mentions *mentions, const struct route *route, trireme_error *error) {
     struct gradient_check c = {.program = program, .table = table, .mentions = mentions, .error = error};
+    c.term = find_terms(program, table);
     gradient_graph_create(&c.graph, program, table, route);
     trireme_status status = check_all(&c);
     gradient_graph_release(&c.graph);
+    free(c.term);
     VEC_RELEASE(&c.candidates);
     return status;
 }
@@ -506,10 +667,12 @@ trireme_status verify_gradients(const struct program *program, const struct op_t
     struct mentions mentions;
     mentions_create(&mentions, program);
     trireme_status status = routes_create(&routes, program, error);
+    struct term *term = find_terms(program, table);
     if (status == TRIREME_OK)
-        status = check_one_each(program, error);
+        status = check_one_each(program, term, error);
     if (status == TRIREME_OK)
-        status = check_parts(program, error);
+        status = check_parts(program, term, error);
+    free(term);
     for (size_t i = 0; i < routes.count && status == TRIREME_OK; i++)
         status = check_route(program, table, &mentions, &routes.item[i], error);
     routes_release(&routes);

@@ -134,7 +134,7 @@ static bool is_term(const struct op_info *info, int input) {
 
 // Whether the row is linear in all of its inputs together.
 static bool is_linear(const struct op_info *info) {
-    bool linear = info->role == ROLE_FORWARD;
+    bool linear = info->role == ROLE_FORWARD || info->role == ROLE_SUM;
     for (int i = 0; i < info->inputs; i++)
         linear &= info->identity[i];
     return linear || info->role == ROLE_NORM_SUM;

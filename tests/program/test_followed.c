@@ -277,7 +277,7 @@ static void product_without_a_backward(void **unused) {
     refuse(&t, "reads dead end, and no gradient goes back to what that is made of", "add_bias");
 }
 
-// Written through a slice, read as all of the buffer: the gradient of the slice is not that of the buffer.
+// Written through a slice, read as all of the buffer: zeros stand in for what the reader contributes to the gradient.
 static void read_under_another_name(void **unused) {
     (void)unused;
     struct text t = compiled(NULL);
@@ -295,7 +295,7 @@ static void read_under_another_name(void **unused) {
            "{layers.0.attention.heads}[2,8,2,8] {layers.0.attention.lse}[2,2,8] "
            "{d.layers.0.attention.heads}[2,8,2,8]",
            "{slice}[2,8,2,8] {layers.0.attention.lse}[2,2,8] {d.slice}[2,8,2,8]");
-    refuse(&t, "reads root, and no gradient goes back to what that is made of", "matmul");
+    refuse(&t, "before all contributions are in (0 of 1)", "d.slice, the gradient of root");
 }
 
 // What a norm has measured besides its result would be the bias of a sum.

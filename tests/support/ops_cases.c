@@ -42,6 +42,12 @@ const struct op_case op_cases[] = {
     {"add m=4096 c=768", OPS_TIME},
     {"add_bias m=3 c=7", BOTH},
     {"add_bias m=19 c=150", OPS_COMPARE},
+    {"gradient_sum m=3 c=7", BOTH},
+    {"gradient_sum m=19 c=150", OPS_COMPARE},
+    {"gradient_sum m=4096 c=768", OPS_TIME},
+    {"gradient_sum_dw m=3 c=7", BOTH},
+    {"gradient_sum_dw m=19 c=150", OPS_COMPARE},
+    {"gradient_sum_dw m=4096 c=768", OPS_TIME},
     {"keep_columns m=3 c=7 end=4", OPS_COMPARE},
     {"keep_columns m=19 c=150 end=0", OPS_COMPARE},
     {"keep_columns m=19 c=150 end=150", OPS_COMPARE},
@@ -144,6 +150,11 @@ const struct op_case op_cases[] = {
     {"swiglu_dx m=19 c=256 f=128", OPS_COMPARE},
     {"swiglu_dx m=4096 c=4096 f=2048", OPS_TIME},
 
+    {"softmax m=5 C=7", OPS_COMPARE},
+    {"softmax m=19 C=128", OPS_COMPARE},
+    {"softmax_dx m=3 C=7", BOTH},
+    {"softmax_dx m=19 C=128", OPS_COMPARE},
+
     {"cross_entropy m=9 V=11 vocab=7", OPS_COMPARE},
     {"cross_entropy m=30 V=256 vocab=256", OPS_COMPARE},
     {"cross_entropy m=3 V=1100 vocab=1001", OPS_COMPARE},
@@ -190,6 +201,8 @@ const struct op_case op_cases[] = {
     {"zero n=1", OPS_COMPARE},
     {"zero n=1003", OPS_COMPARE},
     {"zero n=3145728", OPS_TIME},
+    {"zero_columns m=3 c=7", OPS_COMPARE},
+    {"zero_columns m=19 c=150", OPS_COMPARE},
 
     {"targets_count m=4 t=9", OPS_COMPARE},
     {"reciprocal", OPS_COMPARE},

@@ -62,7 +62,7 @@ static trireme_status check_backward(const struct op_instance *backward, struct 
         const struct op_reference *read = &info->reads[i];
         if (read->pass && backward->call.in[i].data)
             plus[read->index] = &backward->call.in[i];
-        else if (read->gradient && !read->pass)
+        else if (read->gradient && !read->pass && backward->call.in[i].data)
             gradient[read->index] = &backward->call.in[i];
     }
     for (int o = 0; o < info->outputs; o++) {

@@ -91,6 +91,66 @@ void ISA(cpu_add)(const struct call *call) {
     elementwise_run(call, &e, add_pieces);
 }
 
+// ---- sums of gradients
+
+VEC_INLINE void copy_lanes(int64_t i, int count, void *y, const void *x, bool bf16) {
+    row_store(y, i, count, row_load(x, i, count, bf16), bf16);
+}
+
+static void copy_pieces(const void *args, int64_t from, int64_t to) {
+    const struct elementwise *e = args;
+    for (int64_t k = from; k < to; k++) {
+        int64_t n = piece_length(&e->pieces, k);
+        if (e->bf16)
+            ROW_EACH(n, copy_lanes, row_at(e->pieces.rows[0], k), row_at(e->pieces.rows[1], k), true);
+        else
+            ROW_EACH(n, copy_lanes, row_at(e->pieces.rows[0], k), row_at(e->pieces.rows[1], k), false);
+    }
+}
+
+// y may be b, which may be absent.
+void ISA(cpu_gradient_sum)(const struct call *call) {
+    const bool adds = call->in[1].data;
+    const struct tensor *operand[] = {&call->out[0], &call->in[0], &call->in[1]};
+    struct elementwise e = elementwise_of(adds ? 3 : 2, operand);
+    elementwise_run(call, &e, adds ? add_pieces : copy_pieces);
+}
+
+struct widened {
+    bool bf16, accumulate;
+    int64_t columns;
+    struct rows dw, dy;
+};
+
+VEC_INLINE void widen_lanes(int64_t i, int count, float *dw, const void *dy, bool accumulate, bool bf16) {
+    vec_f32 sum = row_load(dy, i, count, bf16);
+    if (accumulate)
+        sum += row_load(dw, i, count, false);
+    row_store(dw, i, count, sum, false);
+}
+
+static void widen_rows(const void *args, int64_t from, int64_t to) {
+    const struct widened *e = args;
+    for (int64_t r = from; r < to; r++) {
+        float *dw = row_at(e->dw, r);
+        const void *dy = row_at(e->dy, r);
+        if (e->bf16)
+            ROW_EACH(e->columns, widen_lanes, dw, dy, e->accumulate, true);
+        else
+            ROW_EACH(e->columns, widen_lanes, dw, dy, e->accumulate, false);
+    }
+}
+
+void ISA(cpu_gradient_sum_dw)(const struct call *call) {
+    const struct tensor *dy = &call->in[0], *dw = &call->out[0];
+    const struct widened e = {.bf16 = dy->dtype == DTYPE_BF16,
+                              .accumulate = call->accumulate,
+                              .columns = dy->dim[1],
+                              .dw = rows_of(dw),
+                              .dy = rows_of(dy)};
+    run_split(call, dy->dim[0], dy->dim[0] * dy->dim[1], widen_rows, &e);
+}
+
 // ---- addition with a bias
 
 struct biased {

@@ -85,6 +85,18 @@ void ISA(cpu_copy)(const struct call *call) {
     run_split(call, rows, rows * move.y->dim[2], move_rows, &move);
 }
 
+static void zero_rows(const void *args, int64_t from, int64_t to) {
+    const struct tensor *y = args;
+    const int64_t size = dtype_size(y->dtype);
+    for (int64_t m = from; m < to; m++)
+        memset((char *)y->data + m * y->stride[0] * size, 0, (size_t)(y->dim[1] * size));
+}
+
+void ISA(cpu_zero_columns)(const struct call *call) {
+    const struct tensor *y = &call->out[0];
+    run_split(call, y->dim[0], y->dim[0] * y->dim[1], zero_rows, y);
+}
+
 void ISA(cpu_zero)(const struct call *call) {
     copy_run(call, NULL);
 }

@@ -32,6 +32,8 @@ void ISA_OTHERS(cpu_rope_dx)(const struct call *call);
 
 // activation.c
 void ISA_OTHERS(cpu_add)(const struct call *call);
+void ISA_OTHERS(cpu_gradient_sum)(const struct call *call);
+void ISA_OTHERS(cpu_gradient_sum_dw)(const struct call *call);
 void ISA_OTHERS(cpu_add_bias)(const struct call *call);
 void ISA_OTHERS(cpu_add_bias_dw)(const struct call *call);
 void ISA_OTHERS(cpu_gelu)(const struct call *call);
@@ -57,6 +59,7 @@ void ISA_OTHERS(cpu_fan_out)(const struct call *call);
 void ISA_OTHERS(cpu_keep_columns)(const struct call *call);
 void ISA_OTHERS(cpu_copy)(const struct call *call);
 void ISA_OTHERS(cpu_zero)(const struct call *call);
+void ISA_OTHERS(cpu_zero_columns)(const struct call *call);
 
 // optimizer.c
 void ISA_OTHERS(cpu_square_sum)(const struct call *call);

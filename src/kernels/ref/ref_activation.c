@@ -1,8 +1,10 @@
-// GELU (Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415, section 2) and SwiGLU (Shazeer, "GLU
-// Variants Improve Transformer", arXiv 2002.05202, equation 5).
+// GELU (Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415, section 2), SwiGLU (Shazeer, "GLU Variants
+// Improve Transformer", arXiv 2002.05202, equation 5) and softmax.
 #include "base/math.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
+
+#include <math.h>
 
 static const double sqrt_2_over_pi = 0.79788456080286535588, sqrt_half = 0.70710678118654752440;
 
@@ -64,4 +66,33 @@ void ref_swiglu_dx(const struct call *call) {
             tensor_set(dx, at2(dx, m, i), d * up * (s + gate * s * (1 - s)));
             tensor_set(dx, at2(dx, m, f + i), d * gate * s);
         }
+}
+
+// y = exp(x - lse) with lse = log(sum(exp(x))), row by row.
+void ref_softmax(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0], *lse = &call->out[1];
+    for (int64_t m = 0; m < x->dim[0]; m++) {
+        double largest = -INFINITY, total = 0;
+        for (int64_t c = 0; c < x->dim[1]; c++)
+            largest = fmax(largest, tensor_get(x, at2(x, m, c)));
+        for (int64_t c = 0; c < x->dim[1]; c++)
+            total += math_exp(tensor_get(x, at2(x, m, c)) - largest);
+        const double sum = largest + math_log(total);
+        for (int64_t c = 0; c < x->dim[1]; c++)
+            tensor_set(y, at2(y, m, c), math_exp(tensor_get(x, at2(x, m, c)) - sum));
+        tensor_set(lse, at1(lse, m), sum);
+    }
+}
+
+// dx = y (dy - sum(y dy) + dlse)
+void ref_softmax_dx(const struct call *call) {
+    const struct tensor *y = &call->in[0], *dy = &call->in[1], *dlse = &call->in[2], *dx = &call->out[0];
+    for (int64_t m = 0; m < y->dim[0]; m++) {
+        double mean = 0;
+        for (int64_t c = 0; c < y->dim[1]; c++)
+            mean += tensor_get(y, at2(y, m, c)) * tensor_get(dy, at2(dy, m, c));
+        const double same = (tensor_present(dlse) ? tensor_get(dlse, at1(dlse, m)) : 0) - mean;
+        for (int64_t c = 0; c < y->dim[1]; c++)
+            tensor_set(dx, at2(dx, m, c), tensor_get(y, at2(y, m, c)) * (tensor_get(dy, at2(dy, m, c)) + same));
+    }
 }

@@ -120,6 +120,13 @@ void ref_zero(const struct call *call) {
     memset(y->data, 0, (size_t)(y->dim[0] * dtype_size(y->dtype)));
 }
 
+void ref_zero_columns(const struct call *call) {
+    const struct tensor *y = &call->out[0];
+    for (int64_t m = 0; m < y->dim[0]; m++)
+        for (int64_t c = 0; c < y->dim[1]; c++)
+            tensor_set(y, at2(y, m, c), 0);
+}
+
 void ref_keep_columns(const struct call *call) {
     const struct tensor *x = &call->in[0], *y = &call->out[0];
     int64_t end = tensor_int(&call->in[1], 0);
@@ -185,4 +192,20 @@ void ref_add(const struct call *call) {
     for (int64_t m = 0; m < y->dim[0]; m++)
         for (int64_t c = 0; c < y->dim[1]; c++)
             tensor_set(y, at2(y, m, c), tensor_get(a, at2(a, m, c)) + tensor_get(b, at2(b, m, c)));
+}
+
+// y = a + b, or a; y may be b.
+void ref_gradient_sum(const struct call *call) {
+    const struct tensor *a = &call->in[0], *b = &call->in[1], *y = &call->out[0];
+    for (int64_t m = 0; m < y->dim[0]; m++)
+        for (int64_t c = 0; c < y->dim[1]; c++)
+            tensor_set(y, at2(y, m, c),
+                       tensor_get(a, at2(a, m, c)) + (tensor_present(b) ? tensor_get(b, at2(b, m, c)) : 0));
+}
+
+void ref_gradient_sum_dw(const struct call *call) {
+    const struct tensor *dy = &call->in[0], *dw = &call->out[0];
+    for (int64_t m = 0; m < dw->dim[0]; m++)
+        for (int64_t c = 0; c < dw->dim[1]; c++)
+            tensor_put(dw, at2(dw, m, c), tensor_get(dy, at2(dy, m, c)), call->accumulate);
 }
