@@ -16,5 +16,5 @@ struct kernel kernel_find(enum op op, enum dtype model, enum kernel_set set) {
         if (fast && fast[op].run)
             return fast[op];
     }
-    return (struct kernel){.run = reference[op]};
+    return (struct kernel){.run = reference[op], .prepare = op == OP_NEWTON_SCHULZ ? ref_newton_schulz_prepare : NULL};
 }

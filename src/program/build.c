@@ -2,6 +2,7 @@
 #include "program/program.h"
 
 #include <ctype.h>
+#include <math.h>
 
 void program_init(struct program *program, const char *name, int microbatches) {
     *program = (struct program){.name = mem_strdup(name), .mesh = mesh_single(), .microbatches = microbatches};
@@ -461,16 +462,20 @@ double instruction_flops(const struct op_table *table, const struct instruction 
     int64_t extent[DIM_LETTERS];
     const char *what;
     CHECK(instruction_extents(table, instruction, extent, &what));
-    double total = 0;
+    double least = INFINITY, total = 0;
     for (const char *s = table->op[instruction->op].flops; *s;) {
         double product = isdigit((unsigned char)*s) ? (double)strtol(s, (char **)&s, 10) : 1;
         for (; isalpha((unsigned char)*s); s++)
             product *= (double)extent[(unsigned char)*s];
         total += product;
-        if (*s == '+')
+        if (*s == '|') {
+            least = MIN(least, total);
+            total = 0;
+        }
+        if (*s)
             s++;
     }
-    return total;
+    return MIN(least, total);
 }
 
 // Whether indices choose the rows of input or output `row`: its first letter stands nowhere else in the signature, and

@@ -91,7 +91,7 @@ struct op_info {
     struct op_reference reads[OP_MAX_IN], contributes[OP_MAX_OUT];
     bool maximum;               // a split letter leaves partial maxima in the outputs, not partial sums
     int8_t inplace[OP_MAX_OUT]; // input whose memory the output may take, or -1
-    char flops[16];
+    char flops[32];
     enum op like; // the op of a lower number whose rates this one has, unless its own are known; or itself
     enum op_family family;
 };

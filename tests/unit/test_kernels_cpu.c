@@ -17,7 +17,7 @@ static bool has_model_operand(const struct op_info *info) {
     for (int i = 0; i < info->inputs; i++)
         found |= info->in[i].dtype == 'P' || info->in[i].dtype == 'X';
     for (int i = 0; i < info->outputs; i++)
-        found |= info->out[i].dtype == 'X';
+        found |= info->out[i].dtype == 'P' || info->out[i].dtype == 'X';
     return found;
 }
 

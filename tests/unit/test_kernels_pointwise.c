@@ -58,6 +58,10 @@ static const struct op_case large[] = {
     {"adamw n=40001 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", 0},
     {"lion n=40001 beta1=0.9 beta2=0.99 weight_decay=0.1", 0},
     {"sgd n=40001 momentum=0.9 weight_decay=0.1", 0},
+    {"muon_momentum n=40001 momentum=0.95", 0},
+    {"newton_schulz S=1 R=190 C=201 iterations=5 scale=0.4", 0},
+    {"newton_schulz S=3 R=201 C=61 iterations=5 scale=0.4", 0},
+    {"muon n=40001 weight_decay=0.1", 0},
 };
 
 static void run(struct op_instance *instance, const char *spec, const struct op_options *options,

@@ -408,6 +408,66 @@ static void lion(void **state) {
     op_instance_release(&i);
 }
 
+// A matrix [rows, columns] of sines, in blocks of columns, brought to singular values near 1.
+static void check_newton_schulz(const char *spec, const double *expected) {
+    struct op_instance i = make(spec);
+    const struct tensor *u = &i.call.in[0];
+    const int64_t blocks = u->dim[0], rows = u->dim[1], width = u->dim[2], columns = blocks * width;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            in(&i, 0)[(c / width * rows + r) * width + c % width] = sin((double)(1 + r * columns + c));
+    run(&i);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            check_near(out(&i, 0)[(c / width * rows + r) * width + c % width], expected[r * columns + c]);
+    op_instance_release(&i);
+}
+
+static void newton_schulz(void **state) {
+    (void)state;
+    static const double wide[] = {0.16909422704789595,  0.18480970881109393,  0.03061199658700131,
+                                  -0.15173024412471658, -0.1921479283940867,  -0.05570899467100689,
+                                  0.13194853183739186,  0.1982931866863348,   0.0820983082660007,
+                                  -0.11198205082822375, -0.20310662882267538, -0.10749590895175971};
+    static const double tall[] = {0.15651808865077294, 0.14665266778339636, 0.12978101017603944, -0.21786735515562028,
+                                  -0.2645340023080756, 0.03467695348641178, 0.09038896626328087, 0.18900594616669475,
+                                  0.1893038375696142,  -0.19198540665815095};
+    check_newton_schulz("newton_schulz S=1 R=3 C=4 iterations=5 scale=0.4", wide);
+    check_newton_schulz("newton_schulz S=2 R=3 C=2 iterations=5 scale=0.4", wide);
+    check_newton_schulz("newton_schulz S=1 R=5 C=2 iterations=5 scale=0.447213595499958", tall);
+    check_newton_schulz("newton_schulz S=2 R=5 C=1 iterations=5 scale=0.447213595499958", tall);
+}
+
+// Three steps of a matrix [2, 3], all of whose elements decay.
+static void muon(void **state) {
+    (void)state;
+    static const double expected[] = {0.4936990358341165, -1.2407455731860366, 1.9894308112450778,
+                                      0.7541624989491458, -0.1021681362225831, 0.29348525741573694};
+    struct op_instance momentum = make("muon_momentum n=6 momentum=0.95"), update = make("muon n=6 weight_decay=0.1"),
+                       middle = make("newton_schulz S=1 R=2 C=3 iterations=5 scale=0.34641016151377546");
+    memcpy(in(&update, 0), (double[]){0.5, -1.25, 2, 0.75, -0.1, 0.3}, 6 * sizeof(double));
+    memset(in(&momentum, 1), 0, 6 * sizeof(double));
+    in(&momentum, 2)[0] = 0.5;
+    in(&update, 3)[0] = 0.01;
+    in(&update, 4)[0] = 6;
+    for (int step = 0; step < 3; step++) {
+        for (int k = 0; k < 6; k++)
+            in(&momentum, 0)[k] = (double[]){0.1, -0.2, 0.3, -0.4, 0.05, 0.6}[k] * (k < 3 ? step + 1 : 2 - step);
+        run(&momentum);
+        memcpy(in(&middle, 0), out(&momentum, 0), 6 * sizeof(double));
+        run(&middle);
+        memcpy(in(&update, 2), out(&middle, 0), 6 * sizeof(double));
+        run(&update);
+        memcpy(in(&update, 0), out(&update, 0), 6 * sizeof(double));
+        memcpy(in(&momentum, 1), out(&momentum, 1), 6 * sizeof(double));
+    }
+    for (int k = 0; k < 6; k++)
+        check_near(in(&update, 0)[k], expected[k]);
+    op_instance_release(&momentum);
+    op_instance_release(&middle);
+    op_instance_release(&update);
+}
+
 // A bf16 parameter with its remainder takes exactly the steps that an f32 parameter takes.
 static void check_master(const char *spec) {
     struct op_instance wide, narrow;
@@ -444,6 +504,7 @@ static void master_weights(void **state) {
     check_master("adamw n=101 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1");
     check_master("lion n=101 beta1=0.9 beta2=0.95 weight_decay=0.1");
     check_master("sgd n=101 momentum=0.9 weight_decay=0.1");
+    check_master("muon n=101 weight_decay=0.1");
 }
 
 int main(void) {
@@ -462,6 +523,8 @@ int main(void) {
         cmocka_unit_test(scalars),
         cmocka_unit_test(optimizers),
         cmocka_unit_test(lion),
+        cmocka_unit_test(newton_schulz),
+        cmocka_unit_test(muon),
         cmocka_unit_test(master_weights),
     };
     return cmocka_run_group_tests(tests, op_table_setup, op_table_teardown);

@@ -34,6 +34,11 @@ unsigned ISA(cpu_matmul_ways)(const struct call *call);
 unsigned ISA(cpu_matmul_dx_ways)(const struct call *call);
 unsigned ISA(cpu_matmul_dw_ways)(const struct call *call);
 
+// newton_schulz.c
+void ISA_OTHERS(cpu_newton_schulz)(const struct call *call);
+trireme_status ISA_OTHERS(cpu_newton_schulz_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                                     trireme_error *error);
+
 // attention.c
 void ISA(cpu_attention)(const struct call *call);
 trireme_status ISA(cpu_attention_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,

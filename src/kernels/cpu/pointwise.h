@@ -68,5 +68,7 @@ trireme_status ISA_OTHERS(cpu_square_sum_prepare)(const struct call *call, void 
 void ISA_OTHERS(cpu_adamw)(const struct call *call);
 void ISA_OTHERS(cpu_lion)(const struct call *call);
 void ISA_OTHERS(cpu_sgd)(const struct call *call);
+void ISA_OTHERS(cpu_muon_momentum)(const struct call *call);
+void ISA_OTHERS(cpu_muon)(const struct call *call);
 
 #endif

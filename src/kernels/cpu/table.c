@@ -60,6 +60,9 @@ static const struct kernel TABLE[OP_COUNT] = {
     [OP_ADAMW] = {.run = ISA_OTHERS(cpu_adamw)},
     [OP_LION] = {.run = ISA_OTHERS(cpu_lion)},
     [OP_SGD] = {.run = ISA_OTHERS(cpu_sgd)},
+    [OP_MUON_MOMENTUM] = {.run = ISA_OTHERS(cpu_muon_momentum)},
+    [OP_NEWTON_SCHULZ] = {.run = ISA_OTHERS(cpu_newton_schulz), .prepare = ISA_OTHERS(cpu_newton_schulz_prepare)},
+    [OP_MUON] = {.run = ISA_OTHERS(cpu_muon)},
 };
 
 const struct kernel *ISA(cpu_table)(enum dtype model) {

@@ -1,6 +1,6 @@
 // Optimizers, each in one pass over memory: clip, moments, update and, for bf16 parameters, the f32 master weight,
-// joined from parameter and remainder and split again (bf16.h). Also the sum of squares that the factor of clipping
-// comes from.
+// joined from parameter and remainder and split again (bf16.h). Muon's take two, with newton_schulz.c in between. Also
+// the sum of squares that the factor of clipping comes from.
 #include <math.h>
 
 #include "kernels/cpu/pointwise.h"
@@ -12,7 +12,7 @@ enum { GROUP_ELEMENTS = 4096 }; // what threads split the vectors into
 
 // ---- update
 
-enum rule { ADAMW, LION, SGD };
+enum rule { ADAMW, LION, SGD, MUON };
 
 // Constants of a step. `decay` is lr * weight_decay (sgd: weight_decay).
 struct update {
@@ -78,6 +78,10 @@ VEC_INLINE void store_master(const struct update *u, int64_t i, int count, vec_f
 
 VEC_INLINE void update_lanes(int64_t i, int count, const struct update *u, enum rule rule, float decay, bool bf16) {
     vec_f32 p = load_master(u, i, count, bf16);
+    if (rule == MUON) {
+        store_master(u, i, count, p - (p * decay + row_load(u->g, i, count, false) * u->lr), bf16);
+        return;
+    }
     vec_f32 g = row_load(u->g, i, count, false) * u->factor;
     vec_f32 m = row_load(u->m, i, count, false);
     if (rule == ADAMW) {
@@ -122,6 +126,9 @@ static void update_part(const struct update *u, int64_t from, int64_t to, float 
     case SGD:
         u->bf16 ? update_range(u, SGD, from, to, decay, true) : update_range(u, SGD, from, to, decay, false);
         break;
+    case MUON:
+        u->bf16 ? update_range(u, MUON, from, to, decay, true) : update_range(u, MUON, from, to, decay, false);
+        break;
     }
 }
 
@@ -147,11 +154,17 @@ static struct update update_of(const struct call *call, enum rule rule) {
         .p = p->data,
         .rem = call->in[1].data,
         .g = call->in[2].data,
-        .m = call->in[3].data,
         .p1 = call->out[0].data,
         .rem1 = call->out[1].data,
-        .m1 = call->out[2].data,
     };
+}
+
+// Of one that has momentum.
+static struct update moved_update_of(const struct call *call, enum rule rule) {
+    struct update u = update_of(call, rule);
+    u.m = call->in[3].data;
+    u.m1 = call->out[2].data;
+    return u;
 }
 
 static void update_run(const struct call *call, const struct update *u) {
@@ -160,7 +173,7 @@ static void update_run(const struct call *call, const struct update *u) {
 
 // in: p rem g m v lr factor t decayed
 void ISA(cpu_adamw)(const struct call *call) {
-    struct update u = update_of(call, ADAMW);
+    struct update u = moved_update_of(call, ADAMW);
     double beta1 = call->attribute[0].f, beta2 = call->attribute[1].f, lr = update_scalar(&call->in[5]);
     double t = update_scalar(&call->in[7]);
     u.v = call->in[4].data;
@@ -180,7 +193,7 @@ void ISA(cpu_adamw)(const struct call *call) {
 
 // in: p rem g m lr factor decayed
 void ISA(cpu_lion)(const struct call *call) {
-    struct update u = update_of(call, LION);
+    struct update u = moved_update_of(call, LION);
     double beta1 = call->attribute[0].f, beta2 = call->attribute[1].f, lr = update_scalar(&call->in[4]);
     u.factor = (float)update_scalar(&call->in[5]);
     u.decayed = (int64_t)update_scalar(&call->in[6]);
@@ -195,13 +208,57 @@ void ISA(cpu_lion)(const struct call *call) {
 
 // in: p rem g m lr factor decayed
 void ISA(cpu_sgd)(const struct call *call) {
-    struct update u = update_of(call, SGD);
+    struct update u = moved_update_of(call, SGD);
     u.factor = (float)update_scalar(&call->in[5]);
     u.decayed = (int64_t)update_scalar(&call->in[6]);
     u.lr = (float)update_scalar(&call->in[4]);
     u.decay = (float)call->attribute[1].f;
     u.beta1 = (float)call->attribute[0].f;
     update_run(call, &u);
+}
+
+// in: p rem o lr decayed
+void ISA(cpu_muon)(const struct call *call) {
+    struct update u = update_of(call, MUON);
+    double lr = update_scalar(&call->in[3]);
+    u.decayed = (int64_t)update_scalar(&call->in[4]);
+    u.lr = (float)lr;
+    u.decay = (float)(lr * call->attribute[0].f);
+    update_run(call, &u);
+}
+
+// ---- Nesterov's momentum
+
+struct momentum {
+    int64_t count;
+    float factor, momentum;
+    const float *g, *m;
+    float *u, *m1;
+};
+
+VEC_INLINE void momentum_lanes(int64_t i, int count, const struct momentum *n) {
+    vec_f32 g = row_load(n->g, i, count, false) * n->factor;
+    vec_f32 m = row_load(n->m, i, count, false) * n->momentum + g;
+    row_store(n->u, i, count, m * n->momentum + g, false);
+    row_store(n->m1, i, count, m, false);
+}
+
+static void momentum_groups(const void *args, int64_t from, int64_t to) {
+    struct momentum n = *(const struct momentum *)args;
+    const int64_t first = from * GROUP_ELEMENTS, count = MIN(to * GROUP_ELEMENTS, n.count) - first;
+    n.g += first, n.m += first, n.u += first, n.m1 += first;
+    ROW_EACH(count, momentum_lanes, &n);
+}
+
+void ISA(cpu_muon_momentum)(const struct call *call) {
+    const struct momentum n = {.count = call->in[0].dim[0],
+                               .factor = (float)update_scalar(&call->in[2]),
+                               .momentum = (float)call->attribute[0].f,
+                               .g = call->in[0].data,
+                               .m = call->in[1].data,
+                               .u = call->out[0].data,
+                               .m1 = call->out[1].data};
+    run_split(call, divide_up(n.count, GROUP_ELEMENTS), n.count, momentum_groups, &n);
 }
 
 // ---- sum of squares, in double

@@ -7,7 +7,7 @@
 //   linear     embed, matmul, add            norm       layer norm, RMS norm, the norm of queries and keys
 //   attention  attention, rope               cache      filling the key-value cache
 //   activation GELU, SwiGLU                  loss       cross entropy, scalars from targets to the clipping factor
-//   optimizer  AdamW, Lion, SGD
+//   optimizer  AdamW, Lion, SGD              muon       the direction of Muon's updates
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
 
@@ -17,5 +17,9 @@
 #define COMMUNICATION(...)
 #include "program/ops.def"
 #undef OP
+
+// Of the only reference kernel that needs workspace.
+trireme_status ref_newton_schulz_prepare(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                         trireme_error *error);
 
 #endif

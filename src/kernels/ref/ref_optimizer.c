@@ -62,6 +62,19 @@ void ref_lion(const struct call *call) {
     }
 }
 
+// The direction is made by muon_momentum and newton_schulz (ref_muon.c).
+void ref_muon(const struct call *call) {
+    const struct tensor *p = &call->in[0], *rem = &call->in[1], *o = &call->in[2];
+    const double lr = tensor_scalar(&call->in[3]), decayed = tensor_scalar(&call->in[4]),
+                 weight_decay = call->attribute[0].f;
+    for (int64_t i = 0; i < p->dim[0]; i++) {
+        double x = parameter_get(p, rem, i);
+        if (i < decayed)
+            x -= lr * weight_decay * x;
+        parameter_set(&call->out[0], &call->out[1], i, x - lr * tensor_get(o, at1(o, i)));
+    }
+}
+
 void ref_sgd(const struct call *call) {
     const struct tensor *p = &call->in[0], *rem = &call->in[1], *g = &call->in[2], *m = &call->in[3];
     const struct tensor *p1 = &call->out[0], *rem1 = &call->out[1], *m1 = &call->out[2];
