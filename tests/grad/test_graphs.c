@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "support/test.h"
+#include "verify/proofs.h"
 
 enum { C = 6, ROWS = GRAPH_ROWS };
 
@@ -75,8 +76,8 @@ static struct operand first(struct graph *g) {
 
 static void finish(struct graph *g, struct operand x) {
     trireme_error error = {0};
-    if (graph_differentiate(g, linear(g, x, GRAPH_CLASSES), &error) != TRIREME_OK ||
-        graph_compile(g, &error) != TRIREME_OK)
+    graph_loss(g, linear(g, x, GRAPH_CLASSES));
+    if (graph_differentiate(g, &error) != TRIREME_OK || graph_compile(g, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     graph_check_gradients(g, 5);
 }
@@ -255,11 +256,52 @@ static void outputs_of_which_one_is_used(void **unused) {
     assert_extra(&g, 0, 0, 1);
 }
 
+// ---- several losses
+
+// Proves what is proved of gradients alone: of the loss as a whole there is one term.
+static void finish_losses(struct graph *g) {
+    trireme_error error = {0};
+    if (graph_differentiate(g, &error) != TRIREME_OK || graph_plan(g, &error) != TRIREME_OK ||
+        verify_memory(&g->program, g->table, &error) != TRIREME_OK ||
+        verify_gradients(&g->program, g->table, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    graph_check_gradients(g, 5);
+}
+
+static void logits_of_two_losses(void **unused) {
+    (void)unused;
+    struct graph g;
+    begin(&g);
+    struct operand logits = linear(&g, first(&g), GRAPH_CLASSES);
+    graph_loss(&g, logits);
+    graph_loss(&g, logits);
+    finish_losses(&g);
+    assert_extra(&g, 1, 0, 0);
+}
+
+static void logits_that_go_on(void **unused) {
+    (void)unused;
+    struct graph g;
+    begin(&g);
+    struct operand logits = linear(&g, first(&g), GRAPH_CLASSES);
+    graph_loss(&g, logits);
+    graph_loss(&g, linear(&g, gelu(&g, logits), GRAPH_CLASSES));
+    finish_losses(&g);
+    assert_extra(&g, 1, 0, 0);
+    begin(&g);
+    logits = linear(&g, first(&g), GRAPH_CLASSES);
+    graph_loss(&g, linear(&g, logits, GRAPH_CLASSES));
+    graph_loss(&g, logits);
+    finish_losses(&g);
+    assert_extra(&g, 0, 0, 0);
+}
+
 // ---- what cannot be differentiated
 
 static void refuse(struct graph *g, struct operand x, const char *what) {
     trireme_error error = {0};
-    assert_int_equal(graph_differentiate(g, linear(g, x, GRAPH_CLASSES), &error), TRIREME_ERROR_PROGRAM);
+    graph_loss(g, linear(g, x, GRAPH_CLASSES));
+    assert_int_equal(graph_differentiate(g, &error), TRIREME_ERROR_PROGRAM);
     if (!strstr(error.message, what))
         fail_msg("expected \"%s\", got: %s", what, error.message);
     graph_release(g);
@@ -370,8 +412,8 @@ static void check_random(uint64_t seed) {
     for (int i = 1; i < count; i++)
         sum = add(&g, sum, x[i]);
     trireme_error error = {0};
-    if (graph_differentiate(&g, linear(&g, rmsnorm(&g, sum), GRAPH_CLASSES), &error) != TRIREME_OK ||
-        graph_compile(&g, &error) != TRIREME_OK)
+    graph_loss(&g, linear(&g, rmsnorm(&g, sum), GRAPH_CLASSES));
+    if (graph_differentiate(&g, &error) != TRIREME_OK || graph_compile(&g, &error) != TRIREME_OK)
         fail_msg("graph %llu: %s", (unsigned long long)seed, error.message);
     graph_check_gradients(&g, seed);
     graph_release(&g);
@@ -395,6 +437,8 @@ int main(void) {
         cmocka_unit_test(rows_of_a_tensor),
         cmocka_unit_test(views_of_attention),
         cmocka_unit_test(outputs_of_which_one_is_used),
+        cmocka_unit_test(logits_of_two_losses),
+        cmocka_unit_test(logits_that_go_on),
         cmocka_unit_test(gradients_that_end_are_refused),
         cmocka_unit_test(random_graphs),
     };

@@ -22,7 +22,8 @@ static struct operand add(struct graph *g, struct operand a, struct operand b) {
 
 static void finish(struct graph *g, struct operand y) {
     trireme_error error = {0};
-    if (graph_differentiate(g, linear(g, y, GRAPH_CLASSES), &error) != TRIREME_OK)
+    graph_loss(g, linear(g, y, GRAPH_CLASSES));
+    if (graph_differentiate(g, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
 }
 

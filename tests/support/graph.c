@@ -100,16 +100,19 @@ struct operand graph_columns(struct operand matrix, int64_t first, int64_t colum
     return matrix;
 }
 
-trireme_status graph_differentiate(struct graph *g, struct operand logits, trireme_error *error) {
-    struct program *p = &g->program;
+void graph_loss(struct graph *g, struct operand logits) {
     const int64_t rows = GRAPH_ROWS;
-    g->nll = program_buffer(p, "nll", DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, &rows);
-    struct operand d = graph_tensor(g, 2, (int64_t[]){GRAPH_ROWS, GRAPH_CLASSES}), nll = graph_whole(g, g->nll),
+    struct operand nll = graph_tensor(g, 1, &rows), d = graph_tensor(g, 2, (int64_t[]){GRAPH_ROWS, GRAPH_CLASSES}),
                    scale = graph_whole(g, g->scale), loss = graph_whole(g, g->loss);
     graph_emit(g, OP_CROSS_ENTROPY_GRAD, 3, (struct operand[]){logits, graph_whole(g, g->targets), scale}, 2,
                (struct operand[]){nll, d}, (union attribute[OP_MAX_ATTRIBUTES]){{.i = GRAPH_CLASSES}});
-    program_emit(p, g->forward, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2, (struct operand[]){nll, scale}, 1, &loss, NULL)
-        ->accumulate = ACCUMULATE_AFTER_FIRST;
+    program_emit(&g->program, g->forward, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2, (struct operand[]){nll, scale}, 1, &loss,
+                 NULL)
+        ->accumulate = g->losses++ ? ACCUMULATE_YES : ACCUMULATE_AFTER_FIRST;
+}
+
+trireme_status graph_differentiate(struct graph *g, trireme_error *error) {
+    struct program *p = &g->program;
     const size_t count = p->templates.item[g->forward].instructions.count;
     gradients_want(&g->gradients, g->forward, 0, count);
     g->backward = program_template(p, "backward", PHASE_BACKWARD, 0);
@@ -159,10 +162,14 @@ static void graph_emit_update(struct graph *g) {
     program_invoke(p, update, NONE, false, false);
 }
 
-trireme_status graph_compile(struct graph *g, trireme_error *error) {
+trireme_status graph_plan(struct graph *g, trireme_error *error) {
     graph_emit_update(g);
     pass_scopes(&g->program);
-    TRY(program_plan(&g->program, g->table, NULL, error));
+    return program_plan(&g->program, g->table, NULL, error);
+}
+
+trireme_status graph_compile(struct graph *g, trireme_error *error) {
+    TRY(graph_plan(g, error));
     return program_verify(&g->program, g->table, error);
 }
 

@@ -11,8 +11,9 @@ struct graph {
     struct op_table *table;
     struct program program;
     struct gradients gradients;
-    int forward, backward; // templates
-    int targets, scale, nll, loss;
+    int forward, backward;                    // templates
+    int targets, scale, loss;                 // buffers
+    int losses;                               // graph_loss has emitted
     VEC(int) parameters, parameter_gradients; // buffers
     int named;
 };
@@ -33,12 +34,15 @@ struct operand graph_op(struct graph *graph, enum op op, int inputs, const struc
                         int64_t columns, const union attribute *attribute);
 // Columns [first, first + columns) of a matrix.
 struct operand graph_columns(struct operand matrix, int64_t first, int64_t columns);
-// Emits the loss of logits [GRAPH_ROWS, GRAPH_CLASSES], and derives the backward pass.
-trireme_status graph_differentiate(struct graph *graph, struct operand logits, trireme_error *error);
-// Emits the update, plans and verifies. To be called once, after graph_differentiate.
+// Emits the loss of logits [GRAPH_ROWS, GRAPH_CLASSES]; several losses add up.
+void graph_loss(struct graph *graph, struct operand logits);
+// Derives the backward pass.
+trireme_status graph_differentiate(struct graph *graph, trireme_error *error);
+// Emits the update and plans; graph_compile also verifies. To be called once, after graph_differentiate.
+trireme_status graph_plan(struct graph *graph, trireme_error *error);
 trireme_status graph_compile(struct graph *graph, trireme_error *error);
 // Compares the gradients of all parameters along random directions with finite differences, and fails the test where
-// they differ. The graph has been compiled.
+// they differ. The graph has been planned.
 void graph_check_gradients(struct graph *graph, uint64_t seed);
 // How many instructions of that op the backward template has.
 int graph_count(const struct graph *graph, enum op op);
