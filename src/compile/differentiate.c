@@ -196,7 +196,7 @@ struct place {
     int template, layer;
 };
 
-static void emit_zero(struct gradients *g, struct place at, enum op op, struct operand y) {
+static void gradient_emit_zero(struct gradients *g, struct place at, enum op op, struct operand y) {
     program_emit(g->program, at.template, op, PHASE_BACKWARD, at.layer, 0, NULL, 1, &y, NULL);
 }
 
@@ -208,12 +208,12 @@ static void zero_band(struct gradients *g, struct place at, int root, const stru
                         .ndim = 2,
                         .dim = {where->last_row - where->first_row, end - begin},
                         .stride = {where->stride, 1}};
-    emit_zero(g, at, OP_ZERO_COLUMNS, y);
+    gradient_emit_zero(g, at, OP_ZERO_COLUMNS, y);
 }
 
 static void zero_range(struct gradients *g, struct place at, int root, int64_t begin, int64_t end) {
     struct operand y = {.buffer = root, .offset = begin, .ndim = 1, .dim = {end - begin}, .stride = {1}};
-    emit_zero(g, at, OP_ZERO, y);
+    gradient_emit_zero(g, at, OP_ZERO, y);
 }
 
 // A range that is whole rows of the bands, as one of them; the rest stays as it is.
@@ -311,8 +311,8 @@ static trireme_status join_gradient(struct gradients *g, struct place at, const 
 }
 
 // Emits a sum of matrices, the first `inputs` of `operand`, into the last.
-static trireme_status emit_sum(struct gradients *g, struct place at, enum op op, int inputs,
-                               const struct operand *operand, enum accumulate accumulate) {
+static trireme_status gradient_emit_sum(struct gradients *g, struct place at, enum op op, int inputs,
+                                        const struct operand *operand, enum accumulate accumulate) {
     trireme_error *error = &g->error;
     struct operand matrix[3];
     const struct operand *y = &operand[inputs];
@@ -336,7 +336,7 @@ static trireme_status emit_sum(struct gradients *g, struct place at, enum op op,
 }
 
 // Adds a term to the gradient that it belongs to: together with another one where that is still empty.
-static trireme_status add_term(struct gradients *g, struct place at, int number) {
+static trireme_status gradient_add_term(struct gradients *g, struct place at, int number) {
     trireme_error *error = &g->error;
     const struct gradient_term term = take_term(g, number);
     bool covered;
@@ -347,24 +347,24 @@ static trireme_status add_term(struct gradients *g, struct place at, int number)
             FAIL(TRIREME_ERROR_PROGRAM, "%s cannot be differentiated: a term of its gradient is %s, the gradient %s",
                  gradients_name(g, term.to.buffer), dtype_name(buffer_at(g, term.from.buffer)->dtype),
                  dtype_name(buffer_at(g, y.buffer)->dtype));
-        return emit_sum(g, at, OP_GRADIENT_SUM_DW, 1, (struct operand[]){term.from, y},
-                        covered          ? ACCUMULATE_YES
-                        : is_kept(g, &y) ? ACCUMULATE_AFTER_FIRST
-                                         : ACCUMULATE_NO);
+        return gradient_emit_sum(g, at, OP_GRADIENT_SUM_DW, 1, (struct operand[]){term.from, y},
+                                 covered          ? ACCUMULATE_YES
+                                 : is_kept(g, &y) ? ACCUMULATE_AFTER_FIRST
+                                                  : ACCUMULATE_NO);
     }
     struct operand other = covered ? y : operand_none();
     for (int i = 0; i < (int)g->terms.count && other.buffer == NONE; i++)
         if (operand_equal(&g->terms.item[i].to, &term.to))
             other = take_term(g, i).from;
-    return emit_sum(g, at, OP_GRADIENT_SUM, 2, (struct operand[]){term.from, other, y}, ACCUMULATE_NO);
+    return gradient_emit_sum(g, at, OP_GRADIENT_SUM, 2, (struct operand[]){term.from, other, y}, ACCUMULATE_NO);
 }
 
 static trireme_status add_to_parameter(struct gradients *g, struct place at, struct gradient_term term) {
     VEC_PUSH(&g->terms, term);
-    return is_parameter(g, &term.to) ? add_term(g, at, (int)g->terms.count - 1) : TRIREME_OK;
+    return is_parameter(g, &term.to) ? gradient_add_term(g, at, (int)g->terms.count - 1) : TRIREME_OK;
 }
 
-static bool is_whole(const struct gradients *g, const struct operand *operand) {
+static bool operand_is_whole(const struct gradients *g, const struct operand *operand) {
     return operand_count(operand) == buffer_count(buffer_at(g, operand->buffer));
 }
 
@@ -372,8 +372,8 @@ static bool is_whole(const struct gradients *g, const struct operand *operand) {
 static bool may_share(struct gradients *g, const struct operand *of, const struct gradient_term *term) {
     gradients_grow(g);
     return term->passes && term->to.buffer == of->buffer && g->of.item[of->buffer] == NONE &&
-           buffer_at(g, of->buffer)->parent == NONE && is_whole(g, of) && is_whole(g, &term->to) &&
-           is_whole(g, &term->from);
+           buffer_at(g, of->buffer)->parent == NONE && operand_is_whole(g, of) && operand_is_whole(g, &term->to) &&
+           operand_is_whole(g, &term->from);
 }
 
 // The gradient of a forward output, which gets all terms that still wait, and zeros where there are none.
@@ -383,7 +383,7 @@ static trireme_status complete_gradient(struct gradients *g, struct place at, co
     if (term != NONE && find_term(g, of, term + 1) == NONE && may_share(g, of, &g->terms.item[term]))
         g->of.item[of->buffer] = take_term(g, term).from.buffer;
     while ((term = find_term(g, of, 0)) != NONE)
-        TRY(add_term(g, at, term));
+        TRY(gradient_add_term(g, at, term));
     TRY(fill_gradient(g, at, of));
     *gradient = gradient_operand(g, of);
     return TRIREME_OK;
@@ -433,7 +433,7 @@ static enum dtype made_as(const struct gradients *g, const struct op_operand *ro
     return row->dtype == 'A' ? dtype_accumulate(dtype) : dtype;
 }
 
-static bool same_view(struct operand a, const struct operand *b) {
+static bool operand_same_view(struct operand a, const struct operand *b) {
     a.buffer = b->buffer;
     return operand_equal(&a, b);
 }
@@ -446,7 +446,7 @@ static struct operand take_passing(struct gradients *g, const struct operand *of
             continue;
         struct operand in = *of;
         in.buffer = t->from.buffer;
-        if (!same_view(t->from, of) && !(is_whole(g, &t->from) && is_whole(g, of)))
+        if (!operand_same_view(t->from, of) && !(operand_is_whole(g, &t->from) && operand_is_whole(g, of)))
             continue;
         take_term(g, i);
         return in;
@@ -525,8 +525,8 @@ static void copy_attributes(const struct op_info *forward, const struct instruct
 }
 
 // The inputs of a backward instruction, but for gradients that it is to add.
-static trireme_status read_inputs(struct gradients *g, struct place at, const struct op_info *backward,
-                                  const struct instruction *f, struct operand in[OP_MAX_IN]) {
+static trireme_status backward_read_inputs(struct gradients *g, struct place at, const struct op_info *backward,
+                                           const struct instruction *f, struct operand in[OP_MAX_IN]) {
     for (int i = 0; i < backward->inputs; i++) {
         const struct op_reference r = backward->reads[i];
         const struct operand of = reference_of(f, r);
@@ -544,7 +544,7 @@ static trireme_status emit_backward(struct gradients *g, struct place at, const 
     struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
     struct outputs o;
     union attribute attribute[OP_MAX_ATTRIBUTES] = {0};
-    TRY(read_inputs(g, at, backward, f, in));
+    TRY(backward_read_inputs(g, at, backward, f, in));
     TRY(direct_outputs(g, at, backward, f, parameters_alone, &o, in));
     for (int i = 0; i < backward->outputs; i++) {
         const bool made = o.of[i].buffer != NONE;
@@ -639,8 +639,8 @@ static trireme_status check_differentiable(struct gradients *g, int from, size_t
 }
 
 // The gradient of a sum is also that of the inputs that enter it by plain addition.
-static trireme_status pass_on(struct gradients *g, struct place at, const struct instruction *f,
-                              bool parameters_alone) {
+static trireme_status gradient_pass_on(struct gradients *g, struct place at, const struct instruction *f,
+                                       bool parameters_alone) {
     const struct op_info *forward = &g->table->op[f->op];
     for (int k = 0; k < f->inputs; k++) {
         if (!forward->identity[k] || f->in[k].buffer == NONE || !is_wanted(g, f->in[k].buffer) ||
@@ -681,7 +681,7 @@ static trireme_status differentiate_range(struct gradients *g, int from, size_t 
             continue;
         const struct place at = {into, f.layer};
         TRY(check_differentiable(g, from, i, parameters_alone));
-        TRY(pass_on(g, at, &f, parameters_alone));
+        TRY(gradient_pass_on(g, at, &f, parameters_alone));
         for (int op = 0; op < OP_COUNT; op++)
             if (is_answer(g, &g->table->op[op], &f, parameters_alone))
                 TRY(emit_backward(g, at, &g->table->op[op], &f, parameters_alone));

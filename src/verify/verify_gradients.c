@@ -229,7 +229,8 @@ static bool are_matrices_of(const struct operand *a, const struct operand *b, co
     return false;
 }
 
-static trireme_status add_term(struct gradient_check *c, int by, const struct operand *in, const struct operand *out) {
+static trireme_status verify_add_term(struct gradient_check *c, int by, const struct operand *in,
+                                      const struct operand *out) {
     trireme_error *error = c->error;
     struct term *term = &c->term[in->buffer];
     if (term->use == NONE)
@@ -247,8 +248,8 @@ static trireme_status add_term(struct gradient_check *c, int by, const struct op
 }
 
 // Adds the gradient of a sum that the tensor enters.
-static trireme_status add_passed(struct gradient_check *c, int by, const struct operand *in, const struct operand *out,
-                                 int of) {
+static trireme_status verify_add_passed(struct gradient_check *c, int by, const struct operand *in,
+                                        const struct operand *out, int of) {
     trireme_error *error = c->error;
     FOR_SUMS(&c->graph, s, of) {
         const struct instruction *sum = c->graph.nodes.item[s / OP_MAX_IN].instruction;
@@ -259,7 +260,7 @@ static trireme_status add_passed(struct gradient_check *c, int by, const struct 
            gradients_name_of(c, in->buffer), gradients_name_of(c, of));
 }
 
-static trireme_status check_sum(struct gradient_check *c, int by) {
+static trireme_status check_gradient_sum(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
     const struct instruction *sum = c->graph.nodes.item[by].instruction;
     const struct operand *out = &sum->out[0];
@@ -277,9 +278,9 @@ static trireme_status check_sum(struct gradient_check *c, int by) {
                 REFUSE("%s: adds %s to itself", site_of(c, by).text, gradients_name_of(c, in->buffer));
             own = true;
         } else if (c->term[in->buffer].is && c->program->buffers.item[in->buffer].gradient_of == of) {
-            TRY(add_term(c, by, in, out));
+            TRY(verify_add_term(c, by, in, out));
         } else {
-            TRY(add_passed(c, by, in, out, of));
+            TRY(verify_add_passed(c, by, in, out, of));
         }
     }
     return note_written(c, by, of, out, own);
@@ -307,7 +308,7 @@ static bool same_attributes(const struct gradient_check *c, const struct instruc
 }
 
 // Whether `out` is where the gradient of `of` belongs, or a buffer for a term of it.
-static bool is_gradient_of(const struct gradient_check *c, const struct operand *out, const struct operand *of) {
+static bool belongs_to_gradient(const struct gradient_check *c, const struct operand *out, const struct operand *of) {
     if (of->buffer == NONE || c->program->buffers.item[out->buffer].gradient_of != of->buffer)
         return false;
     if (!c->term[out->buffer].is)
@@ -344,7 +345,7 @@ static bool gradients_matches(struct gradient_check *c, const struct instruction
     for (int i = 0; i < info->outputs; i++) {
         const struct operand *of = &f->in[info->contributes[i].index], *out = &b->out[i];
         *why = info->out[i].name;
-        if (out->buffer != NONE && !is_gradient_of(c, out, of))
+        if (out->buffer != NONE && !belongs_to_gradient(c, out, of))
             return false;
     }
     *why = "attributes";
@@ -622,13 +623,13 @@ static trireme_status check_all(struct gradient_check *c) {
         else if (info->role == ROLE_HEAD)
             TRY(check_head(c, (int)i));
         else if (info->role == ROLE_SUM)
-            TRY(check_sum(c, (int)i));
+            TRY(check_gradient_sum(c, (int)i));
         else if (node->backward)
             TRY(check_backward(c, (int)i));
         else if (info->role == ROLE_LOSS) {
             const struct operand *d = &node->instruction->out[info->outputs - 1];
             const struct operand *logits = &node->instruction->in[0];
-            if (!is_gradient_of(c, d, logits))
+            if (!belongs_to_gradient(c, d, logits))
                 REFUSE("%s: %s is not the gradient of %s, row by row", site_of(c, (int)i).text,
                        gradients_name_of(c, d->buffer), gradients_name_of(c, logits->buffer));
             TRY(gradients_answer(c, (int)i, (int)i, 0, d, false));

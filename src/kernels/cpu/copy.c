@@ -85,7 +85,7 @@ void ISA(cpu_copy)(const struct call *call) {
     run_split(call, rows, rows * move.y->dim[2], move_rows, &move);
 }
 
-static void zero_rows(const void *args, int64_t from, int64_t to) {
+static void zero_column_rows(const void *args, int64_t from, int64_t to) {
     const struct tensor *y = args;
     const int64_t size = dtype_size(y->dtype);
     for (int64_t m = from; m < to; m++)
@@ -94,7 +94,7 @@ static void zero_rows(const void *args, int64_t from, int64_t to) {
 
 void ISA(cpu_zero_columns)(const struct call *call) {
     const struct tensor *y = &call->out[0];
-    run_split(call, y->dim[0], y->dim[0] * y->dim[1], zero_rows, y);
+    run_split(call, y->dim[0], y->dim[0] * y->dim[1], zero_column_rows, y);
 }
 
 void ISA(cpu_zero)(const struct call *call) {

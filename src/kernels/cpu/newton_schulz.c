@@ -15,14 +15,14 @@
 enum { TILE = 16 }; // columns that are transposed at a time: a cache line
 
 // The work of a run: x and its successor, [r, k] with r <= k; x x' and the polynomial of it, [r, r]; for each row of x
-// the sum of its squares; and what the products need. Lies one after the other in workspace.
+// the sum of its squares; and what the products need. These lie one after the other in workspace.
 struct schulz {
     int64_t r, k;
     bool transposed;
     float *x, *y, *product, *polynomial;
     double *squares;
     void *products;
-    int64_t products_bytes, bytes;
+    int64_t bytes; // of all of them
     const struct tensor *u, *o;
     float factor;
 };
@@ -48,15 +48,15 @@ static struct gemm schulz_product(const struct schulz *s, const struct call *cal
                          .workspace = s->products};
 }
 
-static struct gemm gram(const struct schulz *s, const struct call *call) {
+static struct gemm schulz_gram(const struct schulz *s, const struct call *call) {
     return schulz_product(s, call, s->r, s->r, s->k, s->x, (struct matrix){s->x, 1, s->k}, s->product);
 }
 
-static struct gemm square(const struct schulz *s, const struct call *call) {
+static struct gemm schulz_square(const struct schulz *s, const struct call *call) {
     return schulz_product(s, call, s->r, s->r, s->r, s->product, (struct matrix){s->product, s->r, 1}, s->polynomial);
 }
 
-static struct gemm successor(const struct schulz *s, const struct call *call) {
+static struct gemm schulz_successor(const struct schulz *s, const struct call *call) {
     struct gemm g = schulz_product(s, call, s->r, s->k, s->r, s->polynomial, (struct matrix){s->x, s->k, 1}, s->y);
     g.accumulate = true;
     return g;
@@ -72,9 +72,9 @@ static struct schulz schulz_of(const struct call *call) {
     s.product = schulz_piece(&s, call, s.r * s.r * (int64_t)sizeof(float));
     s.polynomial = schulz_piece(&s, call, s.r * s.r * (int64_t)sizeof(float));
     s.squares = schulz_piece(&s, call, s.r * (int64_t)sizeof(double));
-    const struct gemm a = gram(&s, call), b = square(&s, call), c = successor(&s, call);
-    s.products_bytes = MAX(MAX(ISA(gemm_workspace)(&a), ISA(gemm_workspace)(&b)), ISA(gemm_workspace)(&c));
-    s.products = schulz_piece(&s, call, s.products_bytes);
+    const struct gemm a = schulz_gram(&s, call), b = schulz_square(&s, call), c = schulz_successor(&s, call);
+    s.products =
+        schulz_piece(&s, call, MAX(MAX(ISA(gemm_workspace)(&a), ISA(gemm_workspace)(&b)), ISA(gemm_workspace)(&c)));
     return s;
 }
 
@@ -93,7 +93,7 @@ static float *schulz_at(const struct tensor *t, int64_t row, int64_t column) {
 }
 
 // Rows [from, to) of x, which are rows of u.
-static void take_rows(const void *args, int64_t from, int64_t to) {
+static void schulz_take_rows(const void *args, int64_t from, int64_t to) {
     const struct schulz *s = args;
     const int64_t width = s->u->dim[2];
     for (int64_t i = from; i < to; i++)
@@ -102,7 +102,7 @@ static void take_rows(const void *args, int64_t from, int64_t to) {
 }
 
 // The same, where they are columns of u; counted in tiles.
-static void take_columns(const void *args, int64_t from, int64_t to) {
+static void schulz_take_columns(const void *args, int64_t from, int64_t to) {
     const struct schulz *s = args;
     for (int64_t first = from * TILE; first < MIN(to * TILE, s->r); first += TILE)
         for (int64_t i = 0; i < s->k; i++)
@@ -110,21 +110,21 @@ static void take_columns(const void *args, int64_t from, int64_t to) {
                 s->x[j * s->k + i] = *schulz_at(s->u, i, j);
 }
 
-VEC_INLINE void scale_lanes(int64_t i, int count, float *y, const float *x, float factor) {
+VEC_INLINE void schulz_scale_lanes(int64_t i, int count, float *y, const float *x, float factor) {
     row_store(y, i, count, row_load(x, i, count, false) * factor, false);
 }
 
-static void give_rows(const void *args, int64_t from, int64_t to) {
+static void schulz_give_rows(const void *args, int64_t from, int64_t to) {
     const struct schulz *s = args;
     const int64_t width = s->o->dim[2];
     for (int64_t i = from; i < to; i++)
         for (int64_t j = 0; j < s->k; j += width) {
             float *o = schulz_at(s->o, i, j);
-            ROW_EACH(width, scale_lanes, o, s->x + i * s->k + j, s->factor);
+            ROW_EACH(width, schulz_scale_lanes, o, s->x + i * s->k + j, s->factor);
         }
 }
 
-static void give_columns(const void *args, int64_t from, int64_t to) {
+static void schulz_give_columns(const void *args, int64_t from, int64_t to) {
     const struct schulz *s = args;
     for (int64_t first = from * TILE; first < MIN(to * TILE, s->r); first += TILE)
         for (int64_t i = 0; i < s->k; i++)
@@ -134,7 +134,7 @@ static void give_columns(const void *args, int64_t from, int64_t to) {
 
 // ---- the iteration
 
-static void square_rows(const void *args, int64_t from, int64_t to) {
+static void schulz_square_rows(const void *args, int64_t from, int64_t to) {
     const struct schulz *s = args;
     for (int64_t i = from; i < to; i++) {
         double sum = 0;
@@ -144,17 +144,17 @@ static void square_rows(const void *args, int64_t from, int64_t to) {
     }
 }
 
-static void scale_rows(const void *args, int64_t from, int64_t to) {
+static void schulz_scale_rows(const void *args, int64_t from, int64_t to) {
     const struct schulz *s = args;
     for (int64_t i = from; i < to; i++)
-        ROW_EACH(s->k, scale_lanes, s->x + i * s->k, s->x + i * s->k, s->factor);
+        ROW_EACH(s->k, schulz_scale_lanes, s->x + i * s->k, s->x + i * s->k, s->factor);
 }
 
 // The successor begins with a x, to which its product is added.
-static void begin_rows(const void *args, int64_t from, int64_t to) {
+static void schulz_begin_rows(const void *args, int64_t from, int64_t to) {
     const struct schulz *s = args;
     for (int64_t i = from; i < to; i++)
-        ROW_EACH(s->k, scale_lanes, s->y + i * s->k, s->x + i * s->k, COEFFICIENT_1);
+        ROW_EACH(s->k, schulz_scale_lanes, s->y + i * s->k, s->x + i * s->k, COEFFICIENT_1);
 }
 
 VEC_INLINE void polynomial_lanes(int64_t i, int count, float *polynomial, const float *product) {
@@ -172,21 +172,21 @@ static void polynomial_rows(const void *args, int64_t from, int64_t to) {
 
 static void schulz_normalise(struct schulz *s, const struct call *call) {
     double sum = 0;
-    run_split(call, s->r, s->r * s->k, square_rows, s);
+    run_split(call, s->r, s->r * s->k, schulz_square_rows, s);
     for (int64_t i = 0; i < s->r; i++)
         sum += s->squares[i];
     s->factor = (float)(1 / (sqrt(sum) + LEAST_NORM));
-    run_split(call, s->r, s->r * s->k, scale_rows, s);
+    run_split(call, s->r, s->r * s->k, schulz_scale_rows, s);
 }
 
 static void schulz_iterate(struct schulz *s, const struct call *call) {
-    struct gemm g = gram(s, call);
+    struct gemm g = schulz_gram(s, call);
     ISA(gemm_run)(&g);
-    g = square(s, call);
+    g = schulz_square(s, call);
     ISA(gemm_run)(&g);
     run_split(call, s->r, s->r * s->r, polynomial_rows, s);
-    run_split(call, s->r, s->r * s->k, begin_rows, s);
-    g = successor(s, call);
+    run_split(call, s->r, s->r * s->k, schulz_begin_rows, s);
+    g = schulz_successor(s, call);
     ISA(gemm_run)(&g);
     float *last = s->x;
     s->x = s->y;
@@ -197,10 +197,10 @@ static void schulz_iterate(struct schulz *s, const struct call *call) {
 void ISA(cpu_newton_schulz)(const struct call *call) {
     struct schulz s = schulz_of(call);
     const int64_t pieces = s.transposed ? divide_up(s.r, TILE) : s.r;
-    run_split(call, pieces, s.r * s.k, s.transposed ? take_columns : take_rows, &s);
+    run_split(call, pieces, s.r * s.k, s.transposed ? schulz_take_columns : schulz_take_rows, &s);
     schulz_normalise(&s, call);
     for (int64_t i = 0; i < call->attribute[0].i; i++)
         schulz_iterate(&s, call);
     s.factor = (float)call->attribute[1].f;
-    run_split(call, pieces, s.r * s.k, s.transposed ? give_columns : give_rows, &s);
+    run_split(call, pieces, s.r * s.k, s.transposed ? schulz_give_columns : schulz_give_rows, &s);
 }

@@ -23,23 +23,23 @@ void ref_muon_momentum(const struct call *call) {
 }
 
 // A matrix that lies in blocks of columns, transposed if it has more rows than columns.
-struct blocks {
+struct column_blocks {
     const struct tensor *t;
     int64_t rows, columns; // after that
     bool transposed;
 };
 
-static struct blocks blocks_of(const struct tensor *t) {
+static struct column_blocks column_blocks_of(const struct tensor *t) {
     const int64_t rows = t->dim[1], columns = t->dim[0] * t->dim[2];
-    return (struct blocks){t, MIN(rows, columns), MAX(rows, columns), rows > columns};
+    return (struct column_blocks){t, MIN(rows, columns), MAX(rows, columns), rows > columns};
 }
 
-static int64_t block_at(const struct blocks *b, int64_t row, int64_t column) {
+static int64_t block_at(const struct column_blocks *b, int64_t row, int64_t column) {
     const int64_t i = b->transposed ? column : row, j = b->transposed ? row : column, width = b->t->dim[2];
     return at3(b->t, j / width, i, j % width);
 }
 
-static double dot(const double *a, int64_t a_step, const double *b, int64_t b_step, int64_t n) {
+static double strided_dot(const double *a, int64_t a_step, const double *b, int64_t b_step, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += a[i * a_step] * b[i * b_step];
@@ -47,23 +47,23 @@ static double dot(const double *a, int64_t a_step, const double *b, int64_t b_st
 }
 
 // y = a x + (b A + c A A) x with A = x x'. x and y: [r, k]; both products are [r, r].
-static void iterate(const double *x, double *y, double *product, double *polynomial, int64_t r, int64_t k) {
+static void ref_schulz_iterate(const double *x, double *y, double *product, double *polynomial, int64_t r, int64_t k) {
     for (int64_t i = 0; i < r; i++)
         for (int64_t j = 0; j < r; j++)
-            product[i * r + j] = dot(x + i * k, 1, x + j * k, 1, k);
+            product[i * r + j] = strided_dot(x + i * k, 1, x + j * k, 1, k);
     for (int64_t i = 0; i < r; i++)
         for (int64_t j = 0; j < r; j++)
             polynomial[i * r + j] =
-                COEFFICIENT_3 * product[i * r + j] + COEFFICIENT_5 * dot(product + i * r, 1, product + j, r, r);
+                COEFFICIENT_3 * product[i * r + j] + COEFFICIENT_5 * strided_dot(product + i * r, 1, product + j, r, r);
     for (int64_t i = 0; i < r; i++)
         for (int64_t j = 0; j < k; j++)
-            y[i * k + j] = COEFFICIENT_1 * x[i * k + j] + dot(polynomial + i * r, 1, x + j, k, r);
+            y[i * k + j] = COEFFICIENT_1 * x[i * k + j] + strided_dot(polynomial + i * r, 1, x + j, k, r);
 }
 
 trireme_status ref_newton_schulz_prepare(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                          trireme_error *error) {
     (void)error;
-    const struct blocks u = blocks_of(&call->in[0]);
+    const struct column_blocks u = column_blocks_of(&call->in[0]);
     *prepared = NULL;
     *workspace_bytes = 2 * (u.rows * u.columns + u.rows * u.rows) * (int64_t)sizeof(double);
     return TRIREME_OK;
@@ -71,17 +71,17 @@ trireme_status ref_newton_schulz_prepare(const struct call *call, void **prepare
 
 // o may be u.
 void ref_newton_schulz(const struct call *call) {
-    const struct blocks u = blocks_of(&call->in[0]), o = blocks_of(&call->out[0]);
+    const struct column_blocks u = column_blocks_of(&call->in[0]), o = column_blocks_of(&call->out[0]);
     const int64_t r = u.rows, k = u.columns;
     double *x = call->workspace, *y = x + r * k, *product = y + r * k, *polynomial = product + r * r;
     for (int64_t i = 0; i < r; i++)
         for (int64_t j = 0; j < k; j++)
             x[i * k + j] = tensor_get(u.t, block_at(&u, i, j));
-    const double norm = sqrt(dot(x, 1, x, 1, r * k)) + LEAST_NORM;
+    const double norm = sqrt(strided_dot(x, 1, x, 1, r * k)) + LEAST_NORM;
     for (int64_t i = 0; i < r * k; i++)
         x[i] /= norm;
     for (int64_t i = 0; i < call->attribute[0].i; i++) {
-        iterate(x, y, product, polynomial, r, k);
+        ref_schulz_iterate(x, y, product, polynomial, r, k);
         double *last = x;
         x = y;
         y = last;
