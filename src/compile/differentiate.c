@@ -342,16 +342,16 @@ static trireme_status gradient_add_term(struct gradients *g, struct place at, in
     bool covered;
     TRY(join_gradient(g, at, &term.to, &covered));
     const struct operand y = gradient_operand(g, &term.to);
-    if (is_parameter(g, &term.to)) {
-        if (buffer_at(g, y.buffer)->dtype != dtype_accumulate(buffer_at(g, term.from.buffer)->dtype))
-            FAIL(TRIREME_ERROR_PROGRAM, "%s cannot be differentiated: a term of its gradient is %s, the gradient %s",
-                 gradients_name(g, term.to.buffer), dtype_name(buffer_at(g, term.from.buffer)->dtype),
-                 dtype_name(buffer_at(g, y.buffer)->dtype));
+    const bool parameter = is_parameter(g, &term.to);
+    const enum dtype from = buffer_at(g, term.from.buffer)->dtype, to = buffer_at(g, y.buffer)->dtype;
+    if ((parameter ? dtype_accumulate(from) : from) != to)
+        FAIL(TRIREME_ERROR_PROGRAM, "%s cannot be differentiated: a term of its gradient is %s, the gradient %s",
+             gradients_name(g, term.to.buffer), dtype_name(from), dtype_name(to));
+    if (parameter)
         return gradient_emit_sum(g, at, OP_GRADIENT_SUM_DW, 1, (struct operand[]){term.from, y},
                                  covered          ? ACCUMULATE_YES
                                  : is_kept(g, &y) ? ACCUMULATE_AFTER_FIRST
                                                   : ACCUMULATE_NO);
-    }
     struct operand other = covered ? y : operand_none();
     for (int i = 0; i < (int)g->terms.count && other.buffer == NONE; i++)
         if (operand_equal(&g->terms.item[i].to, &term.to))

@@ -324,6 +324,11 @@ static void gradients_that_end_are_refused(void **unused) {
     x = first(&g);
     graph_emit(&g, OP_ADD, 2, (struct operand[]){x, first(&g)}, 1, &x, NULL);
     refuse(&g, x, "in place");
+    graph_create(&g, 1); // what is made like a weight's gradient is too wide for an activation's
+    g.dtype = DTYPE_BF16;
+    x = first(&g);
+    x = graph_op(&g, OP_MATMUL, 4, (struct operand[]){x, x, operand_none(), operand_none()}, ROWS, ROWS, NULL);
+    refuse(&g, x, "a term of its gradient is f32, the gradient bf16");
 }
 
 // ---- random graphs

@@ -23,7 +23,7 @@ static struct operand graph_whole(const struct graph *g, int buffer) {
 }
 
 void graph_create(struct graph *g, int microbatches) {
-    *g = (struct graph){.table = op_table_create()};
+    *g = (struct graph){.table = op_table_create(), .dtype = DTYPE_F64};
     struct program *p = &g->program;
     program_init(p, "train", microbatches);
     const int64_t rows = GRAPH_ROWS;
@@ -52,7 +52,8 @@ void graph_release(struct graph *g) {
 static int graph_buffer(struct graph *g, const char *kind, enum buffer_kind of, enum buffer_scope scope, int ndim,
                         const int64_t *dim) {
     char *name = mem_printf("%s%d", kind, g->named++);
-    int buffer = program_buffer(&g->program, name, DTYPE_F64, of, scope, ndim, dim);
+    const enum dtype dtype = of == KIND_GRAD || of == KIND_OPTIM ? dtype_accumulate(g->dtype) : g->dtype;
+    int buffer = program_buffer(&g->program, name, dtype, of, scope, ndim, dim);
     free(name);
     return buffer;
 }

@@ -1,5 +1,5 @@
 // Training programs of one rank that tests make op by op: some forward ops between inputs and logits; loss, backward
-// pass and update are added to them. All in f64, on reference kernels.
+// pass and update are added to them. All in f64, on reference kernels, unless a test sets another dtype.
 #ifndef SUPPORT_GRAPH_H
 #define SUPPORT_GRAPH_H
 
@@ -11,6 +11,7 @@ struct graph {
     struct op_table *table;
     struct program program;
     struct gradients gradients;
+    enum dtype dtype;
     int forward, backward;                    // templates
     int targets, scale, loss;                 // buffers
     int losses;                               // graph_loss has emitted
