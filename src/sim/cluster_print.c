@@ -120,7 +120,9 @@ static void print_efficiency(struct text *out, const struct device *d, const str
             continue;
         bool follows = info->like != info->op;
         const struct curve *base = follows ? d->curve[info->like] : d->other;
-        bool differs = d->points[op].count > 0 || (follows && d->points[info->like].count > 0);
+        bool points = d->points[op].count > 0 ||
+                      (efficiency_follows_points(table, (enum op)op) && d->points[info->like].count > 0);
+        bool differs = points;
         for (int t = 0; t < DTYPE_COUNT; t++) {
             struct curve own = cluster_meant(&d->curve[op][t], table, (enum op)op),
                          taken = cluster_meant(&base[t], table, (enum op)op);
@@ -130,7 +132,7 @@ static void print_efficiency(struct text *out, const struct device *d, const str
             continue;
         text_add(out, "      %s:\n", info->name);
         print_curves(out, d, d->curve[op], base, table, (enum op)op);
-        if (d->points[op].count || (follows && d->points[info->like].count))
+        if (points)
             print_points(out, d, op);
     }
 }

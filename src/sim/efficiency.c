@@ -157,6 +157,11 @@ static bool has_letters(const struct op_info *info, const char *letters) {
     return true;
 }
 
+bool efficiency_follows_points(const struct op_table *table, enum op op) {
+    const struct op_info *info = &table->op[op], *like = &table->op[info->like];
+    return like != info && has_letters(info, "mnk") == has_letters(like, "mnk");
+}
+
 // A matrix product of a list, and its node.
 struct listed {
     struct curve_point point;
@@ -253,7 +258,7 @@ trireme_status efficiency_read(struct device *device, const struct outline *t, c
         bool follows = info->like != info->op;
         const struct curve *base = follows ? device->curve[info->like] : other;
         memcpy(device->curve[op], base, sizeof device->curve[op]);
-        if (follows)
+        if (efficiency_follows_points(table, (enum op)op))
             for (size_t i = 0; i < device->points[info->like].count; i++)
                 VEC_PUSH(&device->points[op], device->points[info->like].item[i]);
         node = outline_member(t, mapping, info->name);

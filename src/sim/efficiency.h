@@ -17,6 +17,9 @@ trireme_status efficiency_read(struct device *device, const struct outline *outl
 // Reads the two scalars of a measured point that say how many bytes took how many seconds.
 trireme_status efficiency_read_transfer(const struct outline *outline, int bytes_node, int seconds_node, double *bytes,
                                         double *seconds, trireme_error *error);
+// Whether what was measured of another op, whose rates this one has (ops.def), holds for it too: not if only one of
+// them is a single matrix product, which is measured by its extents.
+bool efficiency_follows_points(const struct op_table *table, enum op op);
 // Whether the op's row (ops.def) has a dim of that letter; with OP_COUNT, whether some row does for which `other`
 // stands. A curve that an op takes over from another may have letters, and `fused` for b and h, that the op does not
 // have: they mean nothing to it.

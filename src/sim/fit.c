@@ -1,6 +1,7 @@
 #include "sim/fit.h"
 
 #include "kernels/call.h"
+#include "sim/efficiency.h"
 
 #include <math.h>
 
@@ -258,7 +259,7 @@ static void fit_follow(struct device *d, const struct op_table *table, bool fitt
                 continue;
             d->curve[op][t] = d->curve[like][t];
             drop_points(d, (enum op)op, (enum dtype)t);
-            for (size_t i = 0; i < d->points[like].count; i++)
+            for (size_t i = 0; i < d->points[like].count && efficiency_follows_points(table, (enum op)op); i++)
                 if (d->points[like].item[i].dtype == (enum dtype)t)
                     VEC_PUSH(&d->points[op], d->points[like].item[i]);
             fitted[op][t] = true;

@@ -204,6 +204,22 @@ static void points_are_of_their_neighbourhood(void **unused) {
     }
 }
 
+// An op that is made of products runs at their rate, whatever was measured of single ones; of a matrix and of its
+// transpose it takes the same.
+static void ops_of_several_products_run_at_their_rate(void **unused) {
+    (void)unused;
+    static const char MATMUL[] = "matmul: {compute: 0.5, measured: [[64, 64, 64, f32, 0.125 GFLOP/s]]}";
+    for (int tall = 0; tall < 2; tall++) {
+        struct trial t;
+        begin(&t, mesh_single(), DEVICES("efficiency: {other: {memory: 100}, %s}") ONE_NODE("1"), MATMUL);
+        struct program *p = &t.stage[0];
+        const int64_t dim[] = {1, tall ? 128 : 64, tall ? 64 : 128};
+        struct operand u = operand_shape(values(p, 64, 128), 3, dim), o = operand_shape(values(p, 64, 128), 3, dim);
+        program_emit(p, 0, OP_NEWTON_SCHULZ, PHASE_OPTIMIZER, NONE, 1, &u, 1, &o, NULL);
+        assert_seconds(play_to_the_end(&t), LAUNCH + (20 * 64 * 64 * 128 + 10 * 64 * 64 * 64) * 1e-9 / .5);
+    }
+}
+
 // Each rank has a part of the rates and of the memory; together they have what the device has.
 static void ranks_that_share_a_device_have_parts_of_it(void **unused) {
     (void)unused;
@@ -584,6 +600,7 @@ int main(void) {
         cmocka_unit_test(a_window_leaves_out_what_it_does_not_see),
         cmocka_unit_test(an_algorithm_has_so_many_steps),
         cmocka_unit_test(points_are_of_their_neighbourhood),
+        cmocka_unit_test(ops_of_several_products_run_at_their_rate),
         cmocka_unit_test(ranks_that_share_a_device_have_parts_of_it),
         cmocka_unit_test(ranks_that_share_a_device_may_have_rates_of_another),
         cmocka_unit_test(levels_go_in_turn_or_together),

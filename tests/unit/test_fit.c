@@ -214,8 +214,9 @@ static void the_last_table_counts(void **unused) {
         assert_ok(fit_import(&c, ops, "gemm.csv", TABLES[i], strlen(TABLES[i]), &error), &error);
         for (int op = 0; op < OP_COUNT; op++)
             if (ops->op[op].like == OP_MATMUL) {
-                assert_int_equal(d->points[op].count, 2 - i);
-                for (size_t k = 0; k < 2 - i; k++)
+                const size_t points = op == OP_NEWTON_SCHULZ ? 0 : 2 - i; // that one is several products
+                assert_int_equal(d->points[op].count, points);
+                for (size_t k = 0; k < points; k++)
                     assert_true(d->points[op].item[k].seconds == d->points[OP_MATMUL].item[k].seconds);
             }
     }
