@@ -101,7 +101,7 @@ order(200 1 fault.collectives fault.starts)
 order(100 2 equiv.ranks cli.plan cli.memory cli.plan_advice program.negative_ranks equiv.torch cli.bad_input cli.resume
     cli.commands cli.plan_answers equiv.reshard cli.simulate_programs program.plan unit.schedule_makers cli.ranks
     equiv.processes program.plans program.negative program.waste unit.kernels_cpu unit.kernels_ways cli.simulate
-    cli.export unit.comm unit.kernels_matmul unit.kernels_attention equiv.resume program.simulate
+    cli.export unit.comm unit.messages unit.kernels_matmul unit.kernels_attention equiv.resume program.simulate
     unit.kernels_pointwise unit.place equiv.kernel_choice)
 order(0 1 fault.processes fault.nodes fault.lost_ranks unit.comm_lost cli.calibrate_processes fault.slurm
     program.deadlines)

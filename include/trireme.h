@@ -43,7 +43,8 @@ typedef enum trireme_status {
 // One line of text saying what failed. `status` is TRIREME_OK and `message` empty when nothing did.
 typedef struct trireme_error {
     trireme_status status;
-    char message[1000];
+    char message[996];
+    int32_t reserved; // the library's own
 } trireme_error;
 
 // The version of the library that is linked; TRIREME_VERSION is that of this header.

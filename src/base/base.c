@@ -44,6 +44,7 @@ trireme_status error_set(trireme_error *error, trireme_status status, const char
     vsnprintf(whole, sizeof whole, format, args);
     va_end(args);
     error->status = status;
+    error->reserved = ERROR_REPORTED_HERE;
     base_fill(error, whole);
     return status;
 }

@@ -61,9 +61,21 @@ static inline trireme_status error_repeat(trireme_error *error, const trireme_er
     return kept->status;
 }
 
-// Empties the message, which nobody then prints: another rank or process reports the failure.
+// Where ranks are processes: which of them reports a failure, kept in error->reserved. error_set says
+// ERROR_REPORTED_HERE.
+enum error_reporter {
+    ERROR_REPORTED_HERE,
+    ERROR_REPORTED_BY_OTHER,    // another rank reports it
+    ERROR_REPORTED_BY_LAUNCHER, // the launcher is ending this process, since another one has reported something
+};
+static inline void error_leave_to(trireme_error *error, enum error_reporter reporter) {
+    error->reserved = (int32_t)reporter;
+}
 static inline void error_leave_to_other(trireme_error *error) {
-    error->message[0] = '\0';
+    error_leave_to(error, ERROR_REPORTED_BY_OTHER);
+}
+static inline bool error_is_reported_here(const trireme_error *error) {
+    return error->reserved == (int32_t)ERROR_REPORTED_HERE;
 }
 
 #define FAIL(status, ...) return error_set(error, (status), __VA_ARGS__)

@@ -101,6 +101,10 @@ static const struct command *find_command(const char *name) {
     return NULL;
 }
 
+static bool is_told(const trireme_error *error) {
+    return error->message[0] && error_is_reported_here(error);
+}
+
 static int refuse_name(const char *name, const struct launcher *launcher) {
     const char *nearest = text_nearest(name, &commands[0].name, command_count, sizeof commands[0]);
     trireme_error error;
@@ -110,7 +114,7 @@ static int refuse_name(const char *name, const struct launcher *launcher) {
         error_set(&error, TRIREME_ERROR_USAGE, "there is no command %s%s%s%s `trireme help` lists all", name,
                   nearest ? "; did you mean " : ";", nearest ? nearest : "", nearest ? "?" : "");
     processes_let_first_tell(launcher, &error);
-    if (error.message[0])
+    if (is_told(&error))
         fprintf(stderr, "trireme: %s\n", error.message);
     return EXIT_USAGE;
 }
@@ -319,10 +323,10 @@ int main(int argc, char **argv) {
             status = command->run(&arguments, &error);
     }
     progress_clear();
-    if (status != TRIREME_OK && error.message[0])
+    if (status != TRIREME_OK && is_told(&error))
         fprintf(stderr, "trireme %s: %s\n", command->name, error.message);
     if (status != TRIREME_OK && launcher_processes(&launcher) > 1)
-        await_others(status, error.message[0]);
+        await_others(status, is_told(&error));
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
     return end_output(command->name, argc < 2 ? EXIT_USAGE : exit_code(status));

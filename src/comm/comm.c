@@ -1,5 +1,16 @@
 #include "comm/transport.h"
 
+void world_init(struct world *world, const struct transport *transport, int ranks, double deadline) {
+    world->transport = transport;
+    world->ranks = ranks;
+    world_deadline(world, deadline);
+    pthread_mutex_init(&world->lock, NULL);
+}
+
+void world_fini(struct world *world) {
+    pthread_mutex_destroy(&world->lock);
+}
+
 void world_keep(struct world *world, void *what, void (*release)(void *what)) {
     struct world_kept *kept = mem_alloc(sizeof *kept);
     *kept = (struct world_kept){what, release, atomic_load(&world->kept)};
@@ -18,10 +29,6 @@ bool world_free(struct world *world) {
     return world->transport->world_free(world);
 }
 
-void world_break(struct world *world, const char *reason) {
-    world->transport->world_break(world, reason);
-}
-
 const struct world_place *world_place(const struct world *world) {
     return world && world->place.ranks ? &world->place : NULL;
 }
@@ -30,18 +37,15 @@ void world_deadline(struct world *world, double seconds) {
     atomic_store(&world->deadline, (int64_t)(MIN(MAX(seconds, 0), 1e9) * 1e9));
 }
 
-void world_reason(struct world *world, char *text, size_t limit) {
-    world->transport->world_reason(world, text, limit);
-}
-
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                                  const char *name, trireme_error *error) {
     return world->transport->open(out, world, rank, size, members, name, error);
 }
 
 void communicator_free(struct communicator *communicator) {
-    if (communicator)
-        communicator->transport->close(communicator);
+    if (!communicator)
+        return;
+    communicator->world->transport->close(communicator);
 }
 
 void communicator_wanted(struct communicator *communicator, bool sends, const _Atomic int64_t *since) {
@@ -58,11 +62,16 @@ int communicator_index(const struct communicator *communicator) {
 
 // ---- calls
 
-static trireme_status comm_run(struct communicator *communicator, struct comm_call *call, trireme_error *error) {
+static void check_call(const struct communicator *communicator, const struct comm_call *call) {
     CHECK(call->count >= 0);
     CHECK(call->peer >= 0 && call->peer < communicator->size);
-    call->wanted = communicator->wanted[call->operation == OPERATION_SEND];
-    return communicator->transport->run(communicator, call, error);
+}
+
+static inline trireme_status comm_run(struct communicator *communicator, struct comm_call call, trireme_error *error) {
+    check_call(communicator, &call);
+    const bool sends = call.operation == OPERATION_SEND;
+    call.wanted = communicator->wanted[sends];
+    return communicator->world->transport->run(communicator, &call, error);
 }
 
 static void check_reduction(enum dtype dtype, enum reduction reduction, enum dtype wire) {
@@ -71,77 +80,103 @@ static void check_reduction(enum dtype dtype, enum reduction reduction, enum dty
     CHECK(wire == dtype || (dtype == DTYPE_F32 && wire == DTYPE_BF16));
 }
 
+static struct comm_call all_reduce_of(const void *in, void *out, int64_t count, enum dtype dtype,
+                                      enum reduction reduction, enum dtype wire) {
+    check_reduction(dtype, reduction, wire);
+    return (struct comm_call){.operation = OPERATION_ALL_REDUCE,
+                              .dtype = dtype,
+                              .wire = wire,
+                              .reduction = reduction,
+                              .count = count,
+                              .in = in,
+                              .out = out};
+}
+
+static struct comm_call reduce_scatter_of(const void *in, void *out, int64_t count, enum dtype dtype,
+                                          enum reduction reduction, enum dtype wire, bool accumulate) {
+    struct comm_call call = all_reduce_of(in, out, count, dtype, reduction, wire);
+    call.operation = OPERATION_REDUCE_SCATTER;
+    call.accumulate = accumulate;
+    return call;
+}
+
+static struct comm_call all_gather_of(const void *in, void *out, int64_t count, enum dtype dtype) {
+    return (struct comm_call){
+        .operation = OPERATION_ALL_GATHER, .dtype = dtype, .wire = dtype, .count = count, .in = in, .out = out};
+}
+
+static struct comm_call broadcast_of(void *data, int64_t bytes, int root) {
+    return (struct comm_call){.operation = OPERATION_BROADCAST, .peer = root, .count = bytes, .in = data, .out = data};
+}
+
+static struct comm_call all_to_all_of(const void *in, void *out, int64_t bytes) {
+    return (struct comm_call){.operation = OPERATION_ALL_TO_ALL, .count = bytes, .in = in, .out = out};
+}
+
+static struct comm_call all_to_all_v_of(const void *in, const int64_t *in_offset, const int64_t *in_bytes, void *out,
+                                        const int64_t *out_offset, const int64_t *out_bytes) {
+    return (struct comm_call){.operation = OPERATION_ALL_TO_ALL_V,
+                              .in = in,
+                              .out = out,
+                              .in_offset = in_offset,
+                              .in_bytes = in_bytes,
+                              .out_offset = out_offset,
+                              .out_bytes = out_bytes};
+}
+
 trireme_status comm_all_reduce(struct communicator *communicator, const void *in, void *out, int64_t count,
                                enum dtype dtype, enum reduction reduction, enum dtype wire, trireme_error *error) {
-    check_reduction(dtype, reduction, wire);
-    struct comm_call call = {.operation = OPERATION_ALL_REDUCE, .dtype = dtype, .wire = wire, .reduction = reduction};
-    call.count = count;
-    call.in = in;
-    call.out = out;
-    return comm_run(communicator, &call, error);
+    return comm_run(communicator, all_reduce_of(in, out, count, dtype, reduction, wire), error);
 }
 
 trireme_status comm_reduce_scatter(struct communicator *communicator, const void *in, void *out, int64_t count,
                                    enum dtype dtype, enum reduction reduction, enum dtype wire, bool accumulate,
                                    trireme_error *error) {
-    check_reduction(dtype, reduction, wire);
-    struct comm_call call = {.operation = OPERATION_REDUCE_SCATTER, .dtype = dtype, .wire = wire};
-    call.reduction = reduction;
-    call.count = count;
-    call.accumulate = accumulate;
-    call.in = in;
-    call.out = out;
-    return comm_run(communicator, &call, error);
+    return comm_run(communicator, reduce_scatter_of(in, out, count, dtype, reduction, wire, accumulate), error);
 }
 
 trireme_status comm_all_gather(struct communicator *communicator, const void *in, void *out, int64_t count,
                                enum dtype dtype, trireme_error *error) {
-    struct comm_call call = {.operation = OPERATION_ALL_GATHER, .dtype = dtype, .wire = dtype, .count = count};
-    call.in = in;
-    call.out = out;
-    return comm_run(communicator, &call, error);
+    return comm_run(communicator, all_gather_of(in, out, count, dtype), error);
+}
+
+trireme_status comm_all_gather_bytes(struct communicator *communicator, const void *in, void *out, int64_t bytes,
+                                     trireme_error *error) {
+    return comm_run(communicator, all_gather_of(in, out, bytes, DTYPE_COUNT), error);
 }
 
 trireme_status comm_broadcast(struct communicator *communicator, void *data, int64_t bytes, int root,
                               trireme_error *error) {
-    struct comm_call call = {.operation = OPERATION_BROADCAST, .peer = root, .count = bytes, .in = data, .out = data};
-    return comm_run(communicator, &call, error);
+    return comm_run(communicator, broadcast_of(data, bytes, root), error);
 }
 
 trireme_status comm_all_to_all(struct communicator *communicator, const void *in, void *out, int64_t bytes,
                                trireme_error *error) {
-    struct comm_call call = {.operation = OPERATION_ALL_TO_ALL, .count = bytes, .in = in, .out = out};
-    return comm_run(communicator, &call, error);
+    return comm_run(communicator, all_to_all_of(in, out, bytes), error);
 }
 
 trireme_status comm_all_to_all_v(struct communicator *communicator, const void *in, const int64_t *in_offset,
                                  const int64_t *in_bytes, void *out, const int64_t *out_offset,
                                  const int64_t *out_bytes, trireme_error *error) {
-    struct comm_call call = {.operation = OPERATION_ALL_TO_ALL_V, .in = in, .out = out};
-    call.in_offset = in_offset;
-    call.in_bytes = in_bytes;
-    call.out_offset = out_offset;
-    call.out_bytes = out_bytes;
-    return comm_run(communicator, &call, error);
+    return comm_run(communicator, all_to_all_v_of(in, in_offset, in_bytes, out, out_offset, out_bytes), error);
 }
 
 trireme_status comm_send(struct communicator *communicator, const void *data, int64_t bytes, int peer,
                          trireme_error *error) {
     CHECK(peer != communicator->index);
-    struct comm_call call = {.operation = OPERATION_SEND, .peer = peer, .count = bytes, .in = data};
-    return comm_run(communicator, &call, error);
+    const struct comm_call call = {.operation = OPERATION_SEND, .peer = peer, .count = bytes, .in = data};
+    return comm_run(communicator, call, error);
 }
 
 trireme_status comm_receive(struct communicator *communicator, void *data, int64_t bytes, int peer,
                             trireme_error *error) {
     CHECK(peer != communicator->index);
-    struct comm_call call = {.operation = OPERATION_RECEIVE, .peer = peer, .count = bytes, .out = data};
-    return comm_run(communicator, &call, error);
+    const struct comm_call call = {.operation = OPERATION_RECEIVE, .peer = peer, .count = bytes, .out = data};
+    return comm_run(communicator, call, error);
 }
 
 trireme_status comm_barrier(struct communicator *communicator, trireme_error *error) {
-    struct comm_call call = {.operation = OPERATION_BARRIER};
-    return comm_run(communicator, &call, error);
+    return comm_run(communicator, (struct comm_call){.operation = OPERATION_BARRIER}, error);
 }
 
 // ---- words
@@ -169,14 +204,14 @@ int64_t comm_call_bytes(const struct comm_call *call) {
     case OPERATION_ALL_REDUCE:
     case OPERATION_REDUCE_SCATTER:
     case OPERATION_ALL_GATHER:
-        return call->count * dtype_size(call->dtype);
+        return call->dtype == DTYPE_COUNT ? call->count : call->count * dtype_size(call->dtype);
     default:
         return call->count;
     }
 }
 
 const char *comm_call_print(const struct comm_call *call, char text[COMM_CALL_TEXT]) {
-    const char *name = NAMES[call->operation], *dtype = dtype_name(call->dtype);
+    const char *name = NAMES[call->operation], *dtype = call->dtype == DTYPE_COUNT ? "bytes" : dtype_name(call->dtype);
     long long count = (long long)call->count;
     switch (call->operation) {
     case OPERATION_ALL_REDUCE:
@@ -215,7 +250,7 @@ const char *group_print(const char *name, int size, int shown, const int *member
     return text;
 }
 
-int group_index(int rank, int ranks, int size, const int *members, const char *name, char reason[BREAK_TEXT]) {
+int group_index(int rank, int ranks, int size, const int *members, const char *name, char reason[COMM_REASON]) {
     char text[GROUP_PRINT_TEXT];
     int index = -1;
     group_print(name, size, MIN(size, 8), members, text);
@@ -224,7 +259,7 @@ int group_index(int rank, int ranks, int size, const int *members, const char *n
         for (int k = 0; k < i; k++)
             twice |= members[k] == members[i];
         if (!exists || twice) {
-            snprintf(reason, BREAK_TEXT, "rank %d opens group %s: %d is %s", rank, text, members[i],
+            snprintf(reason, COMM_REASON, "rank %d opens group %s: %d is %s", rank, text, members[i],
                      exists ? "there twice" : "no rank");
             return -1;
         }
@@ -232,13 +267,14 @@ int group_index(int rank, int ranks, int size, const int *members, const char *n
             index = i;
     }
     if (index < 0)
-        snprintf(reason, BREAK_TEXT, "rank %d opens group %s, in which it is not", rank, text);
+        snprintf(reason, COMM_REASON, "rank %d opens group %s, in which it is not", rank, text);
     return index;
 }
 
 void missing_add(struct missing *missing, int rank) {
     size_t n = strlen(missing->list), limit = sizeof missing->list;
-    missing->count++;
+    if (missing->count++ == 0)
+        missing->first = rank;
     if (missing->cut)
         return;
     missing->cut = n + 24 >= limit;

@@ -8,10 +8,11 @@
 // Calls allocate nothing, except that the first ones over a network may allocate what keeps track of their messages. A
 // call blocks until its buffers may be used again.
 //
-// When a peer does not arrive before the deadline, when ranks call different things (operation, count, dtype,
-// reduction, wire, root; other groups opened), or when a rank has failed, calls return TRIREME_ERROR_LOST and the whole
-// world is broken: every call of every rank returns it from then on. No rank writes to another's buffers after that
-// one's call has returned, not even in a broken world, and what a rank still reads of them then is not used.
+// A communicator *fails* when a peer does not arrive before the deadline, is gone, or calls something else (operation,
+// count, dtype, reduction, wire, root; other groups opened): all calls of all its members then return
+// TRIREME_ERROR_LOST, and communicator_failure says why and because of which rank. Whether the world fails with it is
+// the world's policy. No rank writes to another's buffers after that one's call has returned, not even where that has
+// failed, and what a rank still reads of them then is not used.
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
@@ -22,6 +23,27 @@ struct world;        // shared by its ranks
 struct communicator; // one rank's
 
 enum reduction { REDUCE_SUM, REDUCE_MAX };
+
+// Why a communicator or a world has failed.
+enum comm_cause {
+    COMM_WHOLE,   // it has not
+    COMM_LOST,    // the rank did not come in time, has died, or has left
+    COMM_DIFFERS, // the rank's call does not fit those of the others
+    COMM_FAILED,  // the rank has failed by itself, and reports why
+    COMM_BROKEN,  // something else, such as what connects the ranks
+};
+enum { COMM_REASON = 600 };
+struct comm_failure {
+    enum comm_cause cause;
+    int rank; // the one at fault, as the world counts; -1: none in particular
+    char reason[COMM_REASON];
+};
+
+// What the failure of one communicator means for the others.
+enum world_policy {
+    WORLD_ENDS,    // the default: it breaks the world
+    WORLD_GOES_ON, // nothing, even for the same ranks: they may free it and open another one without the rank at fault
+};
 
 // A world within one process, where every rank is a thread. `deadline` in seconds (0: none) bounds every wait.
 trireme_status world_create_threads(struct world **out, int ranks, double deadline, trireme_error *error);
@@ -55,10 +77,17 @@ void world_keep(struct world *world, void *what, void (*release)(void *what));
 // Sets the deadline of all calls of this process from now on; a call that is already waiting keeps its own. Every rank
 // must call this with the same value, right after all have met.
 void world_deadline(struct world *world, double seconds);
-// Breaks the world from outside: waiting ranks wake up and fail. The first reason given is the one they report.
-void world_break(struct world *world, const char *reason);
-// The reason why the world is broken, cut to `limit` bytes; empty while it is whole.
-void world_reason(struct world *world, char *text, size_t limit);
+// To be called by one rank or by all, before a communicator has failed. Returns false where the transport lets no rank
+// go on without another: MPI ends all of them.
+bool world_set_policy(struct world *world, enum world_policy policy);
+// Breaks the world: every call of every rank fails from now on, and waiting ranks wake up. The first failure counts.
+void world_break(struct world *world, enum comm_cause cause, int rank, const char *reason);
+// Says that a rank has left or has died. Every communicator that it belongs to fails, and so does every opening with
+// it; with WORLD_ENDS the world breaks.
+void world_lose(struct world *world, int rank, const char *reason);
+// Whether the world is broken. Then *failure (may be NULL) says why; else its cause is COMM_WHOLE, and the reason
+// empty.
+bool world_failure(struct world *world, struct comm_failure *failure);
 
 // Every rank calls this for the same groups, equally often and in the same order, from one thread at a time; it returns
 // when all members have called it. `members` lists the group's ranks in order of index, this rank among them. `name`
@@ -67,6 +96,8 @@ void world_reason(struct world *world, char *text, size_t limit);
 trireme_status communicator_open(struct communicator **out, struct world *world, int rank, int size, const int *members,
                                  const char *name, trireme_error *error);
 void communicator_free(struct communicator *communicator);
+// As world_failure, for a communicator; in a broken world all have failed.
+bool communicator_failure(const struct communicator *communicator, struct comm_failure *failure);
 // For calls that are made long before anybody needs their results. From now on the deadline of the communicator's sends
 // (`sends`), or of all its other calls, counts from *since (a time of clock_now) where that is later than the beginning
 // of the call, and does not count while *since is 0. `since` must outlive the communicator.
@@ -89,6 +120,9 @@ trireme_status comm_reduce_scatter(struct communicator *communicator, const void
 // out[i * count, (i + 1) * count) = in[count] of rank i. `in` may be this rank's part of `out`.
 trireme_status comm_all_gather(struct communicator *communicator, const void *in, void *out, int64_t count,
                                enum dtype dtype, trireme_error *error);
+// out[i * bytes, (i + 1) * bytes) = in[bytes] of rank i: for what is not an array of numbers.
+trireme_status comm_all_gather_bytes(struct communicator *communicator, const void *in, void *out, int64_t bytes,
+                                     trireme_error *error);
 // data[bytes] of the rank `root` to all.
 trireme_status comm_broadcast(struct communicator *communicator, void *data, int64_t bytes, int root,
                               trireme_error *error);
@@ -96,7 +130,7 @@ trireme_status comm_broadcast(struct communicator *communicator, void *data, int
 trireme_status comm_all_to_all(struct communicator *communicator, const void *in, void *out, int64_t bytes,
                                trireme_error *error);
 // Sends rank i the in_bytes[i] bytes at in + in_offset[i], and receives from it out_bytes[i] bytes at
-// out + out_offset[i]. Byte counts that do not agree between sender and receiver break the world.
+// out + out_offset[i]. Byte counts of sender and receiver must agree.
 trireme_status comm_all_to_all_v(struct communicator *communicator, const void *in, const int64_t *in_offset,
                                  const int64_t *in_bytes, void *out, const int64_t *out_offset,
                                  const int64_t *out_bytes, trireme_error *error);

@@ -77,7 +77,7 @@ static trireme_status stages_share_programs(struct stages *out, struct communica
     TRY(compile_lender(&own, mesh, config, model, plan, use, member, error));
     TRY(ranks_control(all, member, s.ranks, error));
     const struct engine **of_rank = mem_alloc((size_t)s.ranks * sizeof *of_rank);
-    trireme_status status = comm_all_gather(*all, &own, of_rank, sizeof own / sizeof(int32_t), DTYPE_I32, error);
+    trireme_status status = comm_all_gather_bytes(*all, &own, of_rank, sizeof own, error);
     if (status == TRIREME_OK) {
         s.of = mem_alloc((size_t)s.count * sizeof *s.of);
         for (int stage = 0; stage < s.count; stage++)
@@ -134,7 +134,6 @@ struct derived {
     uint64_t hash[PROGRAMS];
     char host[HOST_BYTES];
 };
-_Static_assert(sizeof(struct derived) % sizeof(int32_t) == 0, "travels as i32");
 
 // A hash of the operations, their order, their streams and the ranks that take part; not of offsets in memory, since
 // the scratch space that kernels ask for may depend on the processor.
@@ -198,7 +197,7 @@ trireme_status stages_compare(const struct stages *stages, const struct engine *
         hash_engine(stages->of[stage], made[stage]);
     trireme_status status = comm_broadcast(all, made, count * (int64_t)sizeof *made, 0, error);
     if (status == TRIREME_OK)
-        status = comm_all_gather(all, &mine, theirs, sizeof mine / sizeof(int32_t), DTYPE_I32, error);
+        status = comm_all_gather_bytes(all, &mine, theirs, sizeof mine, error);
     if (status == TRIREME_OK)
         status = stages_compare_hashes(theirs, (const uint64_t(*)[PROGRAMS])made, mesh, own->member.rank, error);
     communicator_free(all);

@@ -15,7 +15,6 @@ enum { HOST_BYTES = 64, LINE_BYTES = 128, REFUSAL_SECONDS = 30 };
 enum { START_PATIENCE = 5 };
 // The most milliseconds that other ranks give rank 0 to report an error that they have found, too.
 enum { PATIENCE = 1000 };
-#define HAS_FAILED " has failed: "
 
 // ---- the launcher
 
@@ -98,7 +97,6 @@ struct verdict {
     char host[HOST_BYTES];
     trireme_error error;
 };
-_Static_assert(sizeof(struct verdict) % sizeof(int32_t) == 0, "travels as i32");
 
 // The first failure of any rank becomes that of all; only rank 0 has its text.
 static trireme_status processes_agree(struct communicator *control, const struct world_place *place,
@@ -107,7 +105,7 @@ static trireme_status processes_agree(struct communicator *control, const struct
     if (status != TRIREME_OK)
         own.error = *error;
     snprintf(own.host, sizeof own.host, "%s", place->host);
-    trireme_status gathered = comm_all_gather(control, &own, all, sizeof own / sizeof(int32_t), DTYPE_I32, error);
+    trireme_status gathered = comm_all_gather_bytes(control, &own, all, sizeof own, error);
     int first = -1, failed = 0;
     for (int r = place->ranks - 1; r >= 0 && gathered == TRIREME_OK; r--)
         if (all[r].status != TRIREME_OK) {
@@ -317,27 +315,24 @@ static trireme_status processes_prepare(const struct launcher *launcher, struct 
 
 // ---- running
 
-// Decides which rank reports a failure: the one that failed by itself, after which the others end without a message;
-// rank 0 where many fail alike.
+// Whether the world is broken because another rank has failed by itself, which then reports why.
+static bool another_has_failed(struct world *world, int rank) {
+    struct comm_failure failure;
+    return world_failure(world, &failure) && failure.cause == COMM_FAILED && failure.rank != rank;
+}
+
+// Ends the run on all ranks, and decides which of them reports the failure: the first one that fails by itself, or rank
+// 0, where it fails too; all others where a rank is lost.
 static void tell_failure(struct world *world, const struct world_place *place, trireme_error *error) {
-    if (error->status == TRIREME_ERROR_LOST) {
-        if (strstr(error->message, HAS_FAILED))
-            error_leave_to_other(error);
-        return;
+    if (error->status != TRIREME_ERROR_LOST) {
+        for (int ms = 0; place->rank > 0 && ms < PATIENCE && !world_failure(world, NULL); ms++)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        char *reason = mem_printf("rank %d has failed: %s", place->rank, error->message);
+        world_break(world, COMM_FAILED, place->rank, reason);
+        free(reason);
     }
-    char *reason = mem_printf("rank %d" HAS_FAILED "%s", place->rank, error->message);
-    char *first = mem_printf("rank 0" HAS_FAILED "%s", error->message);
-    char known[1024] = "";
-    for (int ms = 0; place->rank > 0 && ms < PATIENCE && !known[0]; ms++) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        world_reason(world, known, sizeof known);
-    }
-    world_break(world, reason);
-    world_reason(world, known, sizeof known);
-    if (place->rank > 0 && strncmp(known, first, strlen(known)) == 0)
+    if (another_has_failed(world, place->rank))
         error_leave_to_other(error);
-    free(reason);
-    free(first);
 }
 
 // Where the launcher lets the other processes live, rank 0 in the end reports that MPI does not start.
@@ -345,8 +340,10 @@ void processes_let_first_tell(const struct launcher *launcher, trireme_error *er
     bool may_be_alone = launcher->ends_all || error->status == TRIREME_ERROR_LOST;
     const struct timespec patience = {.tv_sec = START_PATIENCE * MIN(launcher->rank, 2)};
     // Sleep is interrupted by a signal when another process has reported something and the launcher ends this one.
-    if (launcher->rank > 0 && (!may_be_alone || nanosleep(&patience, NULL) != 0))
+    if (launcher->rank > 0 && !may_be_alone)
         error_leave_to_other(error);
+    else if (launcher->rank > 0 && nanosleep(&patience, NULL) != 0)
+        error_leave_to(error, ERROR_REPORTED_BY_LAUNCHER);
 }
 
 // Makes a world, and a communicator of all ranks.
@@ -378,8 +375,8 @@ trireme_status processes_refuse(const struct launcher *launcher, trireme_status 
     struct communicator *control;
     trireme_error other;
     if (processes_begin(launcher, REFUSAL_SECONDS, &world, &control, &other) != TRIREME_OK) {
-        if (!other.message[0])
-            error_leave_to_other(error);
+        if (!error_is_reported_here(&other))
+            error_leave_to(error, (enum error_reporter)other.reserved);
         return status;
     }
     status = processes_agree(control, world_place(world), status, error);
@@ -406,8 +403,9 @@ trireme_status processes_run(const struct launcher *launcher, double deadline, s
         return status;
     // Another rank has failed since this one was done. It reports why, and the launcher ends it once this one has
     // ended.
+    error_set(error, TRIREME_ERROR_LOST, "another rank has failed");
     error_leave_to_other(error);
-    return error->status = TRIREME_ERROR_LOST;
+    return TRIREME_ERROR_LOST;
 }
 
 // Seconds that ranks wait for others at least until all have done their first step, with which threads and memory come.

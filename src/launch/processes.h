@@ -18,7 +18,7 @@ int launcher_processes(const struct launcher *launcher);
 
 // For a process that fails before the ranks know of one another, when it is not known whether all fail or this one
 // alone. On rank 0 it returns at once, so that rank 0 reports the error. On other ranks it returns only after the
-// launcher would have ended them because rank 0 failed; or the message is empty.
+// launcher would have ended them because rank 0 failed; or says that another one reports it (error_is_reported_here).
 void processes_let_first_tell(const struct launcher *launcher, trireme_error *error);
 
 // Runs `body` as the rank of this process, one of many, in one world (comm/comm.h; `deadline` in seconds). Before that,
@@ -26,7 +26,7 @@ void processes_let_first_tell(const struct launcher *launcher, trireme_error *er
 // `prepare`, and go on only if it succeeds everywhere. The configuration, and what `identify` (may be NULL) appends, a
 // line for each fact, must be the same on all ranks.
 //
-// One rank alone reports an error: on the others the message is empty. That a rank is lost is reported by all others.
+// One rank alone reports an error (error_is_reported_here). That a rank is lost is reported by all others.
 struct processes_work {
     void *user;
     trireme_status (*prepare)(void *user, trireme_error *error);

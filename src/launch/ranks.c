@@ -29,13 +29,25 @@ struct team {
     struct rank_thread *thread;
 };
 
-static void ranks_fail(struct team *team, const trireme_error *error) {
+// The first failure is that of the run.
+static void ranks_note(struct team *team, const trireme_error *error) {
     pthread_mutex_lock(&team->mutex);
     if (team->first.status == TRIREME_OK)
         team->first = *error;
     pthread_cond_broadcast(&team->changed);
     pthread_mutex_unlock(&team->mutex);
-    world_break(team->world, error->message);
+}
+
+// A rank that fails by itself ends the run on all ranks.
+static void ranks_fail(struct team *team, int rank, const trireme_error *error) {
+    ranks_note(team, error);
+    world_break(team->world, COMM_FAILED, rank, error->message);
+}
+
+// What a rank that is gone means for the others is the world's policy.
+static void ranks_lose(struct team *team, int rank, const trireme_error *error) {
+    ranks_note(team, error);
+    world_lose(team->world, rank, error->message);
 }
 
 // Runs when the thread ends, for whatever reason.
@@ -45,7 +57,7 @@ static void ranks_end(void *argument) {
     if (!t->returned) {
         trireme_error error;
         error_set(&error, TRIREME_ERROR_LOST, "the thread of rank %d has died", t->rank);
-        ranks_fail(team, &error);
+        ranks_lose(team, t->rank, &error);
     }
     pthread_mutex_lock(&team->mutex);
     t->ended = true;
@@ -60,7 +72,7 @@ static void *ranks_run_body(void *argument) {
     trireme_error error = {0};
     pthread_cleanup_push(ranks_end, t);
     if (t->team->body(t->team->user, &member, &error) != TRIREME_OK)
-        ranks_fail(t->team, &error);
+        ranks_fail(t->team, t->rank, &error);
     t->returned = true;
     pthread_cleanup_pop(1);
     return NULL;
@@ -92,7 +104,7 @@ static void ranks_start(struct team *team, int ranks) {
         trireme_error error;
         snprintf(what, sizeof what, "the thread of rank %d", i);
         if (thread_start(&team->thread[i].thread, ranks_run_body, &team->thread[i], what, &error) != TRIREME_OK) {
-            ranks_fail(team, &error);
+            ranks_lose(team, i, &error);
             return;
         }
         team->started++;

@@ -162,14 +162,13 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
 // Checks that all processes find the same checkpoint: with other working directories, or on other machines' disks, they
 // may find another run's by the same name. All come to the same answer.
 static trireme_status check_same_checkpoint(struct run *r, trireme_error *error) {
-    enum { WORDS = (CHECKSUM_HEX + 3) / 4 };
     const struct world_place *place = world_place(r->engine.member.world);
-    int32_t own[WORDS] = {0};
+    char own[CHECKSUM_HEX] = "";
     if (!place)
         return TRIREME_OK;
-    int32_t(*all)[WORDS] = mem_alloc((size_t)place->ranks * sizeof *all);
-    checkpoint_identify(r->resumed_from, (char *)own);
-    trireme_status status = comm_all_gather(r->control, own, all, WORDS, DTYPE_I32, error);
+    char(*all)[CHECKSUM_HEX] = mem_alloc((size_t)place->ranks * sizeof *all);
+    checkpoint_identify(r->resumed_from, own);
+    trireme_status status = comm_all_gather_bytes(r->control, own, all, sizeof own, error);
     for (int rank = 1; rank < place->ranks && status == TRIREME_OK; rank++)
         if (memcmp(all[rank], all[0], sizeof own) != 0)
             status = config_refuse(r->config, "run.directory", error,

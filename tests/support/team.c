@@ -53,11 +53,8 @@ void team_sleep_ms(int ms) {
 }
 
 void teammate_await_break(struct teammate *mate) {
-    char reason[8] = "";
-    for (int ms = 0; ms < 60000 && !reason[0]; ms++) {
+    for (int ms = 0; ms < 60000 && !world_failure(mate->world, NULL); ms++)
         team_sleep_ms(1);
-        world_reason(mate->world, reason, sizeof reason);
-    }
 }
 
 struct start {
@@ -133,10 +130,12 @@ static void run_process(double deadline, void (*body)(struct teammate *mate), vo
     printf("a team of %d\n", place->ranks); // before the body, which may end the process
     fflush(stdout);
     struct teammate mate = {.world = shared, .rank = place->rank, .ranks = place->ranks, .context = context};
+    if (getenv("TEAM_LOCALS"))
+        mate.locals = atoi(getenv("TEAM_LOCALS"));
     body(&mate);
     if (!mate.wrong[0])
         return;
-    world_break(shared, mate.wrong);
+    world_break(shared, COMM_FAILED, mate.rank, mate.wrong);
     fail_msg("rank %d of %d: %s", mate.rank, mate.ranks, mate.wrong);
 }
 
@@ -160,7 +159,7 @@ trireme_status team_ranks_run(int ranks, double deadline,
     struct member member = {shared, world_place(shared)->rank};
     trireme_status status = body(user, &member, error);
     if (status != TRIREME_OK)
-        world_break(shared, error->message);
+        world_break(shared, COMM_FAILED, member.rank, error->message);
     return status;
 }
 

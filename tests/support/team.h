@@ -10,6 +10,7 @@ struct member; // exec/exec.h
 struct teammate {
     struct world *world;
     int rank, ranks;
+    int locals; // how many ranks share a node; 0: all
     void *context;
     char wrong[400]; // empty: nothing
 };

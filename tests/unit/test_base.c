@@ -62,6 +62,27 @@ static void error_message_is_cut_not_overrun(void **state) {
     free(longest);
 }
 
+static void who_reports_an_error_is_kept_with_it(void **state) {
+    (void)state;
+    trireme_error error;
+    memset(&error, 'g', sizeof error);
+    error_set(&error, TRIREME_ERROR_IO, "no bread");
+    assert_true(error_is_reported_here(&error));
+    error_leave_to_other(&error);
+    error_prefix(&error, error.status, "rank 1");
+    assert_false(error_is_reported_here(&error));
+    assert_string_equal(error.message, "rank 1: no bread");
+    trireme_error again;
+    error_repeat(&again, &error);
+    assert_false(error_is_reported_here(&again));
+    error_set(&again, TRIREME_ERROR_LOST, "another one");
+    assert_true(error_is_reported_here(&again));
+    error_leave_to(&again, ERROR_REPORTED_BY_LAUNCHER);
+    assert_false(error_is_reported_here(&again));
+    // Callers that were compiled with an older header own as many bytes.
+    assert_int_equal(sizeof error, sizeof(trireme_status) + 1000);
+}
+
 static void print_trace(int number) {
     (void)number;
     fputs("a trace\n", stderr); // as MPI does
@@ -377,6 +398,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_is_filled_and_prefixed),
         cmocka_unit_test(error_message_is_cut_not_overrun),
+        cmocka_unit_test(who_reports_an_error_is_kept_with_it),
         cmocka_unit_test(without_memory_one_line_tells),
         cmocka_unit_test(vec_grows_and_keeps_its_items),
         cmocka_unit_test(clock_advances),

@@ -179,8 +179,8 @@ static void is_woken(struct teammate *mate) {
     struct communicator *c = teammate_open(mate);
     if (c && mate->rank == 0) {
         team_sleep_ms(200);
-        world_break(mate->world, "the captain has gone overboard");
-        world_break(mate->world, "something else");
+        world_break(mate->world, COMM_BROKEN, -1, "the captain has gone overboard");
+        world_break(mate->world, COMM_BROKEN, -1, "something else");
         comm_barrier(c, &error);
     } else if (c && mate->rank == 1) {
         comm_receive(c, &byte, 1, 0, &error);
@@ -203,7 +203,7 @@ static void breaking_wakes_all(void **state) {
 
 static void *break_soon(void *argument) {
     team_sleep_ms(1);
-    world_break(argument, "enough");
+    world_break(argument, COMM_BROKEN, -1, "enough");
     return NULL;
 }
 

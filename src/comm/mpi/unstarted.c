@@ -1,6 +1,8 @@
 // Finds ranks that keep MPI from starting, among this machine's processes only: the launcher has put job and rank into
 // the environment of each process that it has started here.
-#include "comm/mpi/mpi_world.h"
+#include "comm/mpi/unstarted.h"
+
+#include "base/base.h"
 
 #include <dirent.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@ trireme_status all_gather_direct(struct thread_communicator *c, const struct com
     const void *const *in;
     void *const *out;
     TRY(call_share(c, call, &in, &out, error));
-    int64_t bytes = call->count * dtype_size(call->dtype);
+    int64_t bytes = comm_call_bytes(call);
     bool streamed = is_streamed(c->base.size * c->base.size * bytes);
     for (int64_t at = 0; at < bytes; at += PIECE)
         for (int i = 0; i < c->base.size; i++)

@@ -2,7 +2,7 @@
 #include "comm/threads/threads.h"
 
 trireme_status all_gather_slots(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
-    int64_t bytes = call->count * dtype_size(call->dtype);
+    int64_t bytes = comm_call_bytes(call);
     copy_bytes(posted_by(c, c->base.index)->data, call->in, bytes, false);
     TRY(call_post(c, call, error));
     for (int i = 0; i < c->base.size; i++)

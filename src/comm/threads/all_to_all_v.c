@@ -11,9 +11,9 @@ trireme_status all_to_all_v(struct thread_communicator *c, const struct comm_cal
         int64_t sent = theirs->in_bytes[index], expected = call->out_bytes[from];
         if (sent != expected) {
             call_abandon(c);
-            return call_break(c, call, error,
-                              "rank %d sends %lld bytes to rank %d, which expects %lld, in all_to_all_v",
-                              c->group->rank[from], (long long)sent, c->group->rank[index], (long long)expected);
+            return call_fail(c, call, error, COMM_DIFFERS, c->group->rank[from],
+                             "rank %d sends %lld bytes to rank %d, which expects %lld, in all_to_all_v",
+                             c->group->rank[from], (long long)sent, c->group->rank[index], (long long)expected);
         }
         copy_bytes((char *)call->out + call->out_offset[from], (const char *)theirs->in + theirs->in_offset[index],
                    sent, false);

@@ -12,56 +12,52 @@ static int own_rank(const struct thread_communicator *c) {
     return c->group->rank[c->base.index];
 }
 
-// ---- broken worlds
+// ---- groups that have failed
 
-trireme_status call_lost(struct thread_communicator *c, const struct comm_call *call, const char *waiting,
+trireme_status call_lost(struct thread_communicator *c, const struct comm_call *call, const struct missing *missing,
                          trireme_error *error) {
     for (int i = 0; i < c->base.size; i++)
         while (atomic_load(&c->group->member[i].inside))
             nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    char text[COMM_CALL_TEXT];
-    struct thread_world *world = c->world;
-    pthread_mutex_lock(&world->lock);
-    trireme_status status = error_set(error, TRIREME_ERROR_LOST, "group %s: rank %d cannot go on with %s%s: %s",
-                                      c->group->name, own_rank(c), comm_call_print(call, text), waiting, world->reason);
-    pthread_mutex_unlock(&world->lock);
-    return status;
+    return communicator_lost(&c->base, call, missing, error);
 }
 
-trireme_status call_break(struct thread_communicator *c, const struct comm_call *call, trireme_error *error,
-                          const char *format, ...) {
-    char reason[BREAK_TEXT];
-    size_t n = (size_t)snprintf(reason, sizeof reason, "group %.40s: ", c->group->name);
+trireme_status call_fail(struct thread_communicator *c, const struct comm_call *call, trireme_error *error,
+                         enum comm_cause cause, int rank, const char *format, ...) {
+    char reason[COMM_REASON];
     va_list args;
     va_start(args, format);
-    vsnprintf(reason + n, sizeof reason - n, format, args);
+    vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    world_break(&c->world->base, reason);
-    call_lost(c, call, "", error);
-    // The error holds the reason of another rank where that was first; this rank's own says more here.
-    return error_set(error, TRIREME_ERROR_LOST, "%s", reason);
+    communicator_fail(&c->base, cause, rank, "%s", reason);
+    call_lost(c, call, NULL, error);
+    // The failure holds the reason of another rank where that was first; this rank's own says more here.
+    return error_set(error, TRIREME_ERROR_LOST, "group %.40s: %s", c->base.name, reason);
 }
 
 // ---- meeting
 
-// Prints the ranks that have not come to this meeting, " rank 1" or " ranks 1, 3"; returns how many.
-static int missing_print(const struct thread_communicator *c, char text[MISSING_TEXT]) {
+// The ranks that have not come to this meeting.
+static struct missing meeting_missing(const struct thread_communicator *c) {
     struct missing missing = {0};
-    for (int i = 0; i < c->base.size; i++) {
-        uint32_t meetings = atomic_load_explicit(&c->group->member[i].meetings, memory_order_acquire);
-        if (meetings != c->meetings)
+    for (int i = 0; i < c->base.size; i++)
+        if (atomic_load_explicit(&c->group->member[i].meetings, memory_order_acquire) != c->meetings)
             missing_add(&missing, c->group->rank[i]);
-    }
-    missing_text(&missing, text);
-    return missing.count;
+    return missing;
 }
 
 static trireme_status meeting_broken(struct thread_communicator *c, const struct comm_call *call,
                                      trireme_error *error) {
-    char missing[MISSING_TEXT], waiting[MISSING_TEXT + 32] = "";
-    if (missing_print(c, missing))
-        snprintf(waiting, sizeof waiting, ", waiting for%s", missing);
-    return call_lost(c, call, waiting, error);
+    const struct missing missing = meeting_missing(c);
+    return call_lost(c, call, &missing, error);
+}
+
+static trireme_status meeting_late(struct thread_communicator *c, const struct comm_call *call, int64_t limit,
+                                   const struct missing *missing, trireme_error *error) {
+    char list[MISSING_TEXT], text[COMM_CALL_TEXT];
+    missing_text(missing, list);
+    return call_fail(c, call, error, COMM_LOST, missing->first, "rank %d waited %.3g s in %s for%s", own_rank(c),
+                     (double)limit * 1e-9, comm_call_print(call, text), list);
 }
 
 trireme_status group_meet(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
@@ -78,13 +74,15 @@ trireme_status group_meet(struct thread_communicator *c, const struct comm_call 
     }
     struct patience patience = patience_begin(c->world->base.deadline, call->wanted);
     while (!gate_wait(&group->meeting, seen, c->world->spin, patience_sleep(&patience))) {
-        char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
+        if (!patience_ended(&patience))
+            continue;
         // Where nobody is missing, the last to come is just opening the gate.
-        if (patience_ended(&patience) && missing_print(c, missing))
-            return call_break(c, call, error, "rank %d waited %.3g s in %s for%s", own_rank(c),
-                              (double)patience.limit * 1e-9, comm_call_print(call, text), missing);
+        const struct missing missing = meeting_missing(c);
+        if (missing.count > 0)
+            return meeting_late(c, call, patience.limit, &missing, error);
     }
-    if (atomic_load_explicit(&group->meeting.word, memory_order_acquire) & BROKEN)
+    // A meeting that all have come to counts for all, even if the group has failed since.
+    if (atomic_load_explicit(&group->meeting.word, memory_order_acquire) == (seen | BROKEN))
         return meeting_broken(c, call, error);
     return TRIREME_OK;
 }
@@ -107,8 +105,9 @@ trireme_status call_post(struct thread_communicator *c, const struct comm_call *
         const struct comm_call *other = &posted_by(c, i)->call;
         char text[COMM_CALL_TEXT], other_text[COMM_CALL_TEXT];
         if (!comm_calls_agree(first, other))
-            return call_break(c, call, error, "rank %d calls %s, but rank %d calls %s", c->group->rank[0],
-                              comm_call_print(first, text), c->group->rank[i], comm_call_print(other, other_text));
+            return call_fail(c, call, error, COMM_DIFFERS, c->group->rank[i], "rank %d calls %s, but rank %d calls %s",
+                             c->group->rank[0], comm_call_print(first, text), c->group->rank[i],
+                             comm_call_print(other, other_text));
     }
     return TRIREME_OK;
 }
@@ -119,7 +118,7 @@ trireme_status call_enter(struct thread_communicator *c, const struct comm_call 
     if (!(atomic_load(&word->word) & BROKEN))
         return TRIREME_OK;
     call_abandon(c);
-    return call_lost(c, call, "", error);
+    return call_lost(c, call, NULL, error);
 }
 
 void call_abandon(struct thread_communicator *c) {

@@ -5,14 +5,15 @@
 static trireme_status mail_late(struct thread_communicator *c, const struct comm_call *call, int64_t limit,
                                 trireme_error *error) {
     char text[COMM_CALL_TEXT];
-    return call_break(c, call, error, "rank %d waited %.3g s in %s for rank %d", c->group->rank[c->base.index],
-                      (double)limit * 1e-9, comm_call_print(call, text), c->group->rank[call->peer]);
+    const int peer = c->group->rank[call->peer];
+    return call_fail(c, call, error, COMM_LOST, peer, "rank %d waited %.3g s in %s for rank %d",
+                     c->group->rank[c->base.index], (double)limit * 1e-9, comm_call_print(call, text), peer);
 }
 
 static trireme_status mail_broken(struct thread_communicator *c, const struct comm_call *call, trireme_error *error) {
-    char waiting[64];
-    snprintf(waiting, sizeof waiting, ", waiting for rank %d", c->group->rank[call->peer]);
-    return call_lost(c, call, waiting, error);
+    struct missing missing = {0};
+    missing_add(&missing, c->group->rank[call->peer]);
+    return call_lost(c, call, &missing, error);
 }
 
 // Waits until the word is `wanted`.
@@ -49,9 +50,9 @@ trireme_status receive_mail(struct thread_communicator *c, const struct comm_cal
     uint32_t mine = (uint32_t)c->base.index + 1;
     TRY(mail_await(c, call, &sender->mail, mine, error));
     if (sender->mail_bytes != call->count)
-        return call_break(c, call, error, "rank %d sends %lld bytes to rank %d, which expects %lld",
-                          c->group->rank[call->peer], (long long)sender->mail_bytes, c->group->rank[c->base.index],
-                          (long long)call->count);
+        return call_fail(c, call, error, COMM_DIFFERS, c->group->rank[call->peer],
+                         "rank %d sends %lld bytes to rank %d, which expects %lld", c->group->rank[call->peer],
+                         (long long)sender->mail_bytes, c->group->rank[c->base.index], (long long)call->count);
     TRY(call_enter(c, call, &sender->mail, error));
     copy_bytes(call->out, sender->mail_data, call->count, false);
     call_abandon(c);

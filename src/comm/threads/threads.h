@@ -9,9 +9,10 @@
 // A slot is written again two calls later. Its readers have finished by then: they have come to the meeting of the call
 // between.
 //
-// Breaking a world sets BROKEN in every word that somebody may wait on. A member that returns for that reason first
-// waits until no member that has entered is still at work. Entering writes `inside` and then looks for BROKEN; breaking
-// does it the other way round (both sequentially consistent), so one of the two sees the other.
+// A group that fails has BROKEN set in every word that somebody may wait on; in a world that breaks, all groups do. A
+// member that returns for that reason first waits until no member that has entered is still at work. Entering writes
+// `inside` and then looks for BROKEN; failing does it the other way round (both sequentially consistent), so one of the
+// two sees the other.
 #ifndef COMM_THREADS_THREADS_H
 #define COMM_THREADS_THREADS_H
 
@@ -45,6 +46,8 @@ struct group {
     int size, references;
     int *rank;   // world rank of each member
     bool *is_in; // which members have opened it
+    atomic_bool failed;
+    struct comm_failure failure; // guarded by the world's lock
     _Alignas(LINE) _Atomic uint32_t arrivals;
     struct gate meeting; // the number of the last meeting that all have come to
     struct thread_member *member;
@@ -57,14 +60,12 @@ struct group {
 
 struct thread_world {
     struct world base;
-    int ranks;
     int64_t spin; // nanoseconds
     bool crowded; // more ranks than cores
-    atomic_bool broken;
-    pthread_mutex_t lock; // guards what follows
-    char reason[BREAK_TEXT];
+    // Guarded by the lock.
     struct group *groups;
-    struct group **opening; // [ranks]: the group that the rank waits for others to join
+    struct group **opening;     // [ranks]: the group that the rank waits for others to join
+    struct comm_failure **lost; // [ranks]: of the ranks that are lost; else NULL
 };
 
 struct thread_communicator {
@@ -84,17 +85,18 @@ struct posted *posted_by(const struct thread_communicator *c, int index);
 // Steps 1 and 2 above; data that others are to read from the slot are already in it.
 trireme_status call_post(struct thread_communicator *c, const struct comm_call *call, trireme_error *error);
 // After call_post: from here to call_leave or call_abandon the memory that others posted may be used. `word` is any of
-// the words in which breaking the world sets BROKEN.
+// the words in which failing sets BROKEN.
 trireme_status call_enter(struct thread_communicator *c, const struct comm_call *call, struct gate *word,
                           trireme_error *error);
 void call_abandon(struct thread_communicator *c);
 trireme_status call_leave(struct thread_communicator *c, const struct comm_call *call, trireme_error *error);
-// Breaks the world and returns what call_lost returns.
-trireme_status call_break(struct thread_communicator *c, const struct comm_call *call, trireme_error *error,
-                          const char *format, ...) __attribute__((format(printf, 4, 5)));
-// In a broken world: waits until nobody uses this member's memory, and says why the call has failed. `waiting` (may be
-// empty) follows the call's name.
-trireme_status call_lost(struct thread_communicator *c, const struct comm_call *call, const char *waiting,
+// The group fails because of this rank; returns what call_lost returns, for that reason.
+trireme_status call_fail(struct thread_communicator *c, const struct comm_call *call, trireme_error *error,
+                         enum comm_cause cause, int rank, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+// In a group that has failed: waits until nobody uses this member's memory, and says why the call has failed.
+// `missing`: those that it waited for, or NULL.
+trireme_status call_lost(struct thread_communicator *c, const struct comm_call *call, const struct missing *missing,
                          trireme_error *error);
 
 // call_post and then call_enter, for a call whose members work on one another's memory. *in and *out become what the

@@ -1,5 +1,5 @@
 // Long broadcast: the root sends each member one part, and all exchange their parts.
-#include "comm/mpi/mpi_world.h"
+#include "comm/messages/messages.h"
 
 static char *broadcast_part(const struct process_communicator *c, int member, int64_t *bytes) {
     int64_t begin = part_begin(c->call->count, 1, c->base.size, member);

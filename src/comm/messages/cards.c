@@ -1,5 +1,5 @@
 // The cards that begin every call.
-#include "comm/mpi/mpi_world.h"
+#include "comm/messages/messages.h"
 
 static struct comm_call call_of(const struct card *card) {
     return (struct comm_call){.operation = (enum operation)card->operation,
@@ -62,7 +62,8 @@ static void compare_cards(struct process_communicator *c) {
             else
                 card_print(&c->in[of[k]], text[k]);
         }
-        round_refuse(c, "rank %d calls %s, but rank %d calls %s", c->rank[0], text[0], c->rank[odd], text[1]);
+        round_refuse(c, COMM_DIFFERS, c->base.rank[odd], "rank %d calls %s, but rank %d calls %s", c->base.rank[0],
+                     text[0], c->base.rank[odd], text[1]);
         return;
     }
     for (int i = 0; i < c->base.size; i++)
@@ -104,15 +105,15 @@ static void message_comes(struct process_communicator *c) {
     const struct card *card = &c->in[call->peer];
     struct comm_call theirs = call_of(card);
     char text[2][COMM_CALL_TEXT];
-    int from = c->rank[call->peer], own = c->rank[c->base.index];
+    int from = c->base.rank[call->peer], own = c->base.rank[c->base.index];
     if (theirs.operation != OPERATION_SEND) {
-        round_refuse(c, "rank %d calls %s, but rank %d calls %s", own, comm_call_print(call, text[0]), from,
-                     card_print(card, text[1]));
+        round_refuse(c, COMM_DIFFERS, from, "rank %d calls %s, but rank %d calls %s", own,
+                     comm_call_print(call, text[0]), from, card_print(card, text[1]));
         return;
     }
     if (theirs.count != call->count) {
-        round_refuse(c, "rank %d sends %lld bytes to rank %d, which expects %lld", from, (long long)theirs.count, own,
-                     (long long)call->count);
+        round_refuse(c, COMM_DIFFERS, from, "rank %d sends %lld bytes to rank %d, which expects %lld", from,
+                     (long long)theirs.count, own, (long long)call->count);
         return;
     }
     round_begin(c, message_is_here);

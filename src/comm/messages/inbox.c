@@ -1,5 +1,5 @@
-// What other threads pass to the thread of MPI: calls, and that the world is broken.
-#include "comm/mpi/near.h"
+// What other threads pass to the thread of messages: calls, and that the world is broken.
+#include "comm/messages/messages.h"
 
 #include "base/clock.h"
 
@@ -25,7 +25,7 @@ trireme_status process_hand_over(struct process_communicator *c, const struct co
 }
 
 // How long this process was stopped just now, if the other ranks may have called it late for that; else 0. The thread
-// of MPI may not have noticed yet.
+// of messages may not have noticed yet.
 static int64_t stopped_just_now(struct process_world *w) {
     enum { SOON = 1000000000 }; // by then it is known what the others did meanwhile
     const int64_t now = clock_now(), looked = atomic_load(&w->looked), resumed = atomic_load(&w->resumed);
@@ -34,28 +34,25 @@ static int64_t stopped_just_now(struct process_world *w) {
     return resumed && now - resumed < SOON ? atomic_load(&w->stopped) : 0;
 }
 
-// Wakes callers of this process that sleep in memory that members share.
-static void wake_near(struct process_world *w) {
-    for (struct process_communicator *c = w->near; c; c = c->near->next)
-        near_ring(&c->near->member[c->base.index]);
-}
-
 // A process that was stopped finds that the others, which could not wait for it, are gone. Then the stop is the reason,
 // not the failure that it sees first.
-void process_world_break(struct world *base, const char *reason) {
+static void blame_stop(struct process_world *w) {
+    const int64_t stopped = stopped_just_now(w);
+    if (!stopped)
+        return;
+    struct comm_failure *failure = &w->base.failure;
+    const struct comm_failure seen = *failure;
+    failure->cause = COMM_LOST;
+    failure->rank = w->base.place.rank;
+    snprintf(failure->reason, sizeof failure->reason,
+             "rank %d was stopped for %.3g s, and the others wait for it no longer than %.3g s: %.480s", failure->rank,
+             (double)stopped * 1e-9, (double)w->base.deadline * 1e-9, seen.reason);
+}
+
+void process_broken(struct world *base) {
     struct process_world *w = (struct process_world *)base;
-    pthread_mutex_lock(&w->lock);
-    if (!atomic_load(&w->broken)) {
-        const int64_t stopped = stopped_just_now(w);
-        if (stopped)
-            snprintf(w->reason, sizeof w->reason,
-                     "rank %d was stopped for %.3g s, and the others wait for it no longer than %.3g s: %.480s",
-                     w->base.place.rank, (double)stopped * 1e-9, (double)w->base.deadline * 1e-9, reason);
-        else
-            snprintf(w->reason, sizeof w->reason, "%s", reason);
-        atomic_store(&w->broken, true);
-        wake_near(w);
-    }
-    pthread_mutex_unlock(&w->lock);
+    blame_stop(w);
+    for (struct near *n = w->near; n; n = n->next)
+        near_wake(n);
     process_wake(w);
 }

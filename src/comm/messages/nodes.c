@@ -6,7 +6,7 @@
 //
 // A result is the sum of the nodes' sums, each in the order of indices: the same bits each time, but not those that the
 // same ranks would get on one node. Values that travel as bf16 are rounded once more on their way between nodes.
-#include "comm/mpi/mpi_world.h"
+#include "comm/messages/messages.h"
 
 enum { PIECE = 1 << 20 }; // bytes: blocks are gathered in pieces
 
@@ -162,13 +162,13 @@ void all_reduce_nodes(struct process_communicator *c) {
 // ---- all-gather
 
 static char *piece_of(const struct process_communicator *c, int member, int number, int64_t *bytes) {
-    int64_t block = c->call->count * dtype_size(c->call->dtype), begin = (int64_t)number * PIECE;
+    int64_t block = comm_call_bytes(c->call), begin = (int64_t)number * PIECE;
     *bytes = MIN(block - begin, PIECE);
     return (char *)c->call->out + member * block + begin;
 }
 
 void all_gather_nodes(struct process_communicator *c) {
-    int64_t block = c->call->count * dtype_size(c->call->dtype);
+    int64_t block = comm_call_bytes(c->call);
     int number = c->round++, count = (int)divide_up(block, PIECE);
     char *own = (char *)c->call->out + c->base.index * block;
     if (number == 0 && own != c->call->in) // from here on it is sent

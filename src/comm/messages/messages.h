@@ -1,7 +1,8 @@
-// The transport between processes. Where all members of a group are on one node, collectives go through their memory as
-// far as the system allows (near.h). For everything else one thread of each process makes all calls of MPI: a caller
-// hands its call over to that thread and sleeps until it is done. The thread drives the calls of all communicators side
-// by side with nonblocking sends and receives, so nothing depends on MPI_THREAD_MULTIPLE or on progress inside MPI.
+// The transport between processes, over any wire (wire.h). Where all members of a group are on one node, collectives go
+// through their memory as far as the system allows (near.h). For everything else one thread of each process makes all
+// calls of the wire: a caller hands its call over to that thread and sleeps until it is done. The thread drives the
+// calls of all communicators side by side with sends and receives that do not block, so nothing depends on a wire that
+// threads may share, or that moves messages on by itself.
 //
 // Every collective call that the thread is handed goes so:
 //   1. each member sends each other a *card*: its call and, if they are short, its data;
@@ -14,27 +15,17 @@
 // a rank that is ahead does no harm: its messages wait.
 //
 // When a world breaks, the reason goes to all ranks. Receives are cancelled; the other messages under way have a moment
-// to complete; after that no MPI function is called any more, so that nothing reaches buffers of calls that have
-// returned.
-#ifndef COMM_MPI_MPI_WORLD_H
-#define COMM_MPI_MPI_WORLD_H
-
-#include <mpi.h>
-#include <poll.h>
-#include <pthread.h>
+// to complete; after that the wire is not called any more, so that nothing reaches buffers of calls that have returned.
+#ifndef COMM_MESSAGES_MESSAGES_H
+#define COMM_MESSAGES_MESSAGES_H
 
 #include "comm/arithmetic.h"
 #include "comm/gate.h"
+#include "comm/messages/wire.h"
+#include "comm/near/near.h"
 #include "comm/patience.h"
-#include "comm/transport.h"
 
 enum { CARD_BYTES = 4032, CARD_DATA = CARD_BYTES - 64, GROUP_TEXT = 64 };
-// Of one message; MPI counts with int.
-#define MESSAGE_BYTES ((int64_t)1 << 30)
-// Between nodes, up to NETWORK_MOST bytes go in messages of NETWORK_MESSAGE bytes. Over TCP, Open MPI sends messages
-// below 64 KB at once; before a longer one it asks the receiver, whose answer queues behind everything that the
-// receiver sends itself, and while ranks compute, long messages arrive at half the rate.
-enum { NETWORK_MESSAGE = 60 << 10, NETWORK_MOST = 16 << 20 };
 // How many messages, each to another peer, a rank has under way at a time in long all-to-alls and gathers.
 enum { WINDOW = 8 };
 
@@ -46,6 +37,8 @@ struct card {
     _Alignas(64) char data[CARD_DATA];
 };
 _Static_assert(sizeof(struct card) == CARD_BYTES, "as cards travel");
+_Static_assert(sizeof(struct card) <= WIRE_LEAST,
+               "a card is one message, which may be shorter than its receiver expects");
 
 // An opening of a group travels as the data of a card.
 struct group_card {
@@ -57,10 +50,18 @@ struct group_card {
 };
 
 enum message { MESSAGE_CARD, MESSAGE_DATA, MESSAGE_TAKEN, MESSAGES };
+// The tags of a communicator are number * MESSAGES + message.
+enum { NUMBER_WORLD, NUMBER_OPENING, NUMBERS }; // no communicator's; those are NUMBERS and more
+enum { TAG_BREAK, TAG_MEET };                   // of NUMBER_WORLD
+
+// What travels when a world breaks.
+struct break_card {
+    int32_t cause, rank;
+    char reason[COMM_REASON];
+};
 
 struct process_world;
 struct process_communicator;
-struct near;
 
 // Called when a round is complete: posts the messages of the next one, or none, which ends the call.
 typedef void round_function(struct process_communicator *c);
@@ -82,10 +83,9 @@ struct process_communicator {
     // For sends, which may be called by another thread than receives. It shares name, ranks and number.
     struct process_communicator *sender;
     char name[GROUP_TEXT];
-    struct near *near; // NULL unless the members share memory
-    int near_file;     // while opening: the descriptor of that memory
-    int *rank;         // world rank of each member
-    int number;        // its tags are number * MESSAGES + message
+    struct near near;
+    int near_file; // while opening: the descriptor of the memory that members share
+    int number;
 
     // The call; written by the caller, then by the thread, then read by the caller.
     const struct comm_call *call;
@@ -96,8 +96,8 @@ struct process_communicator {
     // Of the thread.
     round_function *after; // the current round
     struct patience patience;
-    int round;                // of the algorithm
-    VEC(MPI_Request) pending; // of the current round; done ones are MPI_REQUEST_NULL
+    int round;                        // of the algorithm
+    VEC(struct wire_request) pending; // of the current round; done ones are zero
     VEC(struct way {
         int member;
         bool receives;
@@ -111,7 +111,7 @@ struct process_communicator {
     int64_t pace;              // nanoseconds that the round before took, where this one is like it; else 0
     char taken;                // what a receiver answers
     bool lost;                 // *error is filled, and the call ends when nothing is pending
-    VEC(int) completed;        // room for MPI_Testsome, never counted
+    VEC(int) completed;        // room for a test, never counted
     struct card *out, *in;     // [size]
     const void **contribution; // [size]
     struct group_nodes nodes;
@@ -120,27 +120,19 @@ struct process_communicator {
     struct chunk *chunk;
 };
 
-// Nanoseconds between seeing that another rank's process or memory is gone and breaking the world for that reason. It
-// may be gone because the world is already broken: then the reason was sent to this rank too, and its thread may not
-// have received it yet.
-enum { GRACE = 100000000 };
-
-enum { LEAVING = 1, LEFT }; // of the thread: it is in MPI's last call; it has ended
+enum { LEAVING = 1, LEFT }; // of the thread: it is in the wire's last call; it has ended
 
 struct process_world {
     struct world base;
+    struct wire *wire;
     int64_t spin; // nanoseconds
     pthread_t thread;
     struct gate inbox; // changes with every new call, break or end
     _Atomic(struct process_communicator *) posted;
     atomic_bool ending;
-    atomic_bool broken;
-    pthread_mutex_t lock; // guards the reason
-    char reason[BREAK_TEXT];
-    _Atomic int64_t looked;            // when the thread last looked at the clock; 0: not yet
-    _Atomic int64_t stopped, resumed;  // how long this process was stopped (process_was_away), and until when
-    struct process_communicator *near; // open communicators of members that share memory, too
-    bool shares, reads;                // whether on all nodes ranks can share memory, and read each other's
+    _Atomic int64_t looked;           // when the thread last looked at the clock; 0: not yet
+    _Atomic int64_t stopped, resumed; // how long this process was stopped (process_was_away), and until when
+    struct near *near;                // open communicators of members that share memory; guarded by the lock
 
     // Start and end of the thread.
     struct gate started;
@@ -149,22 +141,18 @@ struct process_world {
     struct gate left; // LEAVING, LEFT
 
     // Of the thread.
-    MPI_Comm comm;
-    int numbers; // how many numbers of communicators are taken, at least
+    struct neighbours neighbours; // the same on all ranks, once they have started
+    int numbers;                  // how many numbers of communicators are taken, at least
     int last_number;
     struct process_communicator *active;
-    MPI_Request break_receive;
-    char break_text[BREAK_TEXT];
-    bool told; // the break has been sent on
-    char told_text[BREAK_TEXT];
-    MPI_Request *tell; // [ranks]: the sends of the break
-    int64_t silence;   // when a broken world stops calling MPI
+    struct break_card heard, told;
+    struct wire_request hears;  // the receive of a break
+    struct wire_request *tells; // [ranks]: the sends of the break
+    int *tells_done;            // [ranks]: room for a test
+    bool is_told;               // the break has been sent on
+    int64_t silence;            // when a broken world stops calling the wire
     bool silent;
-    int *node;              // [ranks]: numbered by their first ranks
-    int64_t *process_id;    // [ranks]
-    struct pollfd *watched; // pidfds of the other ranks of this machine
-    int64_t missed;         // when one of those processes was first seen to have ended; 0 before
-    int *watched_rank, watched_count;
+    int64_t missed; // when the process of a neighbour was first seen to have ended; 0 before
 };
 
 // ---- rounds (rounds.c)
@@ -182,15 +170,11 @@ void round_send(struct process_communicator *c, int member, enum message kind, c
 void round_receive(struct process_communicator *c, int member, enum message kind, void *data, int64_t bytes);
 // Tests the pending messages; true if a round was complete, or, on one node, any message: there more follows at once.
 bool round_advance(struct process_communicator *c);
-// The status and error that a call ends with in a broken world. `missing`: the ranks that had not arrived by then, as
-// missing_print prints them ("": none).
-trireme_status process_lost(const struct process_communicator *c, const struct comm_call *call, const char *missing,
-                            trireme_error *error);
-// Breaks the world for the sake of this call.
-void round_refuse(struct process_communicator *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-// Prints the ranks whose messages of the current round have not arrived, " rank 1" or " ranks 1, 3"; returns how many.
-int missing_print(const struct process_communicator *c, char text[MISSING_TEXT]);
+// Breaks the world for the sake of this call, because of `rank`.
+void round_refuse(struct process_communicator *c, enum comm_cause cause, int rank, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+// The ranks whose messages of the current round have not arrived.
+struct missing round_missing(const struct process_communicator *c);
 
 // ---- calls (cards.c)
 
@@ -207,7 +191,7 @@ round_function broadcast_parts;                                           // bro
 round_function all_reduce_nodes, reduce_scatter_nodes, all_gather_nodes;  // nodes.c
 round_function broadcast_nodes;
 
-// choose.c: functions of what all members agree on.
+// messages_choose.c: functions of what all members agree on.
 bool cards_carry(const struct comm_call *call); // all data
 round_function *algorithm_of(const struct process_communicator *c);
 
@@ -242,36 +226,26 @@ trireme_status process_open(struct communicator **out, struct world *world, int 
 void process_close(struct communicator *communicator);
 // inbox.c, on any thread. Hands a call over to the thread, and waits until it is done.
 trireme_status process_hand_over(struct process_communicator *c, const struct comm_call *call, trireme_error *error);
-// Notes the first reason, and wakes the thread, which tells all ranks.
-void process_world_break(struct world *world, const char *reason);
+// The world is broken: wakes the thread, which tells all ranks, and those who sleep in shared memory.
+void process_broken(struct world *world);
 void process_wake(struct process_world *world); // makes the thread look at what has changed
-#define PROCESS_HAS_DIED "the process of rank %d on %s has died"
-// neighbours.c, on the thread: fills in the place and what to watch.
-trireme_status neighbours_find(struct process_world *world, trireme_error *error);
-// A rank of this node whose process has died, or -1.
-int neighbours_dead(struct process_world *world);
-void neighbours_release(struct process_world *world);
-// For when MPI does not start (unstarted.c): writes to text[limit] "rank 1 (process 123) is stopped" or the like for
-// each rank of this machine that keeps the others waiting, or that it is not known which rank does.
-void unstarted_print(char *text, size_t limit);
 
-// ---- memory that members of a node share (near_call.c)
+// ---- all ranks together, without communicators (meeting.c); on the thread
 
-// What a rank shows the others of its node so that they can find out what the system lets them do. It must stay in
-// place until they have tried.
-struct near_probe {
-    int32_t file;
-    uint64_t address, word;
+// all[ranks] = the bytes that each rank gives. May take as long as the ranks do.
+trireme_status meeting_exchange(struct wire *wire, const void *own, void *all, int64_t bytes, trireme_error *error);
+// Ranks meet for the last time. begin returns false where that is impossible; test 1 once all have come, 0 before, and
+// -1 where they cannot meet any more.
+struct meeting {
+    struct wire *wire;
+    struct wire_request *request; // [ranks]
+    int *done;                    // [ranks]: room for a test
+    char *byte;                   // [ranks]
+    int left;
+    bool answers; // rank 0 has heard all, and lets them go
 };
-void near_offer(struct near_probe *probe);
-void near_try(const struct near_probe *theirs, int64_t process, bool *shares, bool *reads);
-// For the group's first member: creates the group's memory, and returns its descriptor, or -1.
-int near_create(struct process_communicator *c);
-// For every member, once it knows the first member's descriptor; returns when all have mapped the memory.
-trireme_status near_join(struct process_communicator *c, int file, trireme_error *error);
-void near_release(struct process_communicator *c);
-// Makes a collective call. Where *done is false afterwards, the thread of MPI has to make it.
-trireme_status near_call(struct process_communicator *c, const struct comm_call *call, bool *done,
-                         trireme_error *error);
+bool meeting_begin(struct meeting *meeting, struct wire *wire);
+int meeting_test(struct meeting *meeting);
+void meeting_release(struct meeting *meeting);
 
 #endif

@@ -1,6 +1,6 @@
 // Opening a group: its members compare what they are opening, and agree on a number for the tags of its messages.
 #include "base/hash.h"
-#include "comm/mpi/mpi_world.h"
+#include "comm/messages/messages.h"
 
 #include <unistd.h>
 
@@ -32,13 +32,14 @@ void open_agreed(struct process_communicator *c) {
             char text[2][GROUP_PRINT_TEXT];
             group_print(own->name, own->size, own->shown, own->member, text[0]);
             group_print(theirs->name, theirs->size, MIN(MAX(theirs->shown, 0), 8), theirs->member, text[1]);
-            round_refuse(c, "rank %d opens group %s while rank %d opens group %s", rank, text[0], c->rank[i], text[1]);
+            round_refuse(c, COMM_DIFFERS, c->base.rank[i], "rank %d opens group %s while rank %d opens group %s", rank,
+                         text[0], c->base.rank[i], text[1]);
             return;
         }
         number = MAX(number, theirs->number);
     }
     if (number > w->last_number) {
-        round_refuse(c, "this MPI has tags for %d groups only", w->last_number);
+        round_refuse(c, COMM_BROKEN, -1, "this %s has tags for %d groups only", w->wire->name, w->last_number);
         return;
     }
     c->number = number;
@@ -50,13 +51,13 @@ void open_agreed(struct process_communicator *c) {
 
 // Fills c->nodes: members by node, where each of several nodes has the same number of members, more than one.
 static void find_nodes(struct process_communicator *c) {
-    const int *node = c->world->node;
+    const int *node = c->world->neighbours.node;
     struct group_nodes *g = &c->nodes;
     int size = c->base.size, *first = mem_alloc((size_t)size * sizeof *first); // member of each node
     int *member = mem_alloc((size_t)size * sizeof *member);
     for (int i = 0; i < size; i++) {
         int n = 0;
-        while (n < g->count && node[c->rank[first[n]]] != node[c->rank[i]])
+        while (n < g->count && node[c->base.rank[first[n]]] != node[c->base.rank[i]])
             n++;
         if (n == g->count)
             first[g->count++] = i;
@@ -66,7 +67,7 @@ static void find_nodes(struct process_communicator *c) {
     for (int n = 0; n < g->count && even; n++) {
         int locals = 0;
         for (int i = 0; i < size && even; i++) {
-            if (node[c->rank[i]] != node[c->rank[first[n]]])
+            if (node[c->base.rank[i]] != node[c->base.rank[first[n]]])
                 continue;
             even = locals < g->locals;
             if (i == c->base.index) {
@@ -88,12 +89,12 @@ static struct process_communicator *open_create(struct process_world *w, int siz
                                                 int index) {
     struct process_communicator *c = mem_alloc(sizeof *c), *sender = mem_alloc(sizeof *sender);
     size_t n = (size_t)size;
-    c->base = (struct communicator){.transport = w->base.transport, .size = size, .index = index};
-    c->world = w;
-    c->number = 1; // the one for openings
+    int *rank = mem_alloc(n * sizeof *rank);
+    memcpy(rank, members, n * sizeof *members);
     snprintf(c->name, sizeof c->name, "%s", name);
-    c->rank = mem_alloc(n * sizeof *c->rank);
-    memcpy(c->rank, members, n * sizeof *members);
+    c->base = (struct communicator){.world = &w->base, .name = c->name, .size = size, .index = index, .rank = rank};
+    c->world = w;
+    c->number = NUMBER_OPENING;
     *sender = *c;
     c->sender = sender;
     sender->out = mem_alloc(n * sizeof *sender->out);
@@ -105,6 +106,13 @@ static struct process_communicator *open_create(struct process_world *w, int siz
     for (int i = 0; i < (c->nodes.member ? STAGINGS : STAGING_ACROSS); i++)
         c->staging[i] = mem_alloc(2 * n * (size_t)c->segment);
     c->chunk = mem_aligned(64, sizeof *c->chunk);
+    c->near = (struct near){.base = &c->base,
+                            .neighbours = &w->neighbours,
+                            .spin = w->spin,
+                            .contribution = c->contribution,
+                            .received = c->staging[STAGING_RECEIVED],
+                            .segment = c->segment,
+                            .chunk = c->chunk};
     return c;
 }
 
@@ -115,9 +123,30 @@ static void release_rounds(struct process_communicator *c) {
     free(c->out);
 }
 
+// The list of what process_broken wakes.
+static void open_list_near(struct process_communicator *c) {
+    struct process_world *w = c->world;
+    pthread_mutex_lock(&w->base.lock);
+    c->near.next = w->near;
+    w->near = &c->near;
+    pthread_mutex_unlock(&w->base.lock);
+}
+
+static void open_unlist_near(struct process_communicator *c) {
+    struct process_world *w = c->world;
+    pthread_mutex_lock(&w->base.lock);
+    struct near **at = &w->near;
+    while (*at && *at != &c->near)
+        at = &(*at)->next;
+    if (*at)
+        *at = c->near.next;
+    pthread_mutex_unlock(&w->base.lock);
+}
+
 void process_close(struct communicator *base) {
     struct process_communicator *c = (struct process_communicator *)base;
-    near_release(c);
+    open_unlist_near(c);
+    near_release(&c->near);
     release_rounds(c->sender);
     free(c->sender);
     release_rounds(c);
@@ -127,24 +156,33 @@ void process_close(struct communicator *base) {
     free(c->chunk);
     free(c->contribution);
     free(c->in);
-    free(c->rank);
+    free((int *)c->base.rank);
     free(c);
+}
+
+// Once the members know that they share memory: returns when all have mapped it.
+static trireme_status open_near(struct process_communicator *c, trireme_error *error) {
+    bool done;
+    if (c->base.index > 0)
+        TRY(near_join(&c->near, c->near_file, error));
+    open_list_near(c);
+    return near_call(&c->near, &(struct comm_call){.operation = OPERATION_BARRIER}, &done, error);
 }
 
 trireme_status process_open(struct communicator **out, struct world *base, int rank, int size, const int *members,
                             const char *name, trireme_error *error) {
     struct process_world *w = (struct process_world *)base;
     CHECK(rank == w->base.place.rank);
-    char reason[BREAK_TEXT];
+    char reason[COMM_REASON];
     int index = group_index(rank, w->base.place.ranks, size, members, name, reason);
     if (index < 0) {
-        world_break(base, reason);
+        world_break(base, COMM_DIFFERS, rank, reason);
         FAIL(TRIREME_ERROR_LOST, "group %s: rank %d cannot open it: %s", name, rank, reason);
     }
     struct process_communicator *c = open_create(w, size, members, name, index);
     // w->numbers is safe to read: only openings change it, and one thread at a time opens.
     struct group_card card = {.members = hash_members(size, members), .size = size, .number = w->numbers};
-    int file = near_create(c);
+    int file = near_create(&c->near);
     card.file = file;
     memcpy(card.name, c->name, sizeof card.name);
     card.shown = MIN(size, (int)ARRAY_LENGTH(card.member));
@@ -152,7 +190,7 @@ trireme_status process_open(struct communicator **out, struct world *base, int r
     struct comm_call call = {.operation = OPERATION_OPEN, .count = sizeof card, .in = &card};
     trireme_status status = process_hand_over(c, &call, error);
     if (status == TRIREME_OK && c->near_file >= 0)
-        status = near_join(c, c->near_file, error);
+        status = open_near(c, error);
     if (file >= 0)
         close(file);
     if (status != TRIREME_OK)

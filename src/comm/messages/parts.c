@@ -1,7 +1,7 @@
 // Long reductions: member i reduces part i from what the others send it, in the order of their index. Parts are divided
 // into segments that stay in the caches. Two are under way at a time, so that one arrives while the other is reduced;
 // in an all-reduce a reduced segment goes back meanwhile. Values that travel as bf16 are rounded by the sender.
-#include "comm/mpi/mpi_world.h"
+#include "comm/messages/messages.h"
 #include "kernels/bf16.h"
 
 char *part_staging(const struct process_communicator *c, enum staging which, int member) {

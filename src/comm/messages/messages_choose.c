@@ -1,5 +1,5 @@
 // Which data come with the cards, and which algorithm follows.
-#include "comm/mpi/mpi_world.h"
+#include "comm/messages/messages.h"
 
 bool cards_carry(const struct comm_call *call) {
     return call->operation != OPERATION_ALL_TO_ALL_V && comm_call_bytes(call) <= CARD_DATA;

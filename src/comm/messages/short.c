@@ -1,5 +1,5 @@
 // Calls whose data have come with the cards: the rest of the call needs no other rank.
-#include "comm/mpi/mpi_world.h"
+#include "comm/messages/messages.h"
 
 static void short_reduce(struct process_communicator *c, bool all) {
     const struct comm_call *call = c->call;
@@ -25,7 +25,7 @@ static void short_gather(struct process_communicator *c, int64_t bytes, int64_t 
 }
 
 void all_gather_cards(struct process_communicator *c) {
-    short_gather(c, c->call->count * dtype_size(c->call->dtype), 0);
+    short_gather(c, comm_call_bytes(c->call), 0);
 }
 
 void all_to_all_cards(struct process_communicator *c) {

@@ -1,5 +1,5 @@
-// The thread that calls MPI.
-#include "comm/mpi/mpi_world.h"
+// The thread that calls the wire.
+#include "comm/messages/messages.h"
 
 #include <sys/prctl.h>
 
@@ -12,53 +12,59 @@ enum {
     SLEEP_MOST = 500000,
     SLEEP_IDLE = 10000000,  // without calls: sent messages may still need a push, and others may have broken the world
     WATCH = 20000000,       // between looks whether neighbours are alive
-    LAST_WORDS = 200000000, // from the end of a world to the last call of MPI
+    LAST_WORDS = 200000000, // from the end of a world to the last call of the wire
     END_GRACE = 2000000000, // beyond the deadline: others, whose calls have it too, first tell what they miss
 };
-enum { TAG_BREAK = 0 };
 
 // ---- the end of a world
 
 static void give_up(struct process_communicator *c) {
-    char missing[MISSING_TEXT];
     if (c->lost)
         return;
-    c->status = process_lost(c, c->call, missing_print(c, missing) ? missing : "", c->error);
+    const struct missing missing = round_missing(c);
+    c->status = communicator_lost(&c->base, c->call, &missing, c->error);
     c->lost = true;
 }
 
 // Tells all other ranks that the world is broken, and cancels what is under way.
 static void progress_spread(struct process_world *w) {
-    w->told = true;
+    struct wire *wire = w->wire;
+    struct comm_failure failure;
+    w->is_told = true;
     w->silence = clock_now() + LAST_WORDS;
-    pthread_mutex_lock(&w->lock);
-    memcpy(w->told_text, w->reason, sizeof w->told_text);
-    pthread_mutex_unlock(&w->lock);
-    for (int r = 0; r < w->base.place.ranks; r++)
-        if (r != w->base.place.rank &&
-            MPI_Isend(w->told_text, BREAK_TEXT, MPI_BYTE, r, TAG_BREAK, w->comm, &w->tell[r]) != MPI_SUCCESS)
-            w->tell[r] = MPI_REQUEST_NULL;
+    world_failure(&w->base, &failure);
+    w->told = (struct break_card){.cause = (int32_t)failure.cause, .rank = failure.rank};
+    memcpy(w->told.reason, failure.reason, sizeof w->told.reason);
+    for (int r = 0; r < wire->ranks; r++)
+        if (r != wire->rank && !wire->functions->send(wire, r, TAG_BREAK, &w->told, sizeof w->told, &w->tells[r]))
+            w->tells[r] = (struct wire_request){0};
     for (struct process_communicator *c = w->active; c; c = c->next) {
         give_up(c);
         for (size_t i = 0; i < c->pending.count; i++)
-            if (c->way.item[i].receives && c->pending.item[i] != MPI_REQUEST_NULL)
-                MPI_Cancel(&c->pending.item[i]);
+            if (c->way.item[i].receives && c->pending.item[i].bits)
+                wire->functions->cancel(wire, &c->pending.item[i]);
     }
 }
 
+static void progress_hear(struct process_world *w) {
+    if (!w->wire->functions->receive(w->wire, WIRE_ANY, TAG_BREAK, &w->heard, sizeof w->heard, &w->hears))
+        w->hears = (struct wire_request){0};
+}
+
 static bool progress_listen(struct process_world *w) {
-    int done = 0;
-    if (MPI_Test(&w->break_receive, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done)
+    int done;
+    char reason[WIRE_REASON];
+    if (!w->hears.bits || w->wire->functions->test(w->wire, &w->hears, 1, &done, reason) <= 0)
         return false;
-    w->break_text[BREAK_TEXT - 1] = 0;
-    process_world_break(&w->base, w->break_text);
-    MPI_Irecv(w->break_text, BREAK_TEXT, MPI_BYTE, MPI_ANY_SOURCE, TAG_BREAK, w->comm, &w->break_receive);
+    w->heard.reason[COMM_REASON - 1] = 0;
+    world_break(&w->base, (enum comm_cause)w->heard.cause, w->heard.rank, w->heard.reason);
+    progress_hear(w);
     return true;
 }
 
 static void progress_speak(struct process_world *w) {
-    int flag;
-    MPI_Testall(w->base.place.ranks, w->tell, &flag, MPI_STATUSES_IGNORE);
+    char reason[WIRE_REASON];
+    w->wire->functions->test(w->wire, w->tells, w->wire->ranks, w->tells_done, reason);
     if (clock_now() > w->silence)
         w->silent = true;
 }
@@ -78,7 +84,7 @@ static bool take_posted(struct process_world *w) {
         struct process_communicator *next = c->next;
         c->patience = patience_begin(w->base.deadline, c->call->wanted);
         round_begin(c, NULL);
-        if (atomic_load(&w->broken)) {
+        if (atomic_load(&w->base.broken)) {
             give_up(c);
             progress_finish(c);
         } else {
@@ -115,24 +121,25 @@ static void check_deadlines(struct process_world *w) {
     for (struct process_communicator *c = w->active; c; c = c->next) {
         if (!c->patience.limit || looked < patience_due(&c->patience) || c->lost)
             continue;
-        char missing[MISSING_TEXT], text[COMM_CALL_TEXT];
-        missing_print(c, missing);
-        round_refuse(c, "rank %d waited %.3g s in %s for%s", w->base.place.rank, (double)c->patience.limit * 1e-9,
-                     comm_call_print(c->call, text), missing);
+        char list[MISSING_TEXT], text[COMM_CALL_TEXT];
+        const struct missing missing = round_missing(c);
+        missing_text(&missing, list);
+        round_refuse(c, COMM_LOST, missing.first, "rank %d waited %.3g s in %s for%s", w->base.place.rank,
+                     (double)c->patience.limit * 1e-9, comm_call_print(c->call, text), list);
     }
 }
 
 static void check_neighbours(struct process_world *w, int64_t now) {
-    const int dead = neighbours_dead(w);
+    const int dead = neighbours_dead(&w->neighbours);
     if (dead < 0)
         return;
     if (!w->missed)
         w->missed = now;
-    if (now - w->missed < GRACE)
+    if (now - w->missed < NEIGHBOUR_GRACE)
         return;
-    char reason[BREAK_TEXT];
-    snprintf(reason, sizeof reason, PROCESS_HAS_DIED, dead, w->base.place.host);
-    process_world_break(&w->base, reason);
+    char reason[COMM_REASON];
+    snprintf(reason, sizeof reason, NEIGHBOUR_HAS_DIED, dead, w->base.place.host);
+    world_break(&w->base, COMM_LOST, dead, reason);
 }
 
 // Looks at the clock. Time in which this process was stopped does not count: all others may have been stopped with it.
@@ -153,7 +160,7 @@ static void progress_look(struct process_world *w) {
 static int64_t pause_of(const struct process_world *w, int64_t now, int64_t quiet) {
     if (w->silent)
         return SLEEP_IDLE;
-    if (w->told)
+    if (w->is_told)
         return SLEEP_MOST;
     if (!w->active)
         return quiet < 100 * SLEEP_MOST ? 2 * SLEEP_MOST : SLEEP_IDLE;
@@ -166,16 +173,16 @@ static int64_t pause_of(const struct process_world *w, int64_t now, int64_t quie
 static void progress_drive(struct process_world *w) {
     int64_t quiet_since = clock_now(), watched = quiet_since;
     atomic_store(&w->looked, quiet_since);
-    while (!atomic_load(&w->ending) || w->active || (atomic_load(&w->broken) && !w->silent)) {
+    while (!atomic_load(&w->ending) || w->active || (atomic_load(&w->base.broken) && !w->silent)) {
         uint32_t seen = atomic_load(&w->inbox.word);
         progress_look(w);
         bool moved = take_posted(w);
         if (!w->silent)
             moved |= progress_listen(w);
-        if (atomic_load(&w->broken) && !w->told)
+        if (atomic_load(&w->base.broken) && !w->is_told)
             progress_spread(w);
         moved |= progress_advance(w);
-        if (w->told && !w->silent)
+        if (w->is_told && !w->silent)
             progress_speak(w);
         int64_t now = clock_now();
         if (moved) {
@@ -185,7 +192,7 @@ static void progress_drive(struct process_world *w) {
         if (now - quiet_since < w->spin && w->active)
             continue;
         check_deadlines(w);
-        if (now - watched > WATCH && !w->told) {
+        if (now - watched > WATCH && !w->is_told) {
             check_neighbours(w, now);
             watched = now;
         }
@@ -195,53 +202,63 @@ static void progress_drive(struct process_world *w) {
 
 // ---- start and end
 
+// Finds out which ranks share this node, and what they can do there: all ranks must come to the same answer.
+static trireme_status find_neighbours(struct process_world *w, trireme_error *error) {
+    struct wire *wire = w->wire;
+    struct presence *own = presence_create(wire->node);
+    void *all = mem_alloc((size_t)wire->ranks * presence_bytes());
+    unsigned char *can = mem_alloc((size_t)wire->ranks);
+    trireme_status status = meeting_exchange(wire, own, all, (int64_t)presence_bytes(), error);
+    if (status == TRIREME_OK) {
+        neighbours_find(&w->neighbours, &w->base.place, all);
+        const unsigned char mine = (unsigned char)(w->neighbours.shares | w->neighbours.reads << 1);
+        status = meeting_exchange(wire, &mine, can, 1, error);
+    }
+    for (int r = 0; r < wire->ranks && status == TRIREME_OK; r++) {
+        w->neighbours.shares &= can[r] & 1;
+        w->neighbours.reads &= can[r] >> 1;
+    }
+    presence_free(own);
+    free(all);
+    free(can);
+    return status;
+}
+
 static trireme_status progress_begin(struct process_world *w, trireme_error *error) {
-    int done = 0, provided = 0;
-    MPI_Initialized(&done);
-    if (done)
-        FAIL(TRIREME_ERROR_USAGE, "MPI has been started in this process before: it can be only once");
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED)
-        FAIL(TRIREME_ERROR_IO, "MPI cannot be started with a thread of its own");
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    if (MPI_Comm_dup(MPI_COMM_WORLD, &w->comm) != MPI_SUCCESS)
-        FAIL(TRIREME_ERROR_IO, "MPI cannot duplicate its communicator");
-    MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
-    int *largest_tag, known;
-    MPI_Comm_get_attr(w->comm, MPI_TAG_UB, &largest_tag, &known);
-    w->last_number = (known ? *largest_tag : 32767) / MESSAGES - 1;
-    w->numbers = 2;
-    MPI_Comm_rank(w->comm, &w->base.place.rank);
-    MPI_Comm_size(w->comm, &w->base.place.ranks);
-    TRY(neighbours_find(w, error));
-    w->spin =
-        w->base.place.node_ranks > w->base.place.cores * w->base.place.node_ranks / w->base.place.core_ranks ? 0 : SPIN;
-    w->tell = mem_alloc((size_t)w->base.place.ranks * sizeof *w->tell);
-    for (int r = 0; r < w->base.place.ranks; r++)
-        w->tell[r] = MPI_REQUEST_NULL;
-    MPI_Irecv(w->break_text, BREAK_TEXT, MPI_BYTE, MPI_ANY_SOURCE, TAG_BREAK, w->comm, &w->break_receive);
+    struct wire *wire = w->wire;
+    TRY(wire->functions->start(wire, error));
+    w->base.ranks = wire->ranks;
+    w->base.place.ranks = wire->ranks;
+    w->base.place.rank = wire->rank;
+    w->last_number = wire->last_tag / MESSAGES - 1;
+    w->numbers = NUMBERS;
+    TRY(find_neighbours(w, error));
+    const struct world_place *place = &w->base.place;
+    w->spin = place->node_ranks > place->cores * place->node_ranks / place->core_ranks ? 0 : SPIN;
+    w->tells = mem_alloc((size_t)wire->ranks * sizeof *w->tells);
+    w->tells_done = mem_alloc((size_t)wire->ranks * sizeof *w->tells_done);
+    progress_hear(w);
     return TRIREME_OK;
 }
 
-// MPI_Finalize waits for all ranks for ever: so ranks meet before it, with a deadline.
+// The wire's last call waits for all ranks, perhaps for ever: so ranks meet before it, with a deadline.
 static bool meet_last(struct process_world *w) {
-    MPI_Request request;
+    struct meeting meeting;
     const int64_t deadline = w->base.deadline;
     struct patience patience = patience_begin(deadline ? deadline + END_GRACE : 0, NULL);
-    if (MPI_Ibarrier(w->comm, &request) != MPI_SUCCESS)
-        return false;
-    for (int done = 0;;) {
-        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            return false;
-        if (done)
-            return true;
+    int met = meeting_begin(&meeting, w->wire) ? 0 : -1;
+    while (met == 0 && (met = meeting_test(&meeting)) == 0) {
         progress_look(w);
         progress_listen(w);
-        if (atomic_load(&w->broken) || patience_ended(&patience))
-            return false;
+        if (atomic_load(&w->base.broken) || patience_ended(&patience))
+            break;
         const int64_t now = clock_now();
         check_neighbours(w, now);
         gate_wait(&w->inbox, atomic_load(&w->inbox.word), 0, now + SLEEP_MOST);
     }
+    if (met > 0)
+        meeting_release(&meeting);
+    return met > 0;
 }
 
 static void tell_left(struct process_world *w, uint32_t what) {
@@ -250,15 +267,21 @@ static void tell_left(struct process_world *w, uint32_t what) {
 }
 
 static void progress_end(struct process_world *w) {
-    if (!atomic_load(&w->broken) && meet_last(w)) {
-        MPI_Cancel(&w->break_receive);
-        MPI_Wait(&w->break_receive, MPI_STATUS_IGNORE);
-        MPI_Comm_free(&w->comm);
+    struct wire *wire = w->wire;
+    if (!atomic_load(&w->base.broken) && meet_last(w)) {
+        int done;
+        char reason[WIRE_REASON];
+        if (w->hears.bits)
+            wire->functions->cancel(wire, &w->hears);
+        while (w->hears.bits && wire->functions->test(wire, &w->hears, 1, &done, reason) == 0)
+            ;
         tell_left(w, LEAVING);
-        MPI_Finalize();
+        wire->functions->end(wire);
     }
-    neighbours_release(w);
-    free(w->tell);
+    neighbours_release(&w->neighbours);
+    free((char *)w->base.place.host);
+    free(w->tells);
+    free(w->tells_done);
     tell_left(w, LEFT);
 }
 

@@ -1,6 +1,6 @@
 // Long gathers and all-to-alls: every block goes straight to its place. A member sends to some members at a time,
 // beginning with the next in the circle, so that no member is sent to by all at once.
-#include "comm/mpi/mpi_world.h"
+#include "comm/messages/messages.h"
 
 struct blocks {
     const char *(*from)(const struct process_communicator *c, int member, int64_t *bytes);
@@ -32,12 +32,12 @@ static void window_post(struct process_communicator *c, const struct blocks *blo
 
 static const char *own_block(const struct process_communicator *c, int member, int64_t *bytes) {
     (void)member;
-    *bytes = c->call->count * dtype_size(c->call->dtype);
+    *bytes = comm_call_bytes(c->call);
     return c->call->in;
 }
 
 static char *their_block(const struct process_communicator *c, int member, int64_t *bytes) {
-    *bytes = c->call->count * dtype_size(c->call->dtype);
+    *bytes = comm_call_bytes(c->call);
     return (char *)c->call->out + member * *bytes;
 }
 
@@ -80,8 +80,9 @@ static bool sizes_agree(struct process_communicator *c) {
         int64_t sent = i == c->base.index ? call->in_bytes[i] : c->in[i].bytes;
         if (sent == call->out_bytes[i])
             continue;
-        round_refuse(c, "rank %d sends %lld bytes to rank %d, which expects %lld, in all_to_all_v", c->rank[i],
-                     (long long)sent, c->rank[c->base.index], (long long)call->out_bytes[i]);
+        round_refuse(c, COMM_DIFFERS, c->base.rank[i],
+                     "rank %d sends %lld bytes to rank %d, which expects %lld, in all_to_all_v", c->base.rank[i],
+                     (long long)sent, c->base.rank[c->base.index], (long long)call->out_bytes[i]);
         return false;
     }
     return true;
