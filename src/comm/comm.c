@@ -45,6 +45,7 @@ trireme_status communicator_open(struct communicator **out, struct world *world,
 void communicator_free(struct communicator *communicator) {
     if (!communicator)
         return;
+    under_way_release(communicator);
     communicator->world->transport->close(communicator);
 }
 
@@ -67,11 +68,19 @@ static void check_call(const struct communicator *communicator, const struct com
     CHECK(call->peer >= 0 && call->peer < communicator->size);
 }
 
+// A call that blocks: made by the calling thread, unless others are under way, behind which it has its place.
 static inline trireme_status comm_run(struct communicator *communicator, struct comm_call call, trireme_error *error) {
     check_call(communicator, &call);
     const bool sends = call.operation == OPERATION_SEND;
+    if (!sends && under_way_any(communicator))
+        return comm_end(under_way_begin(communicator, &call), error);
     call.wanted = communicator->wanted[sends];
     return communicator->world->transport->run(communicator, &call, error);
+}
+
+static struct comm_handle comm_begin(struct communicator *communicator, struct comm_call call) {
+    check_call(communicator, &call);
+    return under_way_begin(communicator, &call);
 }
 
 static void check_reduction(enum dtype dtype, enum reduction reduction, enum dtype wire) {
@@ -129,10 +138,21 @@ trireme_status comm_all_reduce(struct communicator *communicator, const void *in
     return comm_run(communicator, all_reduce_of(in, out, count, dtype, reduction, wire), error);
 }
 
+struct comm_handle comm_begin_all_reduce(struct communicator *communicator, const void *in, void *out, int64_t count,
+                                         enum dtype dtype, enum reduction reduction, enum dtype wire) {
+    return comm_begin(communicator, all_reduce_of(in, out, count, dtype, reduction, wire));
+}
+
 trireme_status comm_reduce_scatter(struct communicator *communicator, const void *in, void *out, int64_t count,
                                    enum dtype dtype, enum reduction reduction, enum dtype wire, bool accumulate,
                                    trireme_error *error) {
     return comm_run(communicator, reduce_scatter_of(in, out, count, dtype, reduction, wire, accumulate), error);
+}
+
+struct comm_handle comm_begin_reduce_scatter(struct communicator *communicator, const void *in, void *out,
+                                             int64_t count, enum dtype dtype, enum reduction reduction, enum dtype wire,
+                                             bool accumulate) {
+    return comm_begin(communicator, reduce_scatter_of(in, out, count, dtype, reduction, wire, accumulate));
 }
 
 trireme_status comm_all_gather(struct communicator *communicator, const void *in, void *out, int64_t count,
@@ -140,9 +160,19 @@ trireme_status comm_all_gather(struct communicator *communicator, const void *in
     return comm_run(communicator, all_gather_of(in, out, count, dtype), error);
 }
 
+struct comm_handle comm_begin_all_gather(struct communicator *communicator, const void *in, void *out, int64_t count,
+                                         enum dtype dtype) {
+    return comm_begin(communicator, all_gather_of(in, out, count, dtype));
+}
+
 trireme_status comm_all_gather_bytes(struct communicator *communicator, const void *in, void *out, int64_t bytes,
                                      trireme_error *error) {
     return comm_run(communicator, all_gather_of(in, out, bytes, DTYPE_COUNT), error);
+}
+
+struct comm_handle comm_begin_all_gather_bytes(struct communicator *communicator, const void *in, void *out,
+                                               int64_t bytes) {
+    return comm_begin(communicator, all_gather_of(in, out, bytes, DTYPE_COUNT));
 }
 
 trireme_status comm_broadcast(struct communicator *communicator, void *data, int64_t bytes, int root,
@@ -150,15 +180,29 @@ trireme_status comm_broadcast(struct communicator *communicator, void *data, int
     return comm_run(communicator, broadcast_of(data, bytes, root), error);
 }
 
+struct comm_handle comm_begin_broadcast(struct communicator *communicator, void *data, int64_t bytes, int root) {
+    return comm_begin(communicator, broadcast_of(data, bytes, root));
+}
+
 trireme_status comm_all_to_all(struct communicator *communicator, const void *in, void *out, int64_t bytes,
                                trireme_error *error) {
     return comm_run(communicator, all_to_all_of(in, out, bytes), error);
+}
+
+struct comm_handle comm_begin_all_to_all(struct communicator *communicator, const void *in, void *out, int64_t bytes) {
+    return comm_begin(communicator, all_to_all_of(in, out, bytes));
 }
 
 trireme_status comm_all_to_all_v(struct communicator *communicator, const void *in, const int64_t *in_offset,
                                  const int64_t *in_bytes, void *out, const int64_t *out_offset,
                                  const int64_t *out_bytes, trireme_error *error) {
     return comm_run(communicator, all_to_all_v_of(in, in_offset, in_bytes, out, out_offset, out_bytes), error);
+}
+
+struct comm_handle comm_begin_all_to_all_v(struct communicator *communicator, const void *in, const int64_t *in_offset,
+                                           const int64_t *in_bytes, void *out, const int64_t *out_offset,
+                                           const int64_t *out_bytes) {
+    return comm_begin(communicator, all_to_all_v_of(in, in_offset, in_bytes, out, out_offset, out_bytes));
 }
 
 trireme_status comm_send(struct communicator *communicator, const void *data, int64_t bytes, int peer,
@@ -177,6 +221,10 @@ trireme_status comm_receive(struct communicator *communicator, void *data, int64
 
 trireme_status comm_barrier(struct communicator *communicator, trireme_error *error) {
     return comm_run(communicator, (struct comm_call){.operation = OPERATION_BARRIER}, error);
+}
+
+struct comm_handle comm_begin_barrier(struct communicator *communicator) {
+    return comm_begin(communicator, (struct comm_call){.operation = OPERATION_BARRIER});
 }
 
 // ---- words

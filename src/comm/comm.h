@@ -142,4 +142,34 @@ trireme_status comm_receive(struct communicator *communicator, void *data, int64
                             trireme_error *error);
 trireme_status comm_barrier(struct communicator *communicator, trireme_error *error);
 
+// The same calls, begun now and ended later. comm_begin_... returns at once; the call goes on by itself, whether this
+// rank computes, waits for another call or ends this one. comm_end waits until it is done, and returns its status. In
+// between, its buffers, and the arrays of an all_to_all_v, stay in place and belong to the call. Up to COMM_UNDER_WAY
+// calls of a communicator may be under way at a time; they are made in the order in which they begin, as are blocking
+// calls behind them (sends aside), and may be ended in any order. Members need not do alike: what one begins, another
+// may call and wait for. The deadline of a call that is begun counts from comm_end. Each handle is to be ended once,
+// even if the communicator has failed; communicator_free ends those that are left, and where they are not done the
+// communicator fails. The thread that makes calls may use the processors that the thread of the first of them could.
+enum { COMM_UNDER_WAY = 15 };
+struct comm_handle {
+    struct communicator *communicator;
+    uint32_t number;
+};
+struct comm_handle comm_begin_all_reduce(struct communicator *communicator, const void *in, void *out, int64_t count,
+                                         enum dtype dtype, enum reduction reduction, enum dtype wire);
+struct comm_handle comm_begin_reduce_scatter(struct communicator *communicator, const void *in, void *out,
+                                             int64_t count, enum dtype dtype, enum reduction reduction, enum dtype wire,
+                                             bool accumulate);
+struct comm_handle comm_begin_all_gather(struct communicator *communicator, const void *in, void *out, int64_t count,
+                                         enum dtype dtype);
+struct comm_handle comm_begin_all_gather_bytes(struct communicator *communicator, const void *in, void *out,
+                                               int64_t bytes);
+struct comm_handle comm_begin_broadcast(struct communicator *communicator, void *data, int64_t bytes, int root);
+struct comm_handle comm_begin_all_to_all(struct communicator *communicator, const void *in, void *out, int64_t bytes);
+struct comm_handle comm_begin_all_to_all_v(struct communicator *communicator, const void *in, const int64_t *in_offset,
+                                           const int64_t *in_bytes, void *out, const int64_t *out_offset,
+                                           const int64_t *out_bytes);
+struct comm_handle comm_begin_barrier(struct communicator *communicator);
+trireme_status comm_end(struct comm_handle handle, trireme_error *error);
+
 #endif

@@ -89,6 +89,7 @@ struct communicator {
     int size, index;
     const int *rank;                  // [size]: of the world
     const _Atomic int64_t *wanted[2]; // communicator_wanted: of all other calls, of sends
+    struct under_way *under_way;      // begin.c; NULL before the first call that is begun
 };
 
 // ---- failures (failure.c)
@@ -103,6 +104,13 @@ trireme_status communicator_refuse(struct communicator *communicator, trireme_er
 // was waiting for; may be NULL.
 trireme_status communicator_lost(const struct communicator *communicator, const struct comm_call *call,
                                  const struct missing *missing, trireme_error *error);
+
+// ---- calls that end later (begin.c)
+
+struct comm_handle under_way_begin(struct communicator *communicator, const struct comm_call *call);
+bool under_way_any(const struct communicator *communicator);
+// Ends what is under way; the communicator fails where that is not done.
+void under_way_release(struct communicator *communicator);
 
 struct transport {
     bool (*world_free)(struct world *world);

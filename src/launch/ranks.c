@@ -29,10 +29,12 @@ struct team {
     struct rank_thread *thread;
 };
 
-// The first failure is that of the run.
-static void ranks_note(struct team *team, const trireme_error *error) {
+// The first failure is that of the run; but others may see that a rank has failed before that one has said why.
+static void ranks_note(struct team *team, int rank, const trireme_error *error) {
+    struct comm_failure failure;
+    const bool is_blamed = world_failure(team->world, &failure) && failure.cause == COMM_FAILED && failure.rank == rank;
     pthread_mutex_lock(&team->mutex);
-    if (team->first.status == TRIREME_OK)
+    if (team->first.status == TRIREME_OK || (team->first.status == TRIREME_ERROR_LOST && is_blamed))
         team->first = *error;
     pthread_cond_broadcast(&team->changed);
     pthread_mutex_unlock(&team->mutex);
@@ -40,13 +42,13 @@ static void ranks_note(struct team *team, const trireme_error *error) {
 
 // A rank that fails by itself ends the run on all ranks.
 static void ranks_fail(struct team *team, int rank, const trireme_error *error) {
-    ranks_note(team, error);
+    ranks_note(team, rank, error);
     world_break(team->world, COMM_FAILED, rank, error->message);
 }
 
 // What a rank that is gone means for the others is the world's policy.
 static void ranks_lose(struct team *team, int rank, const trireme_error *error) {
-    ranks_note(team, error);
+    ranks_note(team, rank, error);
     world_lose(team->world, rank, error->message);
 }
 

@@ -39,6 +39,7 @@ def test_ranks_that_agree():
                                  ("faults", "sixteen_ranks_on_two_cores_make_progress", 16),
                                  ("faults", "repeated_sums_have_the_same_bits_on_all_ranks", 5),
                                  ("faults", "who_waits_sleeps", 2),
+                                 ("lost", "calls_that_are_begun_are_not_late_before_their_end", 2),
                                  ("lost", "who_is_stopped_with_all_others_is_not_late", 2)):
         code, text = team(f"test_unit_comm_{program}", ranks, test)
         assert code == 0 and text.count(OK) == ranks, (test, code, text)

@@ -316,3 +316,158 @@ void collectives_large(struct teammate *mate) {
         world_break(mate->world, COMM_FAILED, mate->rank, mate->wrong);
     communicator_free(c);
 }
+
+// ---- calls that end later
+
+enum { CALLS = 7 };
+
+// The room for what each of the calls gives.
+static int64_t call_bytes(const struct teammate *mate, int64_t count) {
+    return 8 * count * mate->ranks + 8;
+}
+
+// What rank i has for rank k in an all_to_all_v of up to `count` bytes.
+static int64_t block_of(int i, int k, int64_t count) {
+    return (i + 2 * k) % 3 * count / 2;
+}
+
+struct blocks {
+    int64_t in_offset[COLLECTIVES_RANKS], in_bytes[COLLECTIVES_RANKS];
+    int64_t out_offset[COLLECTIVES_RANKS], out_bytes[COLLECTIVES_RANKS];
+};
+
+static struct blocks blocks_of(const struct teammate *mate, int64_t count) {
+    struct blocks b;
+    for (int i = 0; i < mate->ranks; i++) {
+        b.in_offset[i] = b.out_offset[i] = i * count;
+        b.in_bytes[i] = block_of(mate->rank, i, count);
+        b.out_bytes[i] = block_of(i, mate->rank, count);
+    }
+    return b;
+}
+
+static trireme_status call_now(struct communicator *c, int call, const char *in, char *out, int64_t count,
+                               const struct blocks *b, trireme_error *error) {
+    switch (call) {
+    case 0:
+        return comm_all_reduce(c, in, out, count, DTYPE_F32, REDUCE_SUM, DTYPE_BF16, error);
+    case 1:
+        return comm_reduce_scatter(c, in, out, count, DTYPE_F64, REDUCE_MAX, DTYPE_F64, true, error);
+    case 2:
+        return comm_all_gather(c, in, out, count, DTYPE_BF16, error);
+    case 3:
+        return comm_all_gather_bytes(c, in, out, 3 * count, error);
+    case 4:
+        return comm_broadcast(c, out, 5 * count, 1, error);
+    case 5:
+        return comm_all_to_all(c, in, out, 7 * count, error);
+    default:
+        return comm_all_to_all_v(c, in, b->in_offset, b->in_bytes, out, b->out_offset, b->out_bytes, error);
+    }
+}
+
+static struct comm_handle call_begun(struct communicator *c, int call, const char *in, char *out, int64_t count,
+                                     const struct blocks *b) {
+    switch (call) {
+    case 0:
+        return comm_begin_all_reduce(c, in, out, count, DTYPE_F32, REDUCE_SUM, DTYPE_BF16);
+    case 1:
+        return comm_begin_reduce_scatter(c, in, out, count, DTYPE_F64, REDUCE_MAX, DTYPE_F64, true);
+    case 2:
+        return comm_begin_all_gather(c, in, out, count, DTYPE_BF16);
+    case 3:
+        return comm_begin_all_gather_bytes(c, in, out, 3 * count);
+    case 4:
+        return comm_begin_broadcast(c, out, 5 * count, 1);
+    case 5:
+        return comm_begin_all_to_all(c, in, out, 7 * count);
+    default:
+        return comm_begin_all_to_all_v(c, in, b->in_offset, b->in_bytes, out, b->out_offset, b->out_bytes);
+    }
+}
+
+// Calls that block give `expected`; the same calls, all under way at a time and ended from the last to the first, or
+// blocking on some ranks, must give the same.
+static void check_begun(struct teammate *mate, struct communicator *c, int64_t count, bool mixed) {
+    trireme_error error;
+    const struct blocks b = blocks_of(mate, count);
+    const size_t bytes = (size_t)call_bytes(mate, count);
+    char *in = mem_alloc(bytes), *expected[CALLS], *out[CALLS];
+    collective_fill(in, DTYPE_F64, mate->rank, 0, (int64_t)bytes / 8);
+    for (int k = 0; k < CALLS; k++) {
+        expected[k] = mem_alloc(bytes);
+        out[k] = mem_alloc(bytes);
+        collective_fill(expected[k], DTYPE_F64, mate->rank + 9, 0, (int64_t)bytes / 8);
+        memcpy(out[k], expected[k], bytes);
+        teammate_failed(mate, call_now(c, k, in, expected[k], count, &b, &error), &error);
+    }
+    const bool begins = !mixed || mate->rank % 2 == 0;
+    struct comm_handle handle[CALLS];
+    for (int k = 0; k < CALLS; k++)
+        if (begins)
+            handle[k] = call_begun(c, k, in, out[k], count, &b);
+        else
+            teammate_failed(mate, call_now(c, k, in, out[k], count, &b, &error), &error);
+    teammate_failed(mate, comm_barrier(c, &error), &error); // behind them
+    for (int k = CALLS; k-- > 0 && begins;)
+        teammate_failed(mate, comm_end(handle[k], &error), &error);
+    for (int k = 0; k < CALLS; k++) {
+        if (memcmp(out[k], expected[k], bytes) != 0)
+            teammate_wrong(mate, "call %d with %lld elements gives something else if it ends later", k,
+                           (long long)count);
+        free(expected[k]);
+        free(out[k]);
+    }
+    free(in);
+}
+
+// Rank 0 ends its call only after a message that the others send after they have ended theirs.
+static void check_ends_alone(struct teammate *mate, struct communicator *c, struct communicator *other, int64_t count) {
+    trireme_error error;
+    float *data = mem_alloc((size_t)count * sizeof *data);
+    char byte = 0;
+    for (int64_t i = 0; i < count; i++)
+        data[i] = 1;
+    struct comm_handle handle = comm_begin_all_reduce(c, data, data, count, DTYPE_F32, REDUCE_SUM, DTYPE_F32);
+    for (int r = 1; r < mate->ranks && mate->rank == 0; r++)
+        teammate_failed(mate, comm_receive(other, &byte, 1, r, &error), &error);
+    teammate_failed(mate, comm_end(handle, &error), &error);
+    if (mate->rank > 0)
+        teammate_failed(mate, comm_send(other, &byte, 1, 0, &error), &error);
+    for (int64_t i = 0; i < count; i++)
+        if (data[i] != (float)mate->ranks)
+            teammate_wrong(mate, "element %lld of a sum", (long long)i);
+    free(data);
+}
+
+static void check_many_begun(struct teammate *mate, struct communicator *c) {
+    trireme_error error;
+    int32_t data[COMM_UNDER_WAY];
+    struct comm_handle handle[COMM_UNDER_WAY];
+    for (int round = 0; round < 20; round++) {
+        for (int k = 0; k < COMM_UNDER_WAY; k++) {
+            data[k] = k + round;
+            handle[k] = comm_begin_all_reduce(c, &data[k], &data[k], 1, DTYPE_I32, REDUCE_SUM, DTYPE_I32);
+        }
+        for (int k = 0; k < COMM_UNDER_WAY; k++) {
+            teammate_failed(mate, comm_end(handle[k], &error), &error);
+            if (data[k] != mate->ranks * (k + round))
+                teammate_wrong(mate, "sum %d of round %d is %d", k, round, data[k]);
+        }
+    }
+}
+
+void collectives_begin(struct teammate *mate) {
+    struct communicator *c = teammate_open(mate), *other = teammate_open(mate);
+    for (size_t n = 1; c && other && n < ARRAY_LENGTH(counts) && !mate->wrong[0]; n++) {
+        check_begun(mate, c, counts[n], false);
+        check_begun(mate, c, counts[n], true);
+        check_ends_alone(mate, c, other, counts[n]);
+    }
+    if (c && !mate->wrong[0])
+        check_many_begun(mate, c);
+    if (mate->wrong[0])
+        world_break(mate->world, COMM_FAILED, mate->rank, mate->wrong);
+    communicator_free(other);
+    communicator_free(c);
+}

@@ -19,5 +19,7 @@ void collectives_reduce(struct teammate *mate);
 void collectives_move(struct teammate *mate);
 // Data that go in several pieces: the context is a const int64_t, the elements.
 void collectives_large(struct teammate *mate);
+// Several calls under way at a time, ended in another order.
+void collectives_begin(struct teammate *mate);
 
 #endif

@@ -42,6 +42,12 @@ static void large_data_too(void **state) {
     team_run(2, 60, collectives_large, &large_counts[1]);
 }
 
+static void calls_may_end_later(void **state) {
+    (void)state;
+    for (int ranks = 2; ranks <= 4; ranks++)
+        team_run(ranks, 60, collectives_begin, NULL);
+}
+
 static void not_numbers(struct teammate *mate) {
     trireme_error error;
     struct communicator *c = teammate_open(mate);
@@ -121,6 +127,7 @@ int main(void) {
         cmocka_unit_test(reductions_are_sums_in_order_of_index),
         cmocka_unit_test(moves_bring_every_byte_to_its_place),
         cmocka_unit_test(large_data_too),
+        cmocka_unit_test(calls_may_end_later),
         cmocka_unit_test(every_instruction_set_gives_the_same_bits),
         cmocka_unit_test(the_greatest_of_numbers_and_a_nan_is_a_nan),
     };

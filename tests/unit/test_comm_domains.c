@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "launch/ranks.h"
 #include "support/team.h"
 #include "support/test.h"
 
@@ -160,6 +161,76 @@ static void no_group_is_opened_with_a_lost_rank(void **state) {
     pthread_barrier_destroy(&plan.ready);
 }
 
+// A call that is under way when a rank is lost fails as others do, and nobody works on its buffers after its end.
+static void begins_and_loses(struct teammate *mate) {
+    const int all[] = {0, 1, 2};
+    enum { COUNT = 50000 };
+    struct plan *plan = mate->context;
+    trireme_error error = {0};
+    struct communicator *c = open_some(mate, 3, all, "all");
+    world_set_policy(mate->world, WORLD_GOES_ON);
+    pthread_barrier_wait(&plan->ready);
+    if (c && mate->rank == 2) {
+        team_sleep_ms(20);
+        world_lose(mate->world, 2, "rank 2 has gone home");
+    } else if (c) {
+        float *x = mem_alloc(COUNT * sizeof *x);
+        struct comm_handle handle[2];
+        for (int i = 0; i < 2; i++)
+            handle[i] = comm_begin_all_reduce(c, x, x, COUNT, DTYPE_F32, REDUCE_SUM, DTYPE_F32);
+        for (int i = 0; i < 2; i++)
+            check_failure(mate, c, comm_end(handle[i], &error), &error, COMM_LOST, 2);
+        handle[0] = comm_begin_all_reduce(c, x, x, COUNT, DTYPE_F32, REDUCE_SUM, DTYPE_F32);
+        if (mate->rank == 0) // else the communicator ends it
+            check_failure(mate, c, comm_end(handle[0], &error), &error, COMM_LOST, 2);
+        communicator_free(c);
+        free(x);
+        return;
+    }
+    communicator_free(c);
+}
+
+static void calls_under_way_fail_with_their_communicator(void **state) {
+    (void)state;
+    struct plan plan;
+    pthread_barrier_init(&plan.ready, NULL, 3);
+    for (int i = 0; i < 5; i++)
+        team_run(3, START_SECONDS, begins_and_loses, &plan);
+    pthread_barrier_destroy(&plan.ready);
+}
+
+// Rank 1 fails for a reason of its own while a call is under way that rank 0 waits for: nobody waits until the
+// deadline, and the reason is rank 1's.
+static trireme_status leaves_calls(void *user, const struct member *member, trireme_error *error) {
+    (void)user;
+    struct communicator *c;
+    TRY(ranks_control(&c, member, 2, error));
+    int32_t x[2] = {1, 1};
+    struct comm_handle handle = comm_begin_all_reduce(c, &x[0], &x[0], 1, DTYPE_I32, REDUCE_SUM, DTYPE_I32);
+    trireme_status status = comm_end(handle, error);
+    if (status == TRIREME_OK && member->rank == 1) {
+        comm_begin_barrier(c);
+        comm_begin_all_reduce(c, &x[1], &x[1], 1, DTYPE_I32, REDUCE_SUM, DTYPE_I32);
+        status = error_set(error, TRIREME_ERROR_IO, "rank 1 has no bread");
+    } else if (status == TRIREME_OK) {
+        team_sleep_ms(50);
+        status = comm_receive(c, &x[1], sizeof x[1], 1, error);
+    }
+    communicator_free(c);
+    return status;
+}
+
+static void who_leaves_calls_behind_fails_for_its_own_reason(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        trireme_error error = {0};
+        const int64_t start = clock_now();
+        assert_int_equal(ranks_run(2, START_SECONDS, leaves_calls, NULL, &error), TRIREME_ERROR_IO);
+        assert_string_equal(error.message, "rank 1 has no bread");
+        assert_true(clock_now() - start < START_SECONDS * INT64_C(500000000));
+    }
+}
+
 // Without the policy, the world ends.
 static void ends_for_all(struct teammate *mate) {
     trireme_error error = {0};
@@ -189,6 +260,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_communicators_with_the_lost_rank_fail),
         cmocka_unit_test(no_group_is_opened_with_a_lost_rank),
+        cmocka_unit_test(calls_under_way_fail_with_their_communicator),
+        cmocka_unit_test(who_leaves_calls_behind_fails_for_its_own_reason),
         cmocka_unit_test(by_default_the_world_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,6 +137,34 @@ static void deadlines_count_from_when_a_call_is_wanted(void **state) {
         team_run(2, START_SECONDS, is_not_wanted_yet, &which);
 }
 
+// Rank 1 calls long after rank 0 has begun, and before that one waits for it.
+static void begins_early(struct teammate *mate) {
+    const int64_t count = *(const int *)mate->context;
+    trireme_error error = {0};
+    int32_t *data = mem_alloc((size_t)count * sizeof *data);
+    data[0] = 1;
+    struct communicator *c = open_with_deadline(mate, 1e-3 * LIMIT_MS);
+    trireme_status status = TRIREME_OK;
+    if (c && mate->rank == 0) {
+        struct comm_handle handle = comm_begin_all_reduce(c, data, data, count, DTYPE_I32, REDUCE_SUM, DTYPE_I32);
+        team_sleep_ms(4 * LIMIT_MS);
+        status = comm_end(handle, &error);
+    } else if (c) {
+        team_sleep_ms(3 * LIMIT_MS);
+        status = comm_all_reduce(c, data, data, count, DTYPE_I32, REDUCE_SUM, DTYPE_I32, &error);
+    }
+    if (!teammate_failed(mate, status, &error) && data[0] != 2)
+        teammate_wrong(mate, "a sum is %d", data[0]);
+    communicator_free(c);
+    free(data);
+}
+
+static void calls_that_are_begun_are_not_late_before_their_end(void **state) {
+    (void)state;
+    team_run(2, START_SECONDS, begins_early, &(int){10});
+    team_run(2, START_SECONDS, begins_early, &(int){100000});
+}
+
 // Stops this process, as a shell or a batch system does.
 static pid_t stop_for_a_while(void) {
     pid_t process = getpid(), helper = fork();
@@ -248,6 +276,7 @@ int main(void) {
         cmocka_unit_test(a_deadline_names_group_rank_and_who_is_missing),
         cmocka_unit_test(deadlines_hold_for_opening_and_sending),
         cmocka_unit_test(deadlines_count_from_when_a_call_is_wanted),
+        cmocka_unit_test(calls_that_are_begun_are_not_late_before_their_end),
         cmocka_unit_test(who_is_stopped_with_all_others_is_not_late),
         cmocka_unit_test(breaking_wakes_all),
         cmocka_unit_test(nobody_uses_a_buffer_after_its_call),

@@ -30,6 +30,12 @@ static void moves_over_any_wire(void **state) {
     over_all_shapes(collectives_move, NULL);
 }
 
+static void calls_end_later_over_any_wire(void **state) {
+    (void)state;
+    for (int locals = 1; locals <= 4; locals *= 2)
+        fake_wire_run(4, locals, MOST, 60, collectives_begin, NULL);
+}
+
 static void large_data_over_any_wire(void **state) {
     (void)state;
     int64_t count = 300001;
@@ -144,9 +150,10 @@ static void failures_reach_all_over_any_wire(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions_over_any_wire), cmocka_unit_test(moves_over_any_wire),
-        cmocka_unit_test(large_data_over_any_wire), cmocka_unit_test(a_node_needs_no_messages),
-        cmocka_unit_test(sends_over_any_wire),      cmocka_unit_test(failures_reach_all_over_any_wire),
+        cmocka_unit_test(reductions_over_any_wire),         cmocka_unit_test(moves_over_any_wire),
+        cmocka_unit_test(calls_end_later_over_any_wire),    cmocka_unit_test(large_data_over_any_wire),
+        cmocka_unit_test(a_node_needs_no_messages),         cmocka_unit_test(sends_over_any_wire),
+        cmocka_unit_test(failures_reach_all_over_any_wire),
     };
     cmocka_set_test_filter(getenv("TEAM_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
