@@ -33,7 +33,7 @@ struct rank {
 
 static double seconds(void *user, int template, int microbatch) {
     const struct rank *rank = user;
-    const struct template *t = &rank->engine->train.program.templates.item[template];
+    const struct template *t = &engine_compiled(rank->engine, PROGRAM_TRAIN)->program.templates.item[template];
     double one = rank->run->pass;
     if (microbatch == NONE)
         return 0;
@@ -65,18 +65,18 @@ static void span_of(const struct program *p, const struct trace *trace, int64_t 
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
     struct run *run = user;
     struct engine e;
-    TRY(engine_create(&e, &run->config, &run->model, &run->plan, ENGINE_TRAIN, member, error));
-    const struct program *p = &e.train.program;
+    TRY(engine_create(&e, &run->config, &run->model, &run->plan, TRAIN_AND_EVALUATE, member, error));
+    const struct program *p = &engine_compiled(&e, PROGRAM_TRAIN)->program;
     struct rank rank = {run, &e, has_phase(p, PHASE_WEIGHT)};
-    executor_pace(e.train_executor, seconds, &rank);
+    executor_pace(engine_executor(&e, PROGRAM_TRAIN), seconds, &rank);
     struct trace trace = {0};
-    executor_trace_reserve(e.train_executor, &trace);
+    executor_trace_reserve(engine_executor(&e, PROGRAM_TRAIN), &trace);
     struct communicator *all;
     trireme_status status = ranks_control(&all, member, run->stages, error);
     for (int i = 0; i < STEPS && status == TRIREME_OK; i++) {
         status = comm_barrier(all, error);
         if (status == TRIREME_OK)
-            status = executor_run(e.train_executor, &trace, error);
+            status = executor_run(engine_executor(&e, PROGRAM_TRAIN), &trace, error);
         span_of(p, &trace, &run->span[i][member->rank].begin, &run->span[i][member->rank].end);
     }
     communicator_free(all);

@@ -20,6 +20,14 @@ static const struct {
     {"skipped_in_a_row", offsetof(struct state_progress, skipped_in_a_row)},
 };
 
+// The parameter of the i-th tensor of all groups; NULL: the group has no values of it.
+static const struct parameter *tensor_parameter(const struct parameter_table *table, const struct state_group *group,
+                                                size_t i) {
+    const size_t parameters = table->parameters.count;
+    const bool *has = group[i / parameters].has;
+    return !has || has[i % parameters] ? &table->parameters.item[i % parameters] : NULL;
+}
+
 static void tensor_shape(const struct parameter *p, int64_t shape[2]) {
     shape[0] = parameter_rows(p);
     shape[1] = p->dim[1];
@@ -39,25 +47,36 @@ static void put_progress(struct safetensors_writer *writer, const struct state_p
         safetensors_writer_metadata(writer, "trained_on", progress->data);
 }
 
+static trireme_status declare_tensor(struct safetensors_writer *writer, const struct state_group *group,
+                                     const struct parameter *p, trireme_error *error) {
+    int64_t shape[2];
+    tensor_shape(p, shape);
+    char *name = mem_printf("%s.%s", group->name, p->name);
+    trireme_status status =
+        safetensors_writer_declare(writer, name, convert_stored(group->values.dtype), p->ndim, shape, error);
+    free(name);
+    return status;
+}
+
+// number[]: room for all tensors of all groups; becomes the number among them of each tensor that is written.
 static trireme_status write_groups(struct safetensors_writer *writer, const struct parameter_table *table,
-                                   const struct state_group *group, size_t groups, trireme_error *error) {
-    size_t parameters = table->parameters.count;
+                                   const struct state_group *group, size_t groups, size_t *number,
+                                   trireme_error *error) {
+    const size_t parameters = table->parameters.count;
+    size_t tensors = 0;
     for (size_t i = 0; i < groups * parameters; i++) {
-        const struct parameter *p = &table->parameters.item[i % parameters];
-        const struct state_group *g = &group[i / parameters];
-        int64_t shape[2];
-        tensor_shape(p, shape);
-        char *name = mem_printf("%s.%s", g->name, p->name);
-        trireme_status status =
-            safetensors_writer_declare(writer, name, convert_stored(g->values.dtype), p->ndim, shape, error);
-        free(name);
-        TRY(status);
+        const struct parameter *p = tensor_parameter(table, group, i);
+        if (p) {
+            TRY(declare_tensor(writer, &group[i / parameters], p, error));
+            number[tensors++] = i;
+        }
     }
     TRY(safetensors_writer_begin(writer, error));
-    for (size_t i; safetensors_writer_next(writer, &i);) {
+    for (size_t t; safetensors_writer_next(writer, &t);) {
+        const size_t i = number[t];
         const struct parameter *p = &table->parameters.item[i % parameters];
-        const struct state_group *g = &group[i / parameters];
-        TRY(parameter_values_write(&g->values, i % parameters, 0, parameter_rows(p), p->dim[1], writer, i, error));
+        TRY(parameter_values_write(&group[i / parameters].values, i % parameters, 0, parameter_rows(p), p->dim[1],
+                                   writer, t, error));
     }
     return safetensors_writer_finish(writer, error);
 }
@@ -67,7 +86,9 @@ trireme_status state_files_save(struct directory *directory, const struct parame
                                 trireme_error *error) {
     struct safetensors_writer *writer = safetensors_writer_create(directory_path(directory), "state", UINT64_MAX);
     put_progress(writer, progress);
-    trireme_status status = write_groups(writer, table, group, groups, error);
+    size_t *number = mem_alloc(groups * table->parameters.count * sizeof *number);
+    trireme_status status = write_groups(writer, table, group, groups, number, error);
+    free(number);
     if (status == TRIREME_OK)
         directory_record(directory, safetensors_writer_file(writer, 0));
     safetensors_writer_free(writer);
@@ -147,14 +168,16 @@ void state_progress_release(struct state_progress *progress) {
     *progress = (struct state_progress){0};
 }
 
-// Finds the tensor of each parameter of each group, and checks all of them.
+// Finds the tensor of each parameter of each group, NULL where the group has none of it, and checks all of them.
 static trireme_status match_groups(const struct safetensors *files, const char *path,
                                    const struct parameter_table *table, const struct state_group *group, size_t groups,
                                    const struct safetensors_tensor **tensor, bool *met, trireme_error *error) {
     size_t parameters = table->parameters.count;
     for (size_t i = 0; i < groups * parameters; i++) {
-        const struct parameter *p = &table->parameters.item[i % parameters];
+        const struct parameter *p = tensor_parameter(table, group, i);
         const struct state_group *g = &group[i / parameters];
+        if (!p)
+            continue;
         char *name = mem_printf("%s.%s", g->name, p->name);
         tensor[i] = safetensors_find(files, name);
         if (!tensor[i])
@@ -203,7 +226,7 @@ static trireme_status load_groups(const struct safetensors *files, const struct 
         const struct parameter *p = &table->parameters.item[i % parameters];
         const struct parameter_values *values = &group[i / parameters].values;
         size_t all = (size_t)(parameter_count(p) * dtype_size(values->dtype));
-        if (values->begin(values, i % parameters, all))
+        if (tensor[i] && values->begin(values, i % parameters, all))
             TRY(load_tensor(files, tensor[i], values, i % parameters, error));
     }
     return TRIREME_OK;

@@ -15,6 +15,7 @@
 struct state_group {
     const char *name;
     struct parameter_values values;
+    const bool *has; // [parameters]: which parameters have such values; NULL: all
 };
 
 struct state_progress {

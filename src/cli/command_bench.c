@@ -18,7 +18,7 @@ enum { BENCH_STEPS = 5, PEAK_ROUNDS = 3 }; // rounds: whatever else the machine 
 
 static trireme_status bench_peak(const struct arguments *a, const struct config *config, struct text *out,
                                  trireme_error *error) {
-    int cores = usable_cores(), threads = engine_threads(config, 1);
+    int cores = usable_cores(), threads = stages_threads(config, 1);
     threads = MIN(threads, cores);
     double f32 = 0, bf16 = 0, bandwidth = 0;
     for (int i = 0; i < PEAK_ROUNDS; i++) {
@@ -95,7 +95,7 @@ static void add_share(struct share *to, const struct share *more) {
 // Divides a step by the times of its instructions. `peak` and `bandwidth` are those of a rank's part of the machine.
 static void divide_step(const struct engine *e, const struct trace *trace, double peak, double bandwidth,
                         struct step *out) {
-    const struct program *p = &e->train.program;
+    const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
     double computing = 0;
     for (int op = 0; op < OP_COUNT; op++)
         out->op[op] = (struct share){.op = (enum op)op};
@@ -125,7 +125,7 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
 // Called by all ranks before any of them releases memory; they meet at the end, so that none does while another looks.
 static trireme_status bench_measure_memory(const struct engine *e, struct communicator *all, struct measured *m,
                                            trireme_error *error) {
-    const struct program *p = &e->train.program;
+    const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
     double predicted = (double)(p->state_bytes + p->step_bytes);
     TRY(ranks_sum(all, &predicted, 1, error));
     m->predicted = (size_t)predicted;
@@ -139,7 +139,7 @@ static trireme_status bench_measure_memory(const struct engine *e, struct commun
 static trireme_status measure_steps(struct engine *e, struct communicator *all, int64_t most, struct trace *trace,
                                     struct measured *m, trireme_error *error) {
     bool leads = e->member.rank == 0, processes = world_place(e->member.world) != NULL;
-    int threads = processes ? e->threads : m->ranks * e->threads;
+    int threads = processes ? e->stages->options.threads : m->ranks * e->stages->options.threads;
     struct engine_result result;
     // Before anything of the arenas is touched: it takes memory of its own.
     m->bandwidth = m->peak = 0;
@@ -151,7 +151,7 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
     engine_initialise(e, 1, NULL);
     synthetic_fill(e, 1);
     if (leads) { // whose events alone are looked at
-        executor_trace_reserve(e->train_executor, trace);
+        executor_trace_reserve(engine_executor(e, PROGRAM_TRAIN), trace);
         progress_line("a first step, which does not count");
     }
     TRY(engine_step(e, 1e-4, NULL, &result, error));
@@ -188,7 +188,7 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
 static trireme_status bench_measure(struct engine *e, struct communicator *all, int64_t most, struct measured *m,
                                     trireme_error *error) {
     struct trace trace = {0};
-    m->ranks = mesh_ranks(&e->parallel.mesh);
+    m->ranks = mesh_ranks(&e->parallel->mesh);
     trireme_status status = measure_steps(e, all, most, &trace, m, error);
     VEC_RELEASE(&trace.events);
     TRY(status);
@@ -196,10 +196,10 @@ static trireme_status bench_measure(struct engine *e, struct communicator *all, 
     double rate = 0;
     if (leads) {
         VEC_SORT(&m->steps, compare_steps);
-        int64_t tokens = e->micro_batch_size * e->microbatches * e->seq_len;
-        tokens *= mesh_group_size(&e->parallel.mesh, AXES_SEQUENCES);
+        int64_t tokens = e->parallel->batch.sequences * e->parallel->batch.microbatches * e->parallel->batch.seq_len;
+        tokens *= mesh_group_size(&e->parallel->mesh, AXES_SEQUENCES);
         m->tokens_per_second = (double)tokens / median_step(m)->seconds;
-        rate = model_flops(&e->model, tokens, e->seq_len) / median_step(m)->seconds;
+        rate = model_flops(e->model, tokens, e->parallel->batch.seq_len) / median_step(m)->seconds;
     }
     for (int i = 0; i < PEAK_ROUNDS; i++) {
         bool more = rate > m->peak;
@@ -218,9 +218,9 @@ static trireme_status bench_measure(struct engine *e, struct communicator *all, 
 static void bench_print_step(const struct engine *e, const struct measured *m, struct text *out) {
     const struct step *step = median_step(m);
     if (m->ranks > 1) {
-        char *mesh = mesh_print(&e->parallel.mesh);
+        char *mesh = mesh_print(&e->parallel->mesh);
         text_add(out, "%d ranks (%s), %s each; speed, MFU and memory are those of all, the rest is rank 0's\n",
-                 m->ranks, mesh, counted(e->threads, "thread").text);
+                 m->ranks, mesh, counted(e->stages->options.threads, "thread").text);
         free(mesh);
     }
     text_add(out, "%.3f s a step, %.0f tokens/s, MFU %.1f%% of %.1f GFLOP/s, %s predicted, %s resident\n",
@@ -303,7 +303,7 @@ static void print_step_json(const struct engine *e, const struct measured *m, co
     json_add_number(out, "peak_flops", m->peak);
     json_add_number(out, "memory_bandwidth", m->bandwidth);
     json_add_integer(out, "ranks", m->ranks);
-    json_add_integer(out, "threads", e->threads);
+    json_add_integer(out, "threads", e->stages->options.threads);
     json_add_integer(out, "predicted_bytes", (int64_t)m->predicted);
     json_add_integer(out, "resident_bytes", (int64_t)m->resident);
     json_add_integer(out, "steps", (int64_t)m->steps.count);
@@ -374,8 +374,8 @@ static trireme_status bench_rank(void *user, const struct member *member, trirem
     struct engine e;
     struct measured measured = {0};
     struct communicator *all = NULL;
-    TRY(engine_create(&e, b->config, &b->model, &b->plan, ENGINE_STEP, member, error));
-    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
+    TRY(engine_create(&e, b->config, &b->model, &b->plan, TRAIN_ALONE, member, error));
+    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel->mesh), error);
     const struct choices *choices = b->tuning ? &b->tuning->choices : NULL;
     if (e.member.rank == 0 && b->tuning)
         progress_line("timing the ways to run kernels");

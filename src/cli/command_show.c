@@ -11,7 +11,7 @@
 #include "run/step_trace.h"
 
 static void show_program(const struct engine *e, struct text *out) {
-    program_print(&e->train.program, e->ops, out);
+    program_print(&engine_compiled(e, PROGRAM_TRAIN)->program, e->ops, out);
 }
 
 enum { PROFILE_ROWS = 40, PROFILE_WIDTH = 50, LARGEST = 20 };
@@ -29,7 +29,7 @@ static int64_t state_of_kind(const struct program *p, enum buffer_kind kind) {
 
 // Live bytes over the step, one row for each of PROFILE_ROWS equal parts of it: the most in that part.
 static void draw_profile(const struct engine *e, const struct memory_profile *profile, struct text *out) {
-    const struct program *p = &e->train.program;
+    const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
     size_t n = profile->moments.count, rows = MIN(n, (size_t)PROFILE_ROWS);
     int64_t peak = profile->moments.item[profile->peak].live;
     text_add(out, "\nlive bytes of the step arena, %zu instructions:\n", n);
@@ -63,7 +63,7 @@ static int64_t held_for_others(const struct memory_profile *profile) {
 }
 
 static void show_memory_text(const struct engine *e, const struct memory_profile *profile, struct text *out) {
-    const struct program *p = &e->train.program;
+    const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
     text_add(out, "state arena %s (parameters %s, gradients %s, optimizer %s), step arena %s, in all %s\n",
              amount(p->state_bytes).text, amount(state_of_kind(p, KIND_PARAM)).text,
              amount(state_of_kind(p, KIND_GRAD)).text, amount(state_of_kind(p, KIND_OPTIM)).text,
@@ -89,7 +89,7 @@ static void show_memory_text(const struct engine *e, const struct memory_profile
 }
 
 static void show_memory_json(const struct engine *e, const struct memory_profile *profile, struct text *out) {
-    const struct program *p = &e->train.program;
+    const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
     json_begin_object(out, NULL);
     json_add_integer(out, "state_bytes", p->state_bytes);
     json_add_integer(out, "parameter_bytes", state_of_kind(p, KIND_PARAM));
@@ -119,7 +119,7 @@ static void show_memory_json(const struct engine *e, const struct memory_profile
 
 static void show_memory(const struct engine *e, bool json, struct text *out) {
     struct memory_profile profile;
-    program_memory_profile(&e->train.program, e->ops, &profile);
+    program_memory_profile(&engine_compiled(e, PROGRAM_TRAIN)->program, e->ops, &profile);
     if (json)
         show_memory_json(e, &profile, out);
     else
@@ -152,8 +152,8 @@ static trireme_status trace_rank(void *user, const struct member *member, trirem
     struct engine e;
     struct communicator *all;
     struct step_trace trace = {0};
-    TRY(engine_create(&e, t->config, t->model, t->plan, ENGINE_STEP, member, error));
-    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
+    TRY(engine_create(&e, t->config, t->model, t->plan, TRAIN_ALONE, member, error));
+    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel->mesh), error);
     if (status == TRIREME_OK)
         status = trace_step(t, &e, all, &trace, error);
     step_trace_release(&trace);
@@ -183,7 +183,7 @@ static trireme_status compile_rank(struct engine *e, struct parallel *plan, cons
     int ranks = mesh_ranks(&plan->mesh), rank = (int)config->show.rank;
     if (rank >= ranks)
         return config_refuse(config, "show.rank", error, "but ranks are numbered from 0 to %d", ranks - 1);
-    return engine_compile(e, config, model, plan, ENGINE_TRAIN, rank, error);
+    return engine_compile(e, config, model, plan, TRAIN_AND_EVALUATE, rank, error);
 }
 
 static trireme_status show(const char *what, const struct config *config, bool json, struct text *out,

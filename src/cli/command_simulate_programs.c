@@ -3,11 +3,10 @@
 #include "base/crew.h"
 #include "base/json.h"
 #include "cli/command_simulate.h"
-#include "compile/options.h"
+#include "compile/stages.h"
 #include "measure/synthetic.h"
 #include "sim/memory.h"
 #include "sim/sim_trace.h"
-#include "verify/verify.h"
 
 struct prediction {
     const struct config *config;
@@ -17,7 +16,8 @@ struct prediction {
     struct cluster cluster;
     bool devices_given; // then the output says if not all of them are used
     int ranks_per_device;
-    struct stage_programs programs;
+    struct stages programs;
+    const struct program **program; // of each stage
     struct simulation simulation;
     struct sim_memory *memory;            // of each stage's program
     double compiled, verified, simulated; // seconds that each took
@@ -66,14 +66,16 @@ static trireme_status programs_predict(struct prediction *p, const struct comman
     TRY(check_dtype_on(p->config, &p->cluster, mesh_ranks(&p->plan.mesh), error));
     progress_line("compiling %d programs", p->plan.mesh.degree[AXIS_PP]);
     const int threads = topology_threads(&p->cluster, p->config->training.threads, p->ranks_per_device);
-    TRY(stage_programs_compile(&p->programs, p->config, &p->model, &p->plan, p->ops, threads, usable_cores(), NULL,
-                               true, error));
+    const struct stages_options how = {.ops = p->ops, .threads = threads};
+    TRY(stages_create(&p->programs, p->config, &p->model, &p->plan, TRAIN_ALONE, &how, error));
+    TRY(stages_compile(&p->programs, EVERY_STAGE, error));
+    p->program = stages_programs(&p->programs, PROGRAM_TRAIN);
     p->compiled = programs_seconds_since(&clock);
     progress_line("verifying %d ranks", mesh_ranks(&p->plan.mesh));
-    TRY(stage_programs_meet(p->programs.program, p->ops, error));
+    TRY(stages_verify(&p->programs, error));
     p->verified = programs_seconds_since(&clock);
     progress_line("simulating %d ranks", mesh_ranks(&p->plan.mesh));
-    TRY(simulate(&p->simulation, p->programs.program, p->ops, &p->cluster, &options, error));
+    TRY(simulate(&p->simulation, p->program, p->ops, &p->cluster, &options, error));
     programs_measure_memory(p);
     p->simulated = programs_seconds_since(&clock);
     progress_clear();
@@ -82,7 +84,8 @@ static trireme_status programs_predict(struct prediction *p, const struct comman
 
 static void prediction_release(struct prediction *p) {
     simulation_release(&p->simulation);
-    stage_programs_release(&p->programs);
+    free(p->program);
+    stages_release(&p->programs);
     parallel_release(&p->plan);
     cluster_release(&p->cluster);
     free(p->memory);
@@ -92,8 +95,8 @@ static void prediction_release(struct prediction *p) {
 // ---- what comes out
 
 static int64_t tokens_of(const struct prediction *p) {
-    return p->plan.micro_batch_size * p->plan.microbatches * mesh_group_size(&p->plan.mesh, AXES_SEQUENCES) *
-           p->config->training.seq_len;
+    const struct batch_shape *batch = &p->plan.batch;
+    return batch->sequences * batch->microbatches * batch->seq_len * mesh_group_size(&p->plan.mesh, AXES_SEQUENCES);
 }
 
 // Model FLOPs over what all devices could do.
@@ -242,7 +245,7 @@ static void programs_print_json(const struct prediction *p, struct text *out) {
     json_add_integer(out, "device_bytes", worst->station.room);
     json_add_integer(out, "headroom_bytes", room_left(p, worst));
     json_add_boolean(out, "fits", room_left(p, worst) >= 0);
-    json_add_integer(out, "microbatches", p->plan.microbatches);
+    json_add_integer(out, "microbatches", p->plan.batch.microbatches);
     json_add_number(out, "compile_seconds", p->compiled);
     json_add_number(out, "verify_seconds", p->verified);
     json_add_number(out, "simulate_seconds", p->simulated);

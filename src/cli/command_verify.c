@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "engine/stages.h"
+#include "compile/stages.h"
 #include "measure/synthetic.h"
 
 // What was proved of one kind of program (train, evaluate), over all stages.
@@ -12,14 +12,14 @@ struct proof {
     int64_t buffers;
 };
 
-static trireme_status verify_prove(const struct stages *stages, bool train, struct proof *out, trireme_error *error) {
-    TRY(stages_verify(stages, train, error));
-    *out = (struct proof){.name = stages_program(stages, 0, train)->name};
+static struct proof proof_of(const struct stages *stages, enum program_kind kind) {
+    struct proof proof = {.name = program_kinds[kind].name};
     for (int stage = 0; stage < stages->count; stage++) {
-        out->instructions += program_length(stages_program(stages, stage, train));
-        out->buffers += (int64_t)stages_program(stages, stage, train)->buffers.count;
+        const struct program *p = stages_program(stages, stage, kind);
+        proof.instructions += program_length(p);
+        proof.buffers += (int64_t)p->buffers.count;
     }
-    return TRIREME_OK;
+    return proof;
 }
 
 static void verify_print_json(const struct stages *stages, const struct proof *proof, struct text *out) {
@@ -33,12 +33,13 @@ static void verify_print_json(const struct stages *stages, const struct proof *p
     json_end_object(out);
 }
 
-static void print_line(const struct stages *stages, const struct proof *proof, bool train, struct text *out) {
+static void print_line(const struct stages *stages, const struct proof *proof, enum program_kind kind,
+                       struct text *out) {
     text_add(out, "%s: sound", proof->name);
     if (stages->ranks > 1)
         text_add(out, " on %d ranks, in %s", stages->ranks, counted(stages->count, "program").text);
     text_add(out, ". %lld instructions over %lld buffers; memory, %s%s proved\n", (long long)proof->instructions,
-             (long long)proof->buffers, train ? "loss, gradients and update" : "loss",
+             (long long)proof->buffers, program_kinds[kind].trains ? "loss, gradients and update" : "loss",
              stages->ranks > 1 ? ", placements and groups" : "");
 }
 
@@ -48,20 +49,26 @@ static trireme_status verify(const struct config *config, bool json, struct text
     const int64_t begin = clock_now();
     TRY(synthetic_model(&model, config, error));
     progress_line("compiling the programs of all stages");
-    TRY(stages_compile(&stages, config, &model, ENGINE_TRAIN, NULL, error));
+    TRY(stages_create(&stages, config, &model, NULL, TRAIN_AND_EVALUATE, NULL, error));
+    trireme_status status = stages_compile(&stages, EVERY_STAGE, error);
     progress_clear();
+    if (status == TRIREME_OK)
+        status = stages_verify(&stages, error);
+    if (status != TRIREME_OK) {
+        stages_release(&stages);
+        return status;
+    }
     if (json) {
         json_begin_object(out, NULL);
         json_begin_array(out, "programs");
     }
-    trireme_status status = TRIREME_OK;
-    for (int train = 1; train >= 0 && status == TRIREME_OK; train--) {
-        struct proof proof;
-        status = verify_prove(&stages, train, &proof, error);
-        if (status == TRIREME_OK && json)
+    for (size_t i = 0; i < stages.specs.count; i++) {
+        const enum program_kind kind = stages.specs.item[i].kind;
+        const struct proof proof = proof_of(&stages, kind);
+        if (json)
             verify_print_json(&stages, &proof, out);
-        else if (status == TRIREME_OK)
-            print_line(&stages, &proof, train, out);
+        else
+            print_line(&stages, &proof, kind, out);
     }
     const double seconds = 1e-9 * (double)(clock_now() - begin);
     if (json) {
@@ -73,7 +80,7 @@ static trireme_status verify(const struct config *config, bool json, struct text
         text_add(out, "compiled and proved in %.3g s\n", seconds);
     }
     stages_release(&stages);
-    return status;
+    return TRIREME_OK;
 }
 
 trireme_status command_verify(const struct arguments *a, trireme_error *error) {

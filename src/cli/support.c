@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "compile/options.h"
+#include "compile/stages.h"
 #include "launch/processes.h"
 #include "model/model.h"
 #include "sim/topology.h"

@@ -7,6 +7,16 @@
 #include "compile/vocabulary.h"
 #include "verify/verify.h"
 
+const struct program_info program_kinds[PROGRAM_KINDS] = {
+#define PROGRAM(symbol, name, title, trains, compile) {name, title, trains, compile},
+#include "compile/programs.def"
+#undef PROGRAM
+};
+
+enum kernel_set compile_kernels(const struct config *config) {
+    return config->training.kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST;
+}
+
 static struct operand compile_whole(const struct compiled *c, int buffer) {
     return operand_whole(&c->program, buffer);
 }
@@ -23,7 +33,7 @@ static int token_input(struct compiled *c, const char *name, int64_t rows) {
 
 // Whether the vocabulary is spread over the stages.
 static bool compile_is_spread(const struct compile_options *o) {
-    return o->parallel.split.vocabulary_stages > 1;
+    return o->parallel->split.vocabulary_stages > 1;
 }
 
 // The sending end of a channel between stages: for activations or their gradients, to the next rank or the previous.
@@ -45,7 +55,7 @@ static void declare_streams(struct program *p, const struct compile_options *o) 
     replicas_stream(p);
     if (compile_is_spread(o))
         vocabulary_streams(p, NULL);
-    for (int i = 0; i < 4 && o->parallel.schedule; i++)
+    for (int i = 0; i < 4 && o->parallel->schedule; i++)
         message_stream(p, i / 2, i % 2);
 }
 
@@ -56,15 +66,15 @@ static void set_gradient_streams(struct gradients *gradients, struct program *p,
     gradients_stream(gradients, STREAM_COMPUTE, tensor_stream(p)); // what moves nothing forward
     if (compile_is_spread(o))
         vocabulary_streams(p, gradients);
-    for (int to_previous = 0; to_previous < 2 && o->parallel.schedule; to_previous++)
+    for (int to_previous = 0; to_previous < 2 && o->parallel->schedule; to_previous++)
         for (int end = 0; end < 2; end++)
             gradients_stream(gradients, message_stream(p, false, to_previous) + end,
                              message_stream(p, true, !to_previous) + !end);
 }
 
-static void compile_begin(struct compiled *c, const char *name, int microbatches, const struct compile_options *o,
-                          int64_t positions) {
-    *c = (struct compiled){.tokens = NONE,
+static void compile_begin(struct compiled *c, const struct compile_options *o, const struct program_spec *spec) {
+    *c = (struct compiled){.spec = *spec,
+                           .tokens = NONE,
                            .targets = NONE,
                            .positions = NONE,
                            .starts = NONE,
@@ -75,28 +85,26 @@ static void compile_begin(struct compiled *c, const char *name, int microbatches
                            .row = NONE,
                            .logits = NONE};
     c->outputs = (struct optimizer_outputs){NONE, NONE, NONE};
-    program_init(&c->program, name, microbatches);
-    c->program.mesh = o->parallel.mesh;
+    program_init(&c->program, program_kinds[spec->kind].name, spec->batch.microbatches);
+    c->program.mesh = o->parallel->mesh;
     declare_streams(&c->program, o);
-    c->layout = state_layout_of(&o->parallel, o->model);
-    model_state_declare(&c->model, &c->program, o->model, o->table, &c->layout, o->dtype, positions);
+    model_state_declare(&c->model, &c->program, &o->state->table, &o->state->model, &o->state->units, o->state->dtype);
 }
 
-static struct emitter emitter_for(struct compiled *c, const struct compile_options *o, int64_t sequences,
-                                  int64_t seq_len) {
+static struct emitter emitter_for(struct compiled *c, const struct compile_options *o) {
     return (struct emitter){.program = &c->program,
                             .config = o->model,
-                            .table = o->table,
-                            .split = &o->parallel.split,
+                            .table = o->state->units.table,
+                            .split = &o->parallel->split,
                             .parameter = c->model.parameter,
                             .vocab_first = c->model.vocab_first,
                             .own_rows = c->model.own_rows,
                             .own_first = c->model.own_first,
                             .heads_end = c->model.heads_end,
                             .rope = c->model.rope,
-                            .dtype = o->dtype,
-                            .sequences = sequences,
-                            .seq_len = seq_len,
+                            .dtype = o->state->dtype,
+                            .sequences = c->spec.batch.sequences,
+                            .seq_len = c->spec.batch.seq_len,
                             .tokens = c->tokens,
                             .positions = c->positions,
                             .starts = c->starts};
@@ -113,7 +121,7 @@ struct stage {
 };
 
 static int chunks_of(const struct compile_options *o) {
-    return parallel_chunks(&o->parallel);
+    return parallel_chunks(o->parallel);
 }
 
 // What a chunk takes from the one before it, and the gradients that its backward begins with, have pools of their own
@@ -127,7 +135,7 @@ static int gradients_pool(const struct compile_options *o, const struct program 
 }
 
 static struct stage virtual_stage(const struct compile_options *o, int chunk) {
-    const struct parallel *r = &o->parallel;
+    const struct parallel *r = o->parallel;
     const struct schedule *s = r->schedule;
     if (!s)
         return (struct stage){.end_layer = (int)o->model->num_hidden_layers, .first = true, .last = true};
@@ -144,8 +152,8 @@ static struct stage virtual_stage(const struct compile_options *o, int chunk) {
 
 // Whether each backward of the chunk directly follows its forward.
 static bool is_back_at_once(const struct compile_options *o, int chunk) {
-    const struct schedule *s = o->parallel.schedule;
-    const struct schedule_rank *rank = s ? &s->rank[o->parallel.stage] : NULL;
+    const struct schedule *s = o->parallel->schedule;
+    const struct schedule_rank *rank = s ? &s->rank[o->parallel->stage] : NULL;
     for (size_t i = 1; s && i < rank->count; i++) {
         const struct pass *pass = &rank->item[i], *before = pass - 1;
         if (pass->chunk == chunk && (pass->kind == PASS_BACKWARD || pass->kind == PASS_BACKWARD_INPUT) &&
@@ -157,8 +165,8 @@ static bool is_back_at_once(const struct compile_options *o, int chunk) {
 
 // How the stage's layers are recomputed.
 static struct recompute_layers recompute_of(const struct compile_options *o, const struct stage *stage) {
-    const struct parallel *r = &o->parallel;
-    return (struct recompute_layers){.rest = o->recompute,
+    const struct parallel *r = o->parallel;
+    return (struct recompute_layers){.rest = o->config->activation_checkpoint.mode,
                                      .at_once = is_back_at_once(o, stage->chunk),
                                      .first = stage->first_layer,
                                      .full = r->full_layers ? r->full_layers[stage->number] : 0,
@@ -180,7 +188,7 @@ static void declare_chunk_pools(struct program *p, const struct compile_options 
                                 bool forward_only) {
     int *slot = mem_alloc((size_t)p->microbatches * sizeof *slot), first = (int)p->pools.count;
     for (int chunk = 0; chunk < chunks_of(o); chunk++) {
-        int slots = schedule_slots(o->parallel.schedule, o->parallel.stage, chunk, what, forward_only, slot);
+        int slots = schedule_slots(o->parallel->schedule, o->parallel->stage, chunk, what, forward_only, slot);
         program_pool(p, first + chunk, chunk, slots, slot);
     }
     free(slot);
@@ -189,14 +197,14 @@ static void declare_chunk_pools(struct program *p, const struct compile_options 
 // Pools for the chunks' activations, then for their inputs (inputs_pool), for the vocabulary, and last for the
 // gradients that backward passes begin with (gradients_pool), which are held for less time than activations.
 static void declare_pools(struct program *p, const struct compile_options *o, bool forward_only) {
-    const struct schedule *s = o->parallel.schedule;
+    const struct schedule *s = o->parallel->schedule;
     if (!s)
         return;
     program_drop_pools(p, 0);
     declare_chunk_pools(p, o, SLOTS_FOR_ACTIVATIONS, forward_only);
     declare_chunk_pools(p, o, SLOTS_FOR_INPUTS, forward_only);
     if (s->vocabulary)
-        vocabulary_pools(p, s, o->parallel.stage, forward_only);
+        vocabulary_pools(p, s, o->parallel->stage, forward_only);
     if (!forward_only)
         declare_chunk_pools(p, o, SLOTS_FOR_GRADIENTS, false);
 }
@@ -268,7 +276,7 @@ static void emit_loss_sum(struct compiled *c, int template, enum phase phase) {
 // Declares the inputs of a batch, and emits the template that counts its targets, since the loss is a mean over the
 // global batch. Returns the buffer of the scale, 1 / targets.
 static int emit_batch(struct compiled *c, const struct compile_options *o) {
-    int64_t rows = o->micro_batch_size * o->seq_len;
+    int64_t rows = c->spec.batch.sequences * c->spec.batch.seq_len;
     c->tokens = token_input(c, "tokens", rows);
     c->targets = token_input(c, "targets", rows);
     c->positions = token_input(c, "positions", rows);
@@ -299,7 +307,7 @@ static int emit_batch(struct compiled *c, const struct compile_options *o) {
 static trireme_status compile_finish(struct compiled *c, const struct compile_options *o, trireme_error *error) {
     pass_scopes(&c->program);
     pass_waits(&c->program);
-    trireme_status status = pass_workspaces(&c->program, o->ops, o->kernels, o->threads, error);
+    trireme_status status = pass_workspaces(&c->program, o->ops, compile_kernels(o->config), o->threads, error);
     if (status == TRIREME_OK)
         status = program_plan(&c->program, o->ops, o->aim, error);
     if (status == TRIREME_OK && !o->unproved)
@@ -311,25 +319,26 @@ static trireme_status compile_finish(struct compiled *c, const struct compile_op
 
 // The unit of the embedding, NONE where this rank has none.
 static int embedding_unit(const struct compile_options *o) {
-    int embedding = parameter_embedding(o->table);
-    return embedding == NONE ? NONE : o->table->parameters.item[embedding].unit;
+    const struct parameter_table *table = o->state->units.table;
+    int embedding = parameter_embedding(table);
+    return embedding == NONE ? NONE : table->parameters.item[embedding].unit;
 }
 
 // The unit of a tied embedding that both end stages of the pipeline have and update; else NONE.
-static int tied_unit(const struct compiled *c, const struct compile_options *o) {
-    return c->layout.tied_ends ? embedding_unit(o) : NONE;
+static int tied_unit(const struct compile_options *o) {
+    return o->state->units.layout.tied_ends ? embedding_unit(o) : NONE;
 }
 
 // The peer (struct instruction) that has the last virtual stage, on the rank with the first (`first`); or vice versa.
 static int tied_peer(const struct compile_options *o, bool first) {
-    const struct schedule *s = o->parallel.schedule;
+    const struct schedule *s = o->parallel->schedule;
     int distance = s->place[s->stages * s->chunks - 1].rank - s->place[0].rank;
     return first ? distance : -distance;
 }
 
 static void compile_emit_update(struct compiled *c, const struct compile_options *o) {
     struct program *p = &c->program;
-    int update = program_template(p, "optimizer", PHASE_OPTIMIZER, 0), tied = tied_unit(c, o);
+    int update = program_template(p, "optimizer", PHASE_OPTIMIZER, 0), tied = tied_unit(o);
     bool first = has_end(o, false);
     if (tied != NONE) {
         struct operand gradient = operand_whole(p, c->optimizer.gradient[tied]);
@@ -340,8 +349,16 @@ static void compile_emit_update(struct compiled *c, const struct compile_options
             ->peer = tied_peer(o, first);
     }
     emit_loss_sum(c, update, PHASE_OPTIMIZER);
-    optimizer_emit(&c->optimizer, &c->model, o->table, p, update, &o->optimizer, c->lr, c->loss, first ? NONE : tied,
-                   &c->outputs);
+    struct optimizer_update made = {.program = p,
+                                    .template = update,
+                                    .ops = o->ops,
+                                    .config = o->config,
+                                    .state = &c->optimizer,
+                                    .model = &c->model,
+                                    .units = &o->state->units,
+                                    .lr = c->lr};
+    optimizer_emit(&made, c->loss, first ? NONE : tied);
+    c->outputs = made.outputs;
     program_invoke(p, update, NONE, false, false);
 }
 
@@ -361,8 +378,8 @@ static int vocabulary_template(const struct vocabulary *v, enum pass_kind kind) 
 static void schedule_passes(struct compiled *c, const struct compile_options *o, const struct passes *passes,
                             const struct vocabulary *vocabulary) {
     struct program *p = &c->program;
-    const struct schedule *schedule = o->parallel.schedule;
-    const int n = o->microbatches;
+    const struct schedule *schedule = o->parallel->schedule;
+    const int n = p->microbatches;
     if (!schedule) {
         for (int m = 0; m < n; m++) {
             program_invoke(p, passes->forward, m, m == 0, m == n - 1);
@@ -371,7 +388,7 @@ static void schedule_passes(struct compiled *c, const struct compile_options *o,
         }
         return;
     }
-    const struct schedule_rank *rank = &schedule->rank[o->parallel.stage];
+    const struct schedule_rank *rank = &schedule->rank[o->parallel->stage];
     int *done = mem_alloc(p->templates.count * sizeof *done);
     for (size_t i = 0; i < rank->count; i++) {
         struct pass pass = rank->item[i];
@@ -412,7 +429,7 @@ static void keep_tied_gradient(struct compiled *c, const struct compile_options 
 static void emit_embed(struct vocabulary *vocabulary, const struct compile_options *o, struct emitter *e) {
     *vocabulary = (struct vocabulary){NONE, NONE, NONE, NONE, .embedding = NONE};
     if (compile_is_spread(o))
-        vocabulary_embed(vocabulary, o, e, inputs_pool(o, o->parallel.schedule->place[0].chunk));
+        vocabulary_embed(vocabulary, o, e, inputs_pool(o, o->parallel->schedule->place[0].chunk));
 }
 
 // Puts what a template receives into the pool.
@@ -431,7 +448,7 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
                         struct gradients *gradients, struct passes *passes, struct vocabulary *vocabulary) {
     struct program *p = &c->program;
     int hidden = NONE, chunks = chunks_of(o);
-    bool split = o->parallel.schedule && schedule_splits_backward(o->parallel.schedule);
+    bool split = o->parallel->schedule && schedule_splits_backward(o->parallel->schedule);
     emit_embed(vocabulary, o, e);
     if (vocabulary->embed != NONE)
         gradients_want(gradients, vocabulary->embed, 0, p->templates.item[vocabulary->embed].instructions.count);
@@ -453,7 +470,7 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
         struct recompute_layers layers = recompute_of(o, &stage);
         recompute_rewrite(p, o->ops, forward, backward, &layers);
         passes[chunk].weight = split ? pass_split(p, backward) : NONE;
-        if (o->parallel.schedule)
+        if (o->parallel->schedule)
             place_received(p, backward, gradients_pool(o, p, chunk));
     }
     if (compile_is_spread(o))
@@ -478,37 +495,38 @@ static void gather_and_reduce(struct compiled *c, const struct compile_options *
                               const struct vocabulary *vocabulary) {
     struct program *p = &c->program;
     const int chunks = chunks_of(o);
-    const bool pipeline = o->parallel.schedule;
+    const bool pipeline = o->parallel->schedule;
     int *backward = mem_alloc((2 * (size_t)chunks + 2) * sizeof *backward), templates = 0;
     for (int chunk = 0; chunk < chunks && pipeline; chunk++)
-        data_gather(p, passes[chunk].forward, &c->model, &o->parallel, o->ops);
+        data_gather(p, passes[chunk].forward, &c->model, o->parallel, o->ops);
     if (!pipeline)
-        data_gather_both(p, passes->forward, passes->backward, &c->model, &o->parallel, o->ops);
+        data_gather_both(p, passes->forward, passes->backward, &c->model, o->parallel, o->ops);
     if (compile_is_spread(o)) {
-        data_gather(p, vocabulary->embed, &c->model, &o->parallel, o->ops);
-        data_gather(p, vocabulary->loss, &c->model, &o->parallel, o->ops);
+        data_gather(p, vocabulary->embed, &c->model, o->parallel, o->ops);
+        data_gather(p, vocabulary->loss, &c->model, o->parallel, o->ops);
         backward[templates++] = vocabulary->loss_weight;
     }
     for (int chunk = chunks; chunk-- > 0;) {
         if (pipeline)
-            data_gather(p, passes[chunk].backward, &c->model, &o->parallel, o->ops);
+            data_gather(p, passes[chunk].backward, &c->model, o->parallel, o->ops);
         backward[templates++] = passes[chunk].backward;
         if (passes[chunk].weight != NONE)
             backward[templates++] = passes[chunk].weight;
     }
     if (compile_is_spread(o))
         backward[templates++] = vocabulary->embed_weight;
-    data_reduce(p, backward, templates, &c->model, &c->optimizer, o->table, &o->parallel, o->ops);
+    data_reduce(p, backward, templates, &c->model, &c->optimizer, o->state->units.table, o->parallel, o->ops);
     free(backward);
 }
 
-trireme_status compile_train(struct compiled *out, const struct compile_options *o, trireme_error *error) {
+trireme_status compile_train(struct compiled *out, const struct compile_options *o, const struct program_spec *spec,
+                             trireme_error *error) {
     struct compiled c;
-    compile_begin(&c, "train", o->microbatches, o, o->seq_len);
+    compile_begin(&c, o, spec);
     struct program *p = &c.program;
     declare_pools(p, o, false);
-    int zero_stage = c.layout.shards ? o->parallel.zero_stage : 0;
-    optimizer_state_declare(&c.optimizer, &c.model, p, o->table, &c.layout, zero_stage, &o->optimizer, o->dtype);
+    optimizer_state_declare(&c.optimizer, p, &o->state->table, &o->state->optimizer, &o->state->units, &c.model,
+                            o->state->dtype);
     keep_tied_gradient(&c, o);
     c.lr = compile_scalar(&c, "lr", DTYPE_F64, KIND_INPUT);
     program_declare(p, c.lr, "lr", NONE);
@@ -520,7 +538,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     for (int i = 0; i < c.model.parameters; i++)
         gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
     add_own_rows(&c, o, &gradients);
-    struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
+    struct emitter e = emitter_for(&c, o);
     struct passes *passes = mem_alloc((size_t)chunks_of(o) * sizeof *passes);
     struct vocabulary vocabulary;
     emit_passes(&c, o, &e, scale, &gradients, passes, &vocabulary);
@@ -531,13 +549,13 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
         return status;
     }
     pass_fuse(p, o->ops);
-    if (o->parallel.overlap)
+    if (o->parallel->overlap)
         pass_overlap(p);
-    if (!o->parallel.split.sequence)
+    if (!o->parallel->split.sequence)
         pass_scatter(p);
     gather_and_reduce(&c, o, passes, &vocabulary);
     schedule_passes(&c, o, passes, &vocabulary);
-    data_gather_once(p, &c.model, &o->parallel);
+    data_gather_once(p, &c.model, o->parallel);
     free(passes);
     compile_emit_update(&c, o);
     TRY(compile_finish(&c, o, error));
@@ -545,12 +563,13 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     return TRIREME_OK;
 }
 
-trireme_status compile_evaluate(struct compiled *out, const struct compile_options *o, trireme_error *error) {
+trireme_status compile_evaluate(struct compiled *out, const struct compile_options *o, const struct program_spec *spec,
+                                trireme_error *error) {
     struct compiled c;
-    compile_begin(&c, "evaluate", o->microbatches, o, o->seq_len);
+    compile_begin(&c, o, spec);
     declare_pools(&c.program, o, true);
     int scale = emit_batch(&c, o), chunks = chunks_of(o), hidden = NONE;
-    struct emitter e = emitter_for(&c, o, o->micro_batch_size, o->seq_len);
+    struct emitter e = emitter_for(&c, o);
     struct passes *passes = mem_alloc((size_t)chunks * sizeof *passes);
     struct vocabulary vocabulary;
     emit_embed(&vocabulary, o, &e);
@@ -561,17 +580,17 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
         hidden = emit_stage(&e, stage, stage.first ? vocabulary.embedding : stage.previous ? NONE : hidden);
         if (stage.last && !compile_is_spread(o))
             emit_loss(&c, o, &e, hidden, scale, NULL);
-        data_gather(&c.program, e.template, &c.model, &o->parallel, o->ops);
+        data_gather(&c.program, e.template, &c.model, o->parallel, o->ops);
     }
     if (compile_is_spread(o)) {
         vocabulary_loss(&vocabulary, &c, o, &e, has_end(o, true) ? hidden : NONE, scale, NULL);
-        data_gather(&c.program, vocabulary.embed, &c.model, &o->parallel, o->ops);
-        data_gather(&c.program, vocabulary.loss, &c.model, &o->parallel, o->ops);
+        data_gather(&c.program, vocabulary.embed, &c.model, o->parallel, o->ops);
+        data_gather(&c.program, vocabulary.loss, &c.model, o->parallel, o->ops);
     }
-    if (!o->parallel.split.sequence)
+    if (!o->parallel->split.sequence)
         pass_scatter(&c.program);
     schedule_passes(&c, o, passes, &vocabulary);
-    data_gather_once(&c.program, &c.model, &o->parallel);
+    data_gather_once(&c.program, &c.model, o->parallel);
     free(passes);
     if (mesh_ranks(&c.program.mesh) > 1) {
         int end = program_template(&c.program, "loss", PHASE_FORWARD, 0);
@@ -583,13 +602,15 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
     return TRIREME_OK;
 }
 
-trireme_status compile_generate(struct compiled *out, const struct compile_options *o, int64_t rows, int64_t context,
-                                bool cached, trireme_error *error) {
+trireme_status compile_generate(struct compiled *out, const struct compile_options *o, const struct program_spec *spec,
+                                trireme_error *error) {
     struct compiled c;
-    compile_begin(&c, "generate", 1, o, context);
+    const bool cached = spec->context > 0;
+    const int64_t rows = spec->batch.seq_len;
+    compile_begin(&c, o, spec);
     struct program *p = &c.program;
     if (cached) {
-        emit_cache_declare(&c.cache, p, o->model, context, o->dtype);
+        emit_cache_declare(&c.cache, p, &o->state->table, &o->state->caches, o->model);
         c.at = c.cache.at = compile_scalar(&c, "at", DTYPE_I32, KIND_INPUT);
     }
     c.tokens = token_input(&c, "tokens", rows);
@@ -597,13 +618,13 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
     if (!cached)
         c.starts = token_input(&c, "starts", rows);
     c.row = compile_scalar(&c, "row", DTYPE_I32, KIND_INPUT);
-    struct emitter e = emitter_for(&c, o, 1, rows);
+    struct emitter e = emitter_for(&c, o);
     e.cache = cached ? &c.cache : NULL;
     e.template = program_template(p, "decode", PHASE_FORWARD, 0);
     int hidden = emit_stage(&e, virtual_stage(o, 0), NONE);
     // Only one row's logits are wanted: pick it as an embedding picks a token.
     int picked =
-        program_buffer(p, "norm.row", o->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
+        program_buffer(p, "norm.row", o->state->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
     struct operand result = compile_whole(&c, picked);
     program_emit(p, e.template, OP_EMBED, PHASE_FORWARD, NONE, 3,
                  (struct operand[]){compile_whole(&c, c.row), compile_whole(&c, hidden), operand_none()}, 1, &result,

@@ -21,27 +21,64 @@
 int64_t logits_chunk_rows(int64_t rows, int64_t hidden_size, int64_t vocab_size, int64_t columns, enum dtype dtype,
                           bool pipeline);
 
-struct compile_options {
-    const struct model_config *model;
-    const struct parameter_table *table; // of what ranks of this stage hold
-    const struct op_table *ops;
+// ---- what a program depends on
+
+enum program_kind {
+#define PROGRAM(symbol, name, title, trains, compile) PROGRAM_##symbol,
+#include "compile/programs.def"
+#undef PROGRAM
+    PROGRAM_KINDS
+};
+
+// The shape of a program. It is made of these, of the configuration, the model and the plan of a stage, and of the
+// stage's state.
+struct program_spec {
+    enum program_kind kind;
+    struct batch_shape batch; // GENERATE: one sequence, of the tokens that are fed at once
+    int64_t context;          // GENERATE: tokens of the cache; 0: there is none, all tokens are fed at once
+};
+
+// What ranks of one stage keep between steps: made before their programs, which share it.
+struct stage_state {
+    struct state_table table;
+    struct parameter_table local; // parameters of the stage's first rank
+    struct model_units units;
     enum dtype dtype;
-    int64_t micro_batch_size, seq_len; // sequences x tokens of one microbatch
-    int microbatches;                  // of one data-parallel rank
-    int64_t logits_rows;               // rows whose logits are made at once; 0: logits_chunk_rows
-    enum config_recompute recompute;   // for all layers but those that `parallel` names
-    struct optimizer_config optimizer;
-    enum kernel_set kernels;
-    int threads;
+    struct model_entries model;
+    bool trains;                        // whether there are gradients and optimizer states
+    struct optimizer_entries optimizer; // if so
+    struct emit_cache caches;           // entries, if something is generated
+};
+// Makes the state for programs of all `specs`, which agree on seq_len where they train or evaluate. `whole`: parameters
+// of the whole model; plan->stage is the stage. More entries may be added to the table before programs are compiled.
+// *out refers to itself: it must stay in its place.
+void stage_state_create(struct stage_state *out, const struct config *config, const struct model_config *model,
+                        const struct parameter_table *whole, const struct parallel *plan,
+                        const struct program_spec *specs, size_t count);
+void stage_state_release(struct stage_state *state);
+// What rank `rank` of the plan has of the parameters `whole`.
+void local_parameters(struct parameter_table *local, const struct parameter_table *whole,
+                      const struct model_config *model, const struct parallel *plan, int rank);
+
+struct compile_options {
+    const struct config *config;
+    const struct model_config *model;
+    const struct op_table *ops;
+    const struct parallel *parallel; // with the stage's number
+    const struct stage_state *state;
+    int threads;                // of a rank
     const struct plan_aim *aim; // for program_plan; may be NULL
     bool unproved;              // do not verify it: it is only looked at, never run
-    struct parallel parallel;   // parallel_single for one rank
 };
+
+enum kernel_set compile_kernels(const struct config *config);
+
+// ---- programs
 
 // A program with the numbers of the buffers that the host reads and writes. Absent ones are NONE.
 struct compiled {
+    struct program_spec spec;
     struct program program;
-    struct state_layout layout;
     struct model_state model;
     struct optimizer_state optimizer;       // training only
     int tokens, targets, positions, starts; // inputs, i32[rows], one instance per microbatch
@@ -54,17 +91,23 @@ struct compiled {
     struct emit_cache cache; // generation
 };
 
-// The next three functions make a program that compiled_release frees; on failure nothing is left to free.
-
+// Makes a program that compiled_release frees; on failure nothing is left to free. The state must outlive it.
+typedef trireme_status compile_program(struct compiled *out, const struct compile_options *options,
+                                       const struct program_spec *spec, trireme_error *error);
 // A training step: all microbatches, then the update.
-trireme_status compile_train(struct compiled *out, const struct compile_options *options, trireme_error *error);
-// The loss of a batch. Parameters lie where the training program of the same model, dtype and seq_len has them.
-trireme_status compile_evaluate(struct compiled *out, const struct compile_options *options, trireme_error *error);
-// One decoding step: `rows` tokens from position `at` on enter a cache of `context` tokens; the logits of row `row`
-// come out. Programs of the same model, dtype and context share the state arena, whatever their rows. With `cached`
-// false and rows = context, the whole context goes through as in training, without a cache.
-trireme_status compile_generate(struct compiled *out, const struct compile_options *options, int64_t rows,
-                                int64_t context, bool cached, trireme_error *error);
+compile_program compile_train;
+// The loss of a batch.
+compile_program compile_evaluate;
+// One decoding step: tokens from position `at` on enter the cache; the logits of row `row` come out. Without a cache
+// all tokens go through as in training.
+compile_program compile_generate;
 void compiled_release(struct compiled *compiled);
+
+struct program_info {
+    const char *name, *title;
+    bool trains;
+    compile_program *compile;
+};
+extern const struct program_info program_kinds[PROGRAM_KINDS];
 
 #endif

@@ -17,10 +17,10 @@ int64_t logits_chunk_rows(int64_t rows, int64_t hidden_size, int64_t vocab_size,
 }
 
 static int64_t chunk_rows(const struct compile_options *o, int64_t rows) {
-    if (o->logits_rows > 0)
-        return MIN(rows, o->logits_rows);
-    return logits_chunk_rows(rows, o->model->hidden_size, o->model->vocab_size, o->parallel.split.vocab_size, o->dtype,
-                             o->parallel.schedule);
+    if (o->config->training.logits_rows > 0)
+        return MIN(rows, o->config->training.logits_rows);
+    return logits_chunk_rows(rows, o->model->hidden_size, o->model->vocab_size, o->parallel->split.vocab_size,
+                             o->state->dtype, o->parallel->schedule);
 }
 
 static struct operand loss_rows_of(int buffer, int64_t first, int64_t rows) {
@@ -64,7 +64,7 @@ static void loss_emit(const struct logits_chunk *k, enum op op, int inputs, cons
 
 static struct operand loss_gradient(const struct logits_chunk *k) {
     const int64_t *dim = k->compiled->program.buffers.item[k->logits].dim;
-    return loss_whole(k->compiled, chunk_buffer(k, "d.logits", k->options->dtype, 2, dim));
+    return loss_whole(k->compiled, chunk_buffer(k, "d.logits", k->options->state->dtype, 2, dim));
 }
 
 static void emit_whole(const struct logits_chunk *k, bool train) {
@@ -86,7 +86,7 @@ static void loss_all_reduce(const struct logits_chunk *k, int buffer, bool maxim
 
 // The vocabulary is split: ranks exchange each row's maximum and sums, never logits (Shoeybi et al. 2019, section 3).
 static void emit_split(const struct logits_chunk *k, bool train) {
-    enum dtype sum_dtype = dtype_accumulate(k->options->dtype);
+    enum dtype sum_dtype = dtype_accumulate(k->options->state->dtype);
     int64_t rows = k->rows, both = 2 * rows;
     int max = chunk_buffer(k, "logits.max", sum_dtype, 1, &rows),
         sums = chunk_buffer(k, "logits.sums", sum_dtype, 1, &both);
@@ -117,10 +117,10 @@ void emit_loss(struct compiled *c, const struct compile_options *o, struct emitt
                struct gradients *gradients) {
     struct program *p = &c->program;
     int64_t rows = e->sequences * e->seq_len;
-    int nll = program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &rows);
+    int nll = program_buffer(p, "nll", dtype_accumulate(o->state->dtype), KIND_ACT, SCOPE_LOCAL, 1, &rows);
     for (int64_t first = 0; first < rows;) {
         struct logits_chunk k = emit_logits_chunk(c, o, e, hidden, first, nll, scale);
-        if (o->parallel.split.ranks > 1)
+        if (o->parallel->split.ranks > 1)
             emit_split(&k, gradients != NULL);
         else
             emit_whole(&k, gradients != NULL);

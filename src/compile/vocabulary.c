@@ -35,8 +35,8 @@ static int chunk_number(const struct schedule *s, int which) {
 
 // The peer (struct instruction) that has the first virtual stage, or the last; 0: this rank has it.
 static int root_of(const struct compile_options *o, bool last) {
-    const struct schedule *s = o->parallel.schedule;
-    return s->place[last ? s->stages * s->chunks - 1 : 0].rank - o->parallel.stage;
+    const struct schedule *s = o->parallel->schedule;
+    return s->place[last ? s->stages * s->chunks - 1 : 0].rank - o->parallel->stage;
 }
 
 void vocabulary_pools(struct program *p, const struct schedule *s, int stage, bool forward_only) {
@@ -55,7 +55,7 @@ void vocabulary_pools(struct program *p, const struct schedule *s, int stage, bo
 
 static int vocabulary_add_template(const struct compile_options *o, struct program *p, const char *name,
                                    enum phase phase, int which) {
-    return program_template(p, name, phase, chunk_number(o->parallel.schedule, which));
+    return program_template(p, name, phase, chunk_number(o->parallel->schedule, which));
 }
 
 void vocabulary_embed(struct vocabulary *v, const struct compile_options *o, struct emitter *e, int inputs) {
@@ -81,8 +81,8 @@ void vocabulary_embed(struct vocabulary *v, const struct compile_options *o, str
 static int emit_rows(const struct compile_options *o, struct emitter *e, int hidden) {
     struct program *p = e->program;
     int64_t dim[2] = {e->sequences * e->seq_len, o->model->hidden_size};
-    int rows = program_buffer(p, "head.rows", o->dtype, KIND_ACT, SCOPE_SLOT, 2, dim);
-    p->buffers.item[rows].pool = chunk_number(o->parallel.schedule, POOL_LOSS_INPUTS);
+    int rows = program_buffer(p, "head.rows", o->state->dtype, KIND_ACT, SCOPE_SLOT, 2, dim);
+    p->buffers.item[rows].pool = chunk_number(o->parallel->schedule, POOL_LOSS_INPUTS);
     program_split_rows(p, rows, AXES_DATA);
     program_communicate(p, e->template, OP_BROADCAST, PHASE_FORWARD, head_stream(p), AXES(AXIS_PP),
                         hidden == NONE ? operand_none() : operand_whole(p, hidden), operand_whole(p, rows))
@@ -108,7 +108,7 @@ static struct instruction *on_loss_stream(struct program *p, struct instruction 
 static struct exchanged emit_exchange(const struct logits_chunk *k) {
     struct program *p = &k->compiled->program;
     struct operand logits = operand_whole(p, k->logits);
-    enum dtype dtype = k->options->dtype, sums = dtype_accumulate(dtype);
+    enum dtype dtype = k->options->state->dtype, sums = dtype_accumulate(dtype);
     axis_set group = mesh_present(&p->mesh, AXES_TENSOR | AXES(AXIS_PP));
     int64_t own_dim[3] = {1, 3, k->rows}, all_dim[3] = {mesh_group_size(&p->mesh, group), 3, k->rows};
     struct exchanged m = {.first = operand_whole(p, k->compiled->model.vocab_first),
@@ -153,7 +153,7 @@ static void emit_weight_gradient(const struct logits_chunk *k, const struct exch
                                  int template_number) {
     struct program *p = gradients->program;
     const struct buffer logits = p->buffers.item[k->logits];
-    struct operand d = chunk_operand(k, "d.logits", k->options->dtype, logits.ndim, logits.dim);
+    struct operand d = chunk_operand(k, "d.logits", k->options->state->dtype, logits.ndim, logits.dim);
     size_t at = p->templates.item[template_number].instructions.count;
     program_emit(p, template_number, OP_LOGITS_GRAD, PHASE_FORWARD, NONE, 6,
                  (struct operand[]){operand_whole(p, k->logits), k->targets, m->first, m->max, m->sum, k->scale}, 1, &d,
@@ -172,7 +172,8 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
                      : last    ? vocabulary_add_template(o, p, "loss.total", PHASE_FORWARD, CHUNK_LOSS)
                                : NONE;
     int64_t count = e->sequences * e->seq_len;
-    int nll = last ? program_buffer(p, "nll", dtype_accumulate(o->dtype), KIND_ACT, SCOPE_LOCAL, 1, &count) : NONE;
+    int nll =
+        last ? program_buffer(p, "nll", dtype_accumulate(o->state->dtype), KIND_ACT, SCOPE_LOCAL, 1, &count) : NONE;
     size_t from = p->templates.item[v->loss].instructions.count;
     int rows = emit_rows(o, e, hidden);
     if (last)

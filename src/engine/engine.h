@@ -1,64 +1,60 @@
-// engine/: the programs of one model, the memory they share, and the values in it. Includes the folders before it, up
-// to launch/.
+// engine/: the programs of one rank, the memory they share, and the values in it. Includes the folders before it, up to
+// launch/.
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
 #include "base/region.h"
-#include "compile/compile.h"
+#include "compile/stages.h"
 #include "exec/exec.h"
 
 #include <stdatomic.h>
 
-// An engine for training steps and evaluations, for steps alone, or for evaluations alone. What it is not for takes no
-// time and no memory.
-enum engine_use { ENGINE_TRAIN, ENGINE_STEP, ENGINE_EVALUATE };
-
-struct engine {
-    struct op_table *ops;
-    struct model_config model;
-    struct parameter_table table; // of the whole model
-    struct parameter_table local; // of what this rank has
-    struct parallel parallel;     // its tables are those of the plan that the engine was created with
-    bool owns_plan;               // the engine was created without a plan, and owns those tables
-    struct member member;
-    // The engine that owns tables, plan and programs, where ranks of a stage are threads and have these once; or NULL.
-    const struct engine *lender;
-    struct optimizer_config optimizer;
-    enum dtype dtype;
-    enum kernel_set kernels;
-    int threads;
-    int64_t micro_batch_size, seq_len;
-    int microbatches;                // of this rank's part of the global batch
-    bool trains, evaluates;          // which of the programs are there
-    struct compiled train, evaluate; // share the model's part of the state arena
-    char *state, *step;              // both arenas
-    struct region memory;            // holds them, where ranks are not threads: else the world keeps it
-    struct streams *streams;
-    struct executor *train_executor, *evaluate_executor;
+// A program that can run.
+struct engine_program {
+    const struct compiled *compiled;
+    struct executor *executor; // NULL where the engine is only looked at
 };
 
-// Threads of each of `ranks` ranks: training.threads, or an equal share of the cores that this process may use; no more
-// than OpenMP gives.
-int engine_threads(const struct config *config, int ranks);
+struct engine {
+    struct stages *stages; // ranks that are threads share it, and the world keeps it; else it is the engine's
+    bool owns_stages;
+    const struct stage *stage; // this rank's
+    // Of the stages: ops, the whole model, its parameters, and the plan with this rank's stage.
+    const struct op_table *ops;
+    const struct model_config *model;
+    const struct parameter_table *table;
+    const struct parallel *parallel;
+    struct parameter_table local; // parameters of this rank
+    struct member member;
+    VEC(struct engine_program) programs; // in the order of stages->specs; all share the state
+    char *state, *step;                  // both arenas
+    struct region memory;                // holds them, where ranks are not threads: else the world keeps it
+    struct streams *streams;
+};
 
-// Compiles the programs of `config` for `model`, and checks that the machine has enough memory before taking any.
+// Makes the programs `specs` of `config` for `model`, and checks that the machine has enough memory before taking any.
 // Values are zero until engine_initialise or a checkpoint sets them. `plan` is what `config` resolves to
-// (parallel_resolve), and must outlive engine and world; NULL: it is resolved here. `member` is the rank's (NULL where
-// the plan has one rank). All ranks of a world create their engines in the same order, and rank 0 proves the programs
-// of all of them first (engine/stages.h). On failure there is nothing to release.
+// (parallel_resolve); NULL: it is resolved here. Plan and config must outlive engine and world. `member` is the rank's
+// (NULL where the plan has one rank). All ranks of a world create their engines in the same order, and rank 0 proves
+// the programs of all of them first. On failure there is nothing to release.
 trireme_status engine_create(struct engine *engine, const struct config *config, const struct model_config *model,
-                             const struct parallel *plan, enum engine_use use, const struct member *member,
+                             const struct parallel *plan, struct program_specs specs, const struct member *member,
                              trireme_error *error);
 void engine_release(struct engine *engine);
+// Compiles only the programs of rank `rank`, to look at them: no memory is taken and nothing can run.
+trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
+                              const struct parallel *plan, struct program_specs specs, int rank, trireme_error *error);
 // Measures the FLOP/s that all threads of all ranks reach together; rank 0 gets the result. It takes as long as is
 // adequate for a run of `steps` steps (kernels/machine.h). `control` has all ranks (NULL with one rank); ranks that
 // are processes measure at the same time.
 trireme_status engine_peak(const struct engine *engine, struct communicator *control, int64_t steps, double *out,
                            trireme_error *error);
-// Compiles only the programs of rank `rank`, to look at them: no memory is taken and nothing can run.
-trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
-                              const struct parallel *plan, enum engine_use use, int rank, trireme_error *error);
-// The first of the rank's sequences in a global batch; it has microbatches * micro_batch_size of them.
+// The engine's first program of a kind; NULL: it has none.
+const struct engine_program *engine_find(const struct engine *engine, enum program_kind kind);
+// The same where it is known to have one.
+const struct compiled *engine_compiled(const struct engine *engine, enum program_kind kind);
+struct executor *engine_executor(const struct engine *engine, enum program_kind kind);
+// The first of the rank's sequences in a global batch; it has as many as the plan's batch says.
 int64_t engine_first_sequence(const struct engine *engine);
 // Bytes of both arenas of this rank, which all its programs share: what the rank is predicted to take.
 size_t engine_bytes(const struct engine *engine);
@@ -70,16 +66,25 @@ bool engine_initialise(struct engine *engine, uint64_t seed, const atomic_bool *
 // and loading a checkpoint call it.
 void engine_constants(struct engine *engine);
 
-// Where a buffer of the training program (without one, of the evaluation program) lies.
+// Where an entry of the state lies (stage->state.table).
+void *engine_state(const struct engine *engine, int entry);
+// Where a buffer of the engine's first program lies.
 void *engine_address(const struct engine *engine, int buffer, int microbatch);
 
-// The elements [begin, end) of one local parameter, which this rank keeps at `data` in a unit's flat buffer.
+// The elements [begin, end) of one local parameter, which this rank keeps at `data` in a unit's flat entry.
 struct engine_part {
     void *data;
     enum dtype dtype;
     int64_t begin, end;
 };
-enum engine_values { ENGINE_PARAMETERS, ENGINE_GRADIENTS, ENGINE_REMAINDERS, ENGINE_M, ENGINE_V };
+// Values that there are for parameters: ENGINE_STATES + k is the optimizer state k (enum optimizer_state_id).
+enum engine_values {
+    ENGINE_PARAMETERS,
+    ENGINE_GRADIENTS,
+    ENGINE_REMAINDERS,
+    ENGINE_STATES,
+    ENGINE_VALUES = ENGINE_STATES + OPTIMIZER_STATES
+};
 // The rank's part of parameter `local` of engine->local. Empty where there are no such values. Where every rank has
 // parameters or gradients whole, the part is the whole.
 struct engine_part engine_part(const struct engine *engine, enum engine_values what, size_t local);

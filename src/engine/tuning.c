@@ -41,13 +41,13 @@ void tuning_choose(struct tuning *t, struct engine *e, const char *directory, in
     trireme_error why;
     pthread_mutex_lock(&t->mutex);
     read_once(t, directory);
-    if (executor_measure(e->train_executor, &t->choices, steps, &why) != TRIREME_OK && !t->untimed)
+    struct executor *step = engine_executor(e, PROGRAM_TRAIN);
+    if (executor_measure(step, &t->choices, steps, &why) != TRIREME_OK && !t->untimed)
         t->untimed = mem_strdup(why.message);
-    executor_choose(e->train_executor, &t->choices);
-    if (e->evaluate_executor)
-        executor_choose(e->evaluate_executor, &t->choices);
+    for (size_t i = 0; i < e->programs.count; i++)
+        executor_choose(e->programs.item[i].executor, &t->choices);
     if (saved)
-        *saved = executor_saves(e->train_executor, &t->choices);
+        *saved = executor_saves(step, &t->choices);
     pthread_mutex_unlock(&t->mutex);
 }
 

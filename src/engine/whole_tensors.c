@@ -1,6 +1,6 @@
 #include "engine/whole_tensors.h"
 
-enum { DISMISSED = -1, EVERY_STAGE = -1 };
+enum { DISMISSED = -1, ANY_STAGE = -1 };
 
 // What rank 0 asks all ranks for: a window of a parameter.
 struct request {
@@ -20,27 +20,27 @@ struct offer {
 };
 
 static bool one_rank(const struct whole *w) {
-    return mesh_ranks(&w->engine->parallel.mesh) == 1;
+    return mesh_ranks(&w->engine->parallel->mesh) == 1;
 }
 
 void whole_create(struct whole *w, const struct engine *e, struct communicator *control) {
     *w = (struct whole){.engine = e, .control = control};
-    for (int what = 0; what < WHOLE_KINDS; what++)
+    for (int what = 0; what < ENGINE_VALUES; what++)
         w->view[what] = (struct whole_view){.whole = w, .what = (enum engine_values)what};
-    w->stage = mem_alloc(e->table.parameters.count * sizeof *w->stage);
+    w->stage = mem_alloc(e->table->parameters.count * sizeof *w->stage);
     // A tied embedding is on the last stage too: the first one that has a unit counts.
-    for (int s = e->parallel.mesh.degree[AXIS_PP] - 1; s > 0; s--) {
-        struct parallel parallel = e->parallel;
+    for (int s = e->parallel->mesh.degree[AXIS_PP] - 1; s > 0; s--) {
+        struct parallel parallel = *e->parallel;
         parallel.stage = s;
-        bool *sections = parallel_sections(&parallel, e->table.units.count);
-        for (size_t i = 0; i < e->table.parameters.count; i++)
-            if (sections[e->table.parameters.item[i].unit])
+        bool *sections = parallel_sections(&parallel, e->table->units.count);
+        for (size_t i = 0; i < e->table->parameters.count; i++)
+            if (sections[e->table->parameters.item[i].unit])
                 w->stage[i] = s;
         free(sections);
     }
-    for (size_t i = 0; i < e->table.parameters.count; i++)
-        if (e->parallel.split.vocabulary_stages > 1 && e->table.parameters.item[i].is_vocabulary)
-            w->stage[i] = EVERY_STAGE;
+    for (size_t i = 0; i < e->table->parameters.count; i++)
+        if (e->parallel->split.vocabulary_stages > 1 && e->table->parameters.item[i].is_vocabulary)
+            w->stage[i] = ANY_STAGE;
 }
 
 void whole_release(struct whole *w) {
@@ -51,7 +51,7 @@ void whole_release(struct whole *w) {
 }
 
 static enum dtype dtype_of(const struct whole *w, enum engine_values what) {
-    enum dtype dtype = w->engine->dtype;
+    enum dtype dtype = w->engine->stage->state.dtype;
     return what == ENGINE_PARAMETERS ? dtype : what == ENGINE_REMAINDERS ? DTYPE_U16 : dtype_accumulate(dtype);
 }
 
@@ -67,15 +67,15 @@ static char *room_for(struct whole_room *room, int64_t bytes) {
 
 // Whether `rank` may have a part to give: of replicas the first gives.
 static bool may_give(const struct whole *w, int rank, size_t number) {
-    const struct mesh *mesh = &w->engine->parallel.mesh;
-    bool stage = w->stage[number] == EVERY_STAGE || mesh_coordinate(mesh, rank, AXIS_PP) == w->stage[number];
+    const struct mesh *mesh = &w->engine->parallel->mesh;
+    bool stage = w->stage[number] == ANY_STAGE || mesh_coordinate(mesh, rank, AXIS_PP) == w->stage[number];
     return mesh_coordinate(mesh, rank, AXIS_DP) == 0 && stage;
 }
 
 // Whether this rank gives its part of a local parameter.
 static bool tensor_gives(const struct whole *w, const struct parameter *local) {
-    const struct mesh *mesh = &w->engine->parallel.mesh;
-    int rank = w->engine->member.rank, zero = w->engine->parallel.zero_stage;
+    const struct mesh *mesh = &w->engine->parallel->mesh;
+    int rank = w->engine->member.rank, zero = w->engine->parallel->zero_stage;
     if (zero == 0 && mesh_index(mesh, rank, AXES_SHARD) > 0)
         return false;
     if (local->split == CLASS_KV)
@@ -168,7 +168,7 @@ static trireme_status put_together(struct whole *w, struct request request, trir
     const int64_t bytes = window_bytes(w, &request), size = tensor_size_of(w, &request);
     char *to = memset(room_for(&w->window, bytes), 0, (size_t)bytes);
     TRY(tensor_ask(w, &request, error));
-    for (int rank = 0; rank < mesh_ranks(&w->engine->parallel.mesh); rank++) {
+    for (int rank = 0; rank < mesh_ranks(&w->engine->parallel->mesh); rank++) {
         if (!may_give(w, rank, (size_t)request.number))
             continue;
         if (rank > 0) {
@@ -242,7 +242,7 @@ static bool tensor_begin(const struct parameter_values *values, size_t number, s
 static void whole_tensor_put(const struct parameter_values *values, size_t number, size_t at, size_t bytes,
                              const void *from) {
     struct whole_view *view = values->user;
-    const struct parameter *whole = &view->whole->engine->table.parameters.item[number];
+    const struct parameter *whole = &view->whole->engine->table->parameters.item[number];
     int64_t size = dtype_size(values->dtype), first = (int64_t)at / size;
     const struct parameter_span given = {first, first + (int64_t)bytes / size};
     for (int i = 0; i < view->parts; i++) {

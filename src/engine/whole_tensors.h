@@ -7,7 +7,7 @@
 #include "ckpt/values.h"
 #include "engine/engine.h"
 
-enum { WHOLE_KINDS = ENGINE_V + 1, WHOLE_PARTS = 2 };
+enum { WHOLE_PARTS = 2 };
 
 struct whole {
     const struct engine *engine;
@@ -22,7 +22,7 @@ struct whole {
             const struct parameter *local;
             struct engine_part own;
         } part[WHOLE_PARTS];
-    } view[WHOLE_KINDS];
+    } view[ENGINE_VALUES];
     // For saving: one window, and what one rank has of it. With one rank the engine's own memory is used instead.
     struct whole_room {
         char *data;

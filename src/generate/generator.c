@@ -3,8 +3,7 @@
 #include "base/math.h"
 #include "base/rng.h"
 #include "ckpt/directory.h"
-#include "ckpt/model_files.h"
-#include "compile/options.h"
+#include "engine/engine.h"
 #include "kernels/bf16.h"
 #include "run/checkpoint.h"
 
@@ -17,16 +16,14 @@ struct token_weight {
     int32_t token;
 };
 
+// The engine's programs: one for a piece of the prompt, and one for a token; without a cache, one for all tokens.
+enum { PREFILL, DECODE };
+
 struct generator {
     const struct config *config;
-    struct op_table *ops;
     struct model_config model;
-    struct parameter_table table;
-    enum dtype dtype;
-    struct compiled prefill, decode; // with a cache; without one only `prefill`, for the whole context at once
-    struct streams *streams;
-    struct executor *prefill_executor, *decode_executor;
-    struct region state, step;
+    struct parallel plan;
+    struct engine engine;
     int32_t choices; // tokens below this may be chosen
     int64_t context; // tokens that may be fed
     int32_t *fed;    // [context]
@@ -36,77 +33,37 @@ struct generator {
 };
 
 static trireme_status generator_compile(struct generator *g, trireme_error *error) {
-    const struct config *config = g->config;
-    struct compile_options o = {.model = &g->model,
-                                .table = &g->table,
-                                .ops = g->ops,
-                                .dtype = g->dtype,
-                                .kernels = options_kernels(config),
-                                .threads = engine_threads(config, 1),
-                                .parallel = parallel_single(&g->model)};
-    bool cached = config->generate.cache;
+    const bool cached = g->config->generate.cache;
     // A chunk of the prompt may end beyond the last token: leave room in the cache.
-    int64_t rows = cached ? MIN((int64_t)PREFILL_ROWS, g->context) : g->context;
-    int64_t room = cached ? g->context + rows : g->context;
-    TRY(compile_generate(&g->prefill, &o, rows, room, cached, error));
-    if (cached)
-        TRY(compile_generate(&g->decode, &o, 1, room, true, error));
-    int64_t step = MAX(g->prefill.program.step_bytes, g->decode.program.step_bytes);
-    size_t need = (size_t)(g->prefill.program.state_bytes + step), available = memory_available();
-    if (need > available)
-        FAIL(TRIREME_ERROR_MEMORY, "the model does not fit: it needs %.3f GB and %.3f GB are available",
-             1e-9 * (double)need, 1e-9 * (double)available);
-    TRY(region_create(&g->state, (size_t)g->prefill.program.state_bytes, false, "the model", error));
-    TRY(region_create(&g->step, (size_t)step, false, "the memory of a decoding step", error));
-    g->streams = streams_create(NULL, o.threads);
-    TRY(executor_create(&g->prefill_executor, g->streams, &g->prefill.program, g->ops, o.kernels, g->state.base,
-                        g->step.base, error));
-    if (cached)
-        TRY(executor_create(&g->decode_executor, g->streams, &g->decode.program, g->ops, o.kernels, g->state.base,
-                            g->step.base, error));
-    return TRIREME_OK;
-}
-
-static trireme_status generator_load(struct generator *g, const char *directory, trireme_error *error) {
-    const struct compiled *c = &g->prefill;
-    void **data = mem_alloc(g->table.parameters.count * sizeof *data);
-    for (size_t i = 0; i < g->table.parameters.count; i++)
-        data[i] = executor_address(g->prefill_executor, c->model.parameter[i], 0);
-    struct parameter_values values = parameter_values_at(g->dtype, data);
-    trireme_status status = model_files_load(directory, &g->model, &g->table, &values, NULL, true, error);
-    free(data);
-    TRY(status);
-    if (c->model.rope != NONE)
-        model_fill_rope(&g->model, c->program.buffers.item[c->model.rope].dim[0],
-                        c->program.buffers.item[c->model.rope].dtype,
-                        executor_address(g->prefill_executor, c->model.rope, 0));
-    return TRIREME_OK;
+    const int64_t rows = cached ? MIN((int64_t)PREFILL_ROWS, g->context) : g->context;
+    const int64_t room = cached ? g->context + rows : 0;
+    const struct program_spec specs[] = {
+        [PREFILL] = {.kind = PROGRAM_GENERATE, .batch = {1, rows, 1}, .context = room},
+        [DECODE] = {.kind = PROGRAM_GENERATE, .batch = {1, 1, 1}, .context = room},
+    };
+    g->plan = parallel_single(&g->model);
+    return engine_create(&g->engine, g->config, &g->model, &g->plan, (struct program_specs){specs, cached ? 2 : 1},
+                         NULL, error);
 }
 
 static trireme_status generator_make(struct generator *g, const char *directory, size_t prompt_tokens,
                                      trireme_error *error) {
     const struct config *config = g->config;
-    trireme_status status = model_config_read(&g->model, directory, error);
-    if (status == TRIREME_OK) {
-        parameter_table_create(&g->table, &g->model);
-        // The last new token is not fed.
-        g->context = (int64_t)prompt_tokens + MAX(0, config->generate.max_new_tokens - 1);
-        if (g->context > g->model.max_position_embeddings)
-            status =
-                error_set(error, TRIREME_ERROR_USAGE,
-                          "generate.max_new_tokens %lld: of the model's %lld positions the prompt takes %zu, "
-                          "which leaves room for %lld",
-                          (long long)config->generate.max_new_tokens, (long long)g->model.max_position_embeddings,
-                          prompt_tokens, (long long)(g->model.max_position_embeddings - (int64_t)prompt_tokens + 1));
-    }
-    if (status == TRIREME_OK)
-        status = generator_compile(g, error);
-    if (status == TRIREME_OK)
-        status = generator_load(g, directory, error);
+    TRY(model_config_read(&g->model, directory, error));
+    // The last new token is not fed.
+    g->context = (int64_t)prompt_tokens + MAX(0, config->generate.max_new_tokens - 1);
+    if (g->context > g->model.max_position_embeddings)
+        FAIL(TRIREME_ERROR_USAGE,
+             "generate.max_new_tokens %lld: of the model's %lld positions the prompt takes %zu, which leaves room for "
+             "%lld",
+             (long long)config->generate.max_new_tokens, (long long)g->model.max_position_embeddings, prompt_tokens,
+             (long long)(g->model.max_position_embeddings - (int64_t)prompt_tokens + 1));
+    TRY(generator_compile(g, error));
+    TRY(checkpoint_load_model(&g->engine, NULL, directory, true, error));
     g->fed = mem_alloc((size_t)g->context * sizeof *g->fed);
     g->logits = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->logits);
     g->weights = mem_alloc((size_t)g->model.padded_vocab_size * sizeof *g->weights);
-    return status;
+    return TRIREME_OK;
 }
 
 static trireme_status generator_fit(struct continuation *c, struct config *config, trireme_error *error) {
@@ -127,7 +84,7 @@ static trireme_status generator_fit(struct continuation *c, struct config *confi
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,
                                 const struct tokenizer *tokenizer, size_t prompt_tokens, trireme_error *error) {
     struct generator *g = mem_alloc(sizeof *g);
-    *g = (struct generator){.config = config, .ops = op_table_create(), .dtype = model_dtype(config)};
+    *g = (struct generator){.config = config};
     trireme_status status = generator_make(g, directory, prompt_tokens, error);
     if (status != TRIREME_OK) {
         generator_free(g);
@@ -143,15 +100,7 @@ trireme_status generator_create(struct generator **out, const struct config *con
 void generator_free(struct generator *g) {
     if (!g)
         return;
-    executor_free(g->prefill_executor);
-    executor_free(g->decode_executor);
-    streams_free(g->streams);
-    compiled_release(&g->prefill);
-    compiled_release(&g->decode);
-    region_release(&g->state);
-    region_release(&g->step);
-    parameter_table_release(&g->table);
-    free(g->ops);
+    engine_release(&g->engine);
     free(g->fed);
     free(g->logits);
     free(g->weights);
@@ -160,9 +109,12 @@ void generator_free(struct generator *g) {
 
 // Runs tokens [first, first + count) of g->fed through a program that has at least `count` rows, and takes the last
 // token's logits.
-static trireme_status generator_run(struct generator *g, const struct compiled *c, struct executor *executor,
-                                    int64_t first, int64_t count, trireme_error *error) {
-    int64_t rows = c->program.buffers.item[c->tokens].dim[0];
+static trireme_status generator_run(struct generator *g, int program, int64_t first, int64_t count,
+                                    trireme_error *error) {
+    const struct compiled *c = g->engine.programs.item[program].compiled;
+    struct executor *executor = g->engine.programs.item[program].executor;
+    const enum dtype dtype = g->engine.stage->state.dtype;
+    int64_t rows = c->spec.batch.seq_len;
     int32_t *tokens = executor_address(executor, c->tokens, 0),
             *positions = executor_address(executor, c->positions, 0);
     for (int64_t i = 0; i < rows; i++) {
@@ -179,9 +131,9 @@ static trireme_status generator_run(struct generator *g, const struct compiled *
     const void *logits = executor_address(executor, c->logits, 0);
     bool finite = true;
     for (int64_t i = 0; i < g->model.vocab_size; i++) {
-        g->logits[i] = g->dtype == DTYPE_F64    ? ((const double *)logits)[i]
-                       : g->dtype == DTYPE_BF16 ? bf16_to_float(((const uint16_t *)logits)[i])
-                                                : ((const float *)logits)[i];
+        g->logits[i] = dtype == DTYPE_F64    ? ((const double *)logits)[i]
+                       : dtype == DTYPE_BF16 ? bf16_to_float(((const uint16_t *)logits)[i])
+                                             : ((const float *)logits)[i];
         finite = finite && isfinite(g->logits[i]);
     }
     if (!finite)
@@ -204,14 +156,14 @@ trireme_status generator_feed(struct generator *g, const int32_t *tokens, size_t
     int64_t at = g->count;
     g->count += (int64_t)count;
     if (!g->config->generate.cache)
-        return generator_run(g, &g->prefill, g->prefill_executor, 0, g->count, error);
+        return generator_run(g, PREFILL, 0, g->count, error);
     while (at < g->count) {
         int64_t n = MIN(g->count - at, (int64_t)PREFILL_ROWS);
         n = MIN(n, g->context);
         if (n == 1)
-            TRY(generator_run(g, &g->decode, g->decode_executor, at, 1, error));
+            TRY(generator_run(g, DECODE, at, 1, error));
         else
-            TRY(generator_run(g, &g->prefill, g->prefill_executor, at, n, error));
+            TRY(generator_run(g, PREFILL, at, n, error));
         at += n;
     }
     return TRIREME_OK;

@@ -93,7 +93,7 @@ static int choose_steps(const double *steps, int count, bool *chosen) {
 
 // Makes samples of a trial's steps. The time between instructions is the step's less that of its instructions.
 static void take_samples(struct trial *t, const struct engine *e, size_t events, const struct trace *trace) {
-    const struct program *p = &e->train.program;
+    const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
     bool *chosen = mem_alloc((size_t)t->all * sizeof *chosen);
     int kept = choose_steps(t->step, t->all, chosen);
     double rest = 0, computed = 0;
@@ -128,9 +128,9 @@ static trireme_status calibrate_measure(struct trial *t, struct engine *e, struc
     struct engine_result result;
     engine_initialise(e, 1, NULL);
     synthetic_fill(e, 1);
-    executor_trace_reserve(e->train_executor, trace);
+    executor_trace_reserve(engine_executor(e, PROGRAM_TRAIN), trace);
     TRY(engine_step(e, 1e-4, NULL, &result, error));
-    size_t events = (size_t)program_length(&e->train.program);
+    size_t events = (size_t)program_length(&engine_compiled(e, PROGRAM_TRAIN)->program);
     double *seconds = mem_alloc((size_t)t->steps * events * sizeof *seconds);
     double *steps = mem_alloc((size_t)t->steps * sizeof *steps);
     trireme_status status = TRIREME_OK;
@@ -148,7 +148,7 @@ static trireme_status calibrate_measure(struct trial *t, struct engine *e, struc
     if (status == TRIREME_OK)
         status = ranks_meet(all, error);
     if (e->member.rank == 0 && t->done == 0) // in later rounds the C library still holds memory
-        t->beside = (int64_t)memory_resident() - mesh_ranks(&e->parallel.mesh) * (int64_t)engine_bytes(e);
+        t->beside = (int64_t)memory_resident() - mesh_ranks(&e->parallel->mesh) * (int64_t)engine_bytes(e);
     if (status == TRIREME_OK)
         status = ranks_meet(all, error);
     if (status == TRIREME_OK && e->member.rank == 0) {
@@ -170,8 +170,8 @@ static trireme_status calibrate_run_rank(void *user, const struct member *member
     struct engine e;
     struct communicator *all = NULL;
     struct trace trace = {0};
-    TRY(engine_create(&e, &t->config, &t->model, &t->plan, ENGINE_STEP, member, error));
-    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel.mesh), error);
+    TRY(engine_create(&e, &t->config, &t->model, &t->plan, TRAIN_ALONE, member, error));
+    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel->mesh), error);
     if (status == TRIREME_OK)
         status = calibrate_measure(t, &e, all, &trace, error);
     VEC_RELEASE(&trace.events);

@@ -92,6 +92,16 @@ static trireme_status check_step(const struct program *program, int64_t fixed, i
     return TRIREME_OK;
 }
 
+// The arena of the state reaches to the end of its last buffer, whose places were given before (state/).
+static trireme_status plan_state(const struct buffer *b, int64_t bytes, int64_t *state, trireme_error *error) {
+    if (b->offset < 0)
+        FAIL(TRIREME_ERROR_PROGRAM, "buffer %s has no place in the state", b->name);
+    int64_t end = b->offset;
+    TRY(plan_add_bytes(&end, bytes, b, error));
+    *state = MAX(*state, end);
+    return TRIREME_OK;
+}
+
 trireme_status program_plan(struct program *program, const struct op_table *table, const struct plan_aim *aim,
                             trireme_error *error) {
     int64_t state = 0, fixed = 0, held = 0;
@@ -101,13 +111,16 @@ trireme_status program_plan(struct program *program, const struct op_table *tabl
         TRY(checked_bytes(b, &bytes, error));
         if (b->parent != NONE)
             continue;
+        if (b->scope == SCOPE_STATE) {
+            TRY(plan_state(b, bytes, &state, error));
+            continue;
+        }
         if (b->scope == SCOPE_MICROBATCH && __builtin_mul_overflow(bytes, (int64_t)program->microbatches, &bytes))
             FAIL(TRIREME_ERROR_MEMORY, "buffer %s does not fit any address space", b->name);
-        bool alone = b->scope == SCOPE_STATE || b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
-        int64_t *total = !alone ? &held : b->scope == SCOPE_STATE ? &state : &fixed;
+        bool alone = b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
         if (alone)
-            b->offset = *total;
-        TRY(plan_add_bytes(total, bytes, b, error));
+            b->offset = fixed;
+        TRY(plan_add_bytes(alone ? &fixed : &held, bytes, b, error));
     }
     TRY(program_check(program, table, error));
     bool had_parts = program->pools.item[program->pools.count - 1].part_of != NONE; // then whole slots may be too few

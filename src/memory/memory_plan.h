@@ -10,9 +10,9 @@ struct plan_aim {
     int64_t room; // bytes of both arenas together at which no smaller plan is looked for, which saves time; 0: none
     bool hurried; // leave out a search that takes long and rarely finds less (place_repair.c)
 };
-// Gives every buffer its offset. STATE buffers keep the order in which they were added, so that programs that add the
-// same ones first share the arena. Without an aim (NULL), the arenas are as small as can be found. Refuses tables that
-// are not well formed, and arenas beyond any address space.
+// Gives every buffer its offset, except STATE buffers, which have theirs from the state (state/state_table.h). Without
+// an aim (NULL), the step's arena is as small as can be found. Refuses tables that are not well formed, STATE buffers
+// without a place, and arenas beyond any address space.
 trireme_status program_plan(struct program *program, const struct op_table *table, const struct plan_aim *aim,
                             trireme_error *error);
 // Plans a hurried program again for so much room, now with nothing left out; does nothing for others. Returns false,

@@ -3,16 +3,19 @@
 #define MODEL_EMIT_H
 
 #include "model/split.h"
+#include "state/state_table.h"
 
-// What generation keeps of the tokens before: of each layer, the buffers that its mixer declares.
+// What generation keeps of the tokens before: of each layer, what its mixer adds to the state.
 enum { CACHE_BUFFERS = 2 };
 struct emit_cache {
-    int (*of)[CACHE_BUFFERS]; // [layers]
-    int at;                   // i32[1]: the position of the first row
+    int (*of)[CACHE_BUFFERS]; // [layers]: entries of the state, or their buffers in a program; NONE where there is none
+    int at;                   // i32[1], in a program: the position of the first row
 };
-// Declares them for `context` tokens. emit_cache_release frees the list.
-void emit_cache_declare(struct emit_cache *cache, struct program *program, const struct model_config *config,
-                        int64_t context, enum dtype dtype);
+// Adds the entries for `context` tokens; declares their buffers in a program. emit_cache_release frees either list.
+void emit_cache_add(struct emit_cache *entries, struct state_table *state, const struct model_config *config,
+                    int64_t context, enum dtype dtype);
+void emit_cache_declare(struct emit_cache *cache, struct program *program, const struct state_table *state,
+                        const struct emit_cache *entries, const struct model_config *config);
 void emit_cache_release(struct emit_cache *cache);
 
 // What the layers of one template share. Rows are the microbatch's tokens, sequence after sequence. With sequence

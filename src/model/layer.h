@@ -22,8 +22,8 @@ struct layer_part {
     trireme_status (*split)(struct model_split *split, const struct model_config *config, trireme_error *error);
     // Appends its forward pass over residual stream `x`; returns the residual stream after it.
     int (*emit)(struct emitter *emitter, int layer, int x);
-    // Declares what generation keeps of the tokens before, as buffers of KIND_CACHE for `context` tokens.
-    void (*cache)(struct program *program, const struct model_config *config, int layer, int64_t context,
+    // Adds to the state what generation keeps of the tokens before, for `context` tokens, as entries of STATE_CACHE.
+    void (*cache)(struct state_table *state, const struct model_config *config, int layer, int64_t context,
                   enum dtype dtype, int out[static CACHE_BUFFERS]);
     // The most numbers that it makes of a token at once, gradients and parts for other ranks apart.
     int64_t (*width)(const struct model_config *config);

@@ -4,119 +4,190 @@ static int64_t state_padded(int64_t elements) {
     return round_up(elements, PARAMETER_ALIGNMENT);
 }
 
-static int64_t unit_count(const struct program *program, const struct parameter_table *table,
-                          const struct state_layout *layout, int unit) {
-    int64_t count = 0, parts = mesh_group_size(&program->mesh, layout->shards) * PARAMETER_ALIGNMENT;
-    FOR_UNIT(table, i, unit)
-        count += state_padded(parameter_count(&table->parameters.item[i]));
-    return round_up(count, parts);
+// ---- units
+
+void model_units_create(struct model_units *units, const struct parameter_table *table, const struct mesh *mesh,
+                        const struct state_layout *layout) {
+    *units = (struct model_units){.table = table,
+                                  .mesh = *mesh,
+                                  .layout = *layout,
+                                  .units = (int)table->units.count,
+                                  .parameters = (int)table->parameters.count};
+    units->count = mem_alloc((size_t)units->units * sizeof *units->count);
+    units->decayed = mem_alloc((size_t)units->units * sizeof *units->decayed);
+    units->at = mem_alloc((size_t)units->parameters * sizeof *units->at);
+    for (int u = 0; u < units->units; u++) {
+        FOR_UNIT(table, i, u) {
+            int64_t padded = state_padded(parameter_count(&table->parameters.item[i]));
+            units->at[i] = units->count[u];
+            units->count[u] += padded;
+            units->decayed[u] += table->parameters.item[i].decayed ? padded : 0;
+        }
+        units->count[u] = round_up(units->count[u], mesh_group_size(mesh, layout->shards) * PARAMETER_ALIGNMENT);
+    }
+}
+
+void model_units_release(struct model_units *units) {
+    free(units->count);
+    free(units->decayed);
+    free(units->at);
+    *units = (struct model_units){0};
+}
+
+static int64_t unit_held(const struct model_units *units, int unit, bool part) {
+    return units->count[unit] / (part ? mesh_group_size(&units->mesh, units->layout.shards) : 1);
 }
 
 // Along the axes of tensor ranks a flat unit of a split class has other elements on each rank: a shard, though of no
 // dim that could be named. Along the stages each has its own, except for a vocabulary that is spread over them, and an
 // embedding that both ends have.
-static void place_unit(const struct program *program, const struct state_layout *layout, const struct parameter *p,
-                       bool part, int8_t placement[AXIS_COUNT]) {
+static void place_unit(const struct model_units *units, int unit, bool part, int8_t placement[AXIS_COUNT]) {
     static const axis_set OVER[CLASS_COUNT] = {
         [CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES(AXIS_TP), [CLASS_VOCABULARY] = AXES_TENSOR | AXES(AXIS_PP)};
-    axis_set split = OVER[p->split] | (part ? layout->shards : AXES_NONE);
+    const struct parameter *p = &units->table->parameters.item[units->table->first[unit]];
+    axis_set split = OVER[p->split] | (part ? units->layout.shards : AXES_NONE);
     for (int a = 0; a < AXIS_COUNT; a++)
-        placement[a] = mesh_present(&program->mesh, split & AXES(a)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
-    bool both = layout->tied_ends && parameter_is_token_embedding(p);
-    if (mesh_present(&program->mesh, AXES(AXIS_PP)) && p->split != CLASS_VOCABULARY && !both)
+        placement[a] = mesh_present(&units->mesh, split & AXES(a)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
+    bool both = units->layout.tied_ends && parameter_is_token_embedding(p);
+    if (mesh_present(&units->mesh, AXES(AXIS_PP)) && p->split != CLASS_VOCABULARY && !both)
         placement[AXIS_PP] = PLACE_STAGE;
 }
 
-static void declare_slices(struct program *program, const struct parameter_table *table, int unit, int buffer,
-                           const char *prefix, int *slice) {
-    int64_t offset = 0;
-    FOR_UNIT(table, i, unit) {
-        const struct parameter *p = &table->parameters.item[i];
+static char *unit_name(const struct model_units *units, int unit, const struct unit_values *values) {
+    return mem_printf("%s.%s", units->table->units.item[unit], values->suffix);
+}
+
+int model_units_add(const struct model_units *units, struct state_table *state, int unit,
+                    const struct unit_values *values, int owner) {
+    char *name = unit_name(units, unit, values);
+    struct state_entry entry = {.name = name,
+                                .dtype = values->dtype,
+                                .role = values->role,
+                                .ndim = 1,
+                                .dim = {unit_held(units, unit, values->part)},
+                                .as = values->as,
+                                .own = values->role == STATE_PARAMETERS ? units->layout.own : AXES_NONE,
+                                .owner = owner};
+    place_unit(units, unit, values->part, entry.placement);
+    int number = state_add(state, &entry);
+    free(name);
+    return number;
+}
+
+int model_units_buffer(const struct model_units *units, struct program *program, int unit,
+                       const struct unit_values *values, enum buffer_kind kind) {
+    int64_t count = unit_held(units, unit, values->part);
+    char *name = unit_name(units, unit, values);
+    int buffer = program_buffer(program, name, values->dtype, kind, SCOPE_LOCAL, 1, &count);
+    free(name);
+    place_unit(units, unit, values->part, program->buffers.item[buffer].placement);
+    return buffer;
+}
+
+void model_units_slices(const struct model_units *units, struct program *program, int unit, int buffer,
+                        const char *prefix, int *slice) {
+    FOR_UNIT(units->table, i, unit) {
+        const struct parameter *p = &units->table->parameters.item[i];
         char *name = *prefix ? mem_printf("%s.%s", prefix, p->name) : mem_strdup(p->name);
-        slice[i] = program_slice(program, buffer, name, offset, p->ndim, p->dim);
+        slice[i] = program_slice(program, buffer, name, units->at[i], p->ndim, p->dim);
         free(name);
         struct buffer *b = &program->buffers.item[slice[i]];
         memcpy(b->placement, program->buffers.item[buffer].placement, sizeof b->placement);
         for (int a = 0; a < AXIS_COUNT; a++)
             if ((AXES(a) & AXES_TENSOR) && b->placement[a] != PLACE_REPLICATE)
                 b->placement[a] = PLACE_SHARD(p->split_dim);
-        offset += state_padded(parameter_count(p));
     }
 }
 
-static void declare_units(const struct model_state *state, struct program *program, const struct parameter_table *table,
-                          const struct state_layout *layout, const struct state_buffers *what, int *unit, int *slice) {
-    for (int u = 0; u < state->units; u++) {
-        int64_t count = state->count[u] / (what->part ? mesh_group_size(&program->mesh, layout->shards) : 1);
-        char *name = mem_printf("%s.%s", table->units.item[u], what->suffix);
-        unit[u] = program_buffer(program, name, what->dtype, what->kind, what->scope, 1, &count);
-        free(name);
-        bool kept = what->kind == KIND_PARAM && what->scope == SCOPE_STATE;
-        program->buffers.item[unit[u]].own = kept ? layout->own : AXES_NONE;
-        place_unit(program, layout, &table->parameters.item[table->first[u]], what->part,
-                   program->buffers.item[unit[u]].placement);
-        if (slice)
-            declare_slices(program, table, u, unit[u], what->prefix, slice);
-    }
+// ---- entries
+
+static int add_constant(struct state_table *state, const char *name, enum dtype dtype, int ndim, const int64_t *dim,
+                        const char *as) {
+    struct state_entry entry = {
+        .name = name, .dtype = dtype, .role = STATE_CONSTANT, .ndim = ndim, .as = as, .owner = NONE};
+    memcpy(entry.dim, dim, (size_t)ndim * sizeof *dim);
+    return state_add(state, &entry);
 }
 
-static void declare_own_rows(struct model_state *state, struct program *program, const struct parameter_table *table,
-                             const struct state_layout *layout) {
-    const struct parameter *p = &table->parameters.item[parameter_embedding(table)];
-    struct operand unit = operand_whole(program, state->unit[p->unit]);
-    if (!layout->sharded)
-        unit = operand_part(program, unit, layout->shards);
-    const int64_t dim[] = {p->dim[0] / mesh_group_size(&program->mesh, layout->shards), p->dim[1]};
-    state->own_rows = operand_shape(unit, 2, dim);
-    state->own_first = program_buffer(program, "embed.first", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
-    program_declare(program, state->own_first, "first", NONE);
-    program->buffers.item[state->own_first].placement[AXIS_FSDP] = PLACE_SHARD(0);
+static int add_number(struct state_table *state, const char *name, const char *as) {
+    return add_constant(state, name, DTYPE_I32, 1, (int64_t[]){1}, as);
 }
 
-void model_state_declare(struct model_state *state, struct program *program, const struct model_config *config,
-                         const struct parameter_table *table, const struct state_layout *layout, enum dtype dtype,
-                         int64_t positions) {
-    int units = (int)table->units.count, parameters = (int)table->parameters.count;
-    *state = (struct model_state){.units = units,
-                                  .parameters = parameters,
-                                  .rope = NONE,
-                                  .vocab_first = NONE,
-                                  .own_rows = operand_none(),
-                                  .own_first = NONE,
-                                  .heads_end = NONE};
-    state->unit = mem_alloc((size_t)units * sizeof(int));
-    state->gathered = mem_alloc((size_t)units * sizeof(int));
-    state->count = mem_alloc((size_t)units * sizeof(int64_t));
-    state->decayed = mem_alloc((size_t)units * sizeof(int64_t));
-    state->parameter = mem_alloc((size_t)parameters * sizeof(int));
-    for (int u = 0; u < units; u++)
-        state->count[u] = unit_count(program, table, layout, u);
-    struct state_buffers keep = {dtype, KIND_PARAM, SCOPE_STATE, layout->sharded, "parameters", ""};
-    struct state_buffers whole = {dtype, KIND_PARAM, SCOPE_LOCAL, false, "gathered", ""};
-    declare_units(state, program, table, layout, &keep, state->unit, layout->sharded ? NULL : state->parameter);
-    if (layout->sharded)
-        declare_units(state, program, table, layout, &whole, state->gathered, state->parameter);
-    else
-        memcpy(state->gathered, state->unit, (size_t)units * sizeof(int));
-    for (int i = 0; i < parameters; i++)
-        if (table->parameters.item[i].decayed)
-            state->decayed[table->parameters.item[i].unit] += state_padded(parameter_count(&table->parameters.item[i]));
+void model_entries_add(struct model_entries *entries, struct state_table *state, const struct model_units *units,
+                       const struct model_config *config, enum dtype dtype, int64_t positions) {
+    const struct state_layout *layout = &units->layout;
+    const struct unit_values keep = {"parameters", dtype, STATE_PARAMETERS, layout->zero_stage == 3, NULL};
+    *entries = (struct model_entries){.rope = NONE, .vocab_first = NONE, .own_first = NONE, .heads_end = NONE};
+    entries->unit = mem_alloc((size_t)units->units * sizeof *entries->unit);
+    for (int u = 0; u < units->units; u++)
+        entries->unit[u] = model_units_add(units, state, u, &keep, NONE);
     if (config->family == FAMILY_LLAMA)
-        state->rope = program_buffer(program, "rope", dtype_accumulate(dtype), KIND_PARAM, SCOPE_STATE, 2,
-                                     (int64_t[]){positions, config->head_dim});
-    if (mesh_present(&program->mesh, AXES_TENSOR) || layout->vocabulary) {
-        state->vocab_first =
-            program_buffer(program, "vocab.first", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
-        program_declare(program, state->vocab_first, "first", NONE);
+        entries->rope =
+            add_constant(state, "rope", dtype_accumulate(dtype), 2, (int64_t[]){positions, config->head_dim}, NULL);
+    if (mesh_present(&units->mesh, AXES_TENSOR) || layout->vocabulary) {
+        entries->vocab_first = add_number(state, "vocab.first", "first");
         if (layout->vocabulary)
-            program->buffers.item[state->vocab_first].placement[AXIS_PP] = PLACE_STAGE;
+            state->entries.item[entries->vocab_first].placement[AXIS_PP] = PLACE_STAGE;
     }
-    if (layout->rows)
-        declare_own_rows(state, program, table, layout);
-    if (config->num_attention_heads / config->num_key_value_heads % program->mesh.degree[AXIS_KV]) {
-        state->heads_end = program_buffer(program, "heads.end", DTYPE_I32, KIND_PARAM, SCOPE_STATE, 1, (int64_t[]){1});
-        program_declare(program, state->heads_end, "end", NONE);
+    if (layout->rows) {
+        entries->own_first = add_number(state, "embed.first", "first");
+        state->entries.item[entries->own_first].placement[AXIS_FSDP] = PLACE_SHARD(0);
     }
+    if (config->num_attention_heads / config->num_key_value_heads % units->mesh.degree[AXIS_KV])
+        entries->heads_end = add_number(state, "heads.end", "end");
+}
+
+void model_entries_release(struct model_entries *entries) {
+    free(entries->unit);
+    *entries = (struct model_entries){0};
+}
+
+// ---- buffers
+
+static struct operand own_rows(const struct model_state *out, const struct program *program,
+                               const struct model_units *units) {
+    const struct parameter *p = &units->table->parameters.item[parameter_embedding(units->table)];
+    struct operand unit = operand_whole(program, out->unit[p->unit]);
+    if (units->layout.zero_stage < 3)
+        unit = operand_part(program, unit, units->layout.shards);
+    const int64_t dim[] = {p->dim[0] / mesh_group_size(&program->mesh, units->layout.shards), p->dim[1]};
+    return operand_shape(unit, 2, dim);
+}
+
+static int declare_entry(struct program *program, const struct state_table *state, int entry) {
+    return entry == NONE ? NONE : state_buffer(state, program, entry, NONE);
+}
+
+void model_state_declare(struct model_state *out, struct program *program, const struct state_table *state,
+                         const struct model_entries *entries, const struct model_units *units, enum dtype dtype) {
+    const bool sharded = units->layout.zero_stage == 3;
+    const struct unit_values whole = {.suffix = "gathered", .dtype = dtype};
+    *out = (struct model_state){.units = units->units, .parameters = units->parameters, .own_rows = operand_none()};
+    out->unit = mem_alloc((size_t)units->units * sizeof(int));
+    out->gathered = mem_alloc((size_t)units->units * sizeof(int));
+    out->parameter = mem_alloc((size_t)units->parameters * sizeof(int));
+    for (int u = 0; u < units->units; u++) {
+        out->unit[u] = out->gathered[u] = state_buffer(state, program, entries->unit[u], NONE);
+        if (!sharded)
+            model_units_slices(units, program, u, out->unit[u], "", out->parameter);
+    }
+    for (int u = 0; u < units->units && sharded; u++) {
+        out->gathered[u] = model_units_buffer(units, program, u, &whole, KIND_PARAM);
+        model_units_slices(units, program, u, out->gathered[u], "", out->parameter);
+    }
+    out->rope = declare_entry(program, state, entries->rope);
+    out->vocab_first = declare_entry(program, state, entries->vocab_first);
+    out->own_first = declare_entry(program, state, entries->own_first);
+    out->heads_end = declare_entry(program, state, entries->heads_end);
+    if (units->layout.rows)
+        out->own_rows = own_rows(out, program, units);
+}
+
+void model_state_release(struct model_state *state) {
+    free(state->unit);
+    free(state->gathered);
+    free(state->parameter);
+    *state = (struct model_state){0};
 }
 
 void model_fill_rope(const struct model_config *config, int64_t positions, enum dtype dtype, void *out) {
@@ -129,22 +200,4 @@ void model_fill_rope(const struct model_config *config, int64_t positions, enum 
         else
             ((float *)out)[i] = (float)table[i];
     free(table);
-}
-
-void model_state_release(struct model_state *state) {
-    free(state->unit);
-    free(state->gathered);
-    free(state->count);
-    free(state->decayed);
-    free(state->parameter);
-    *state = (struct model_state){0};
-}
-
-void model_state_declare_like(const struct model_state *state, struct program *program,
-                              const struct parameter_table *table, const struct state_layout *layout,
-                              const struct state_buffers *what, int **unit, int **slice) {
-    *unit = mem_alloc((size_t)state->units * sizeof(int));
-    if (what->prefix)
-        *slice = mem_alloc((size_t)state->parameters * sizeof(int));
-    declare_units(state, program, table, layout, what, *unit, what->prefix ? *slice : NULL);
 }

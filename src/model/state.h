@@ -1,58 +1,90 @@
-// The part of the `state` arena that belongs to the model: its parameters, unit by unit, each a flat buffer whose
-// slices are the tensors. All programs of a run declare it first, and so share its addresses.
+// What the model has in the state of a rank: its parameters, unit by unit, each a flat buffer whose slices are the
+// tensors, and its constants. And the buffers of these in one program.
 #ifndef MODEL_STATE_H
 #define MODEL_STATE_H
 
 #include "model/model.h"
+#include "state/state_table.h"
 
 enum { PARAMETER_ALIGNMENT = 64 }; // elements: where a tensor may start within its unit
 
 // How the buffers of units are distributed over ranks.
 struct state_layout {
-    axis_set shards; // every unit is padded so that it divides by the ranks along these axes
-    bool sharded;    // a rank keeps only its part of each unit's parameters, and gathers the whole when it is needed
-    axis_set own;    // else: it keeps them whole, but between steps only its own part along these axes is current
+    int zero_stage;  // what of a unit a rank has only its own part of: 1 optimizer states, 2 also gradients, 3 also
+                     // parameters, which are gathered when they are needed; 0: nothing
+    axis_set shards; // the axes over whose ranks those parts are spread: units are padded so that they divide by them
+    axis_set own;    // stages 1 and 2: parameters are whole, but between steps only its own part along these is current
     bool tied_ends;  // the embedding's unit is on both ends of a pipeline
     bool vocabulary; // the vocabulary is spread over the stages of a pipeline
     bool rows;       // rows of the embedding are looked up in the ranks' parts of it
 };
 
+// The units of a rank, as they lie in memory.
+struct model_units {
+    const struct parameter_table *table; // of what the rank has
+    struct mesh mesh;
+    struct state_layout layout;
+    int units, parameters;
+    int64_t *count;   // [units]: elements of the whole unit
+    int64_t *decayed; // [units]: elements, from its start, that weight decay applies to
+    int64_t *at;      // [parameters]: elements from the start of its unit to each parameter
+};
+// The table must outlive the units.
+void model_units_create(struct model_units *units, const struct parameter_table *table, const struct mesh *mesh,
+                        const struct state_layout *layout);
+void model_units_release(struct model_units *units);
+
+// One value for each element of units.
+struct unit_values {
+    const char *suffix; // entries and buffers are named "UNIT.suffix"
+    enum dtype dtype;
+    enum state_role role;
+    bool part;      // the rank keeps its own part of each unit alone
+    const char *as; // as in struct state_entry
+};
+// Adds to the state the values of one unit, as an entry of the rank's shape; returns its number. `owner` as in struct
+// state_entry.
+int model_units_add(const struct model_units *units, struct state_table *state, int unit,
+                    const struct unit_values *values, int owner);
+
+// The model's entries of a state.
+struct model_entries {
+    int *unit;       // [units]: the unit's parameters, or the rank's part of them
+    int rope;        // rope_table of the model, or NONE
+    int vocab_first; // i32[1]: first row of the vocabulary that the rank has; NONE where it is not split
+    int own_first;   // i32[1]: first of the embedding's rows that the rank has of those looked up for all; or NONE
+    int heads_end;   // i32[1]: columns of the rank's attention that are not padding; NONE where padding stays zero
+};
+// Adds the parameters, in `dtype`; for models with rotary embedding the table for `positions` positions; and the
+// numbers that the layout needs. model_entries_release frees the array of *entries.
+void model_entries_add(struct model_entries *entries, struct state_table *state, const struct model_units *units,
+                       const struct model_config *config, enum dtype dtype, int64_t positions);
+void model_entries_release(struct model_entries *entries);
+
+// The buffers of these in one program.
 struct model_state {
     int units, parameters;
-    int *unit;        // flat buffer of each unit, [elements], or of the rank's part of it
-    int *gathered;    // where parameters are sharded: LOCAL buffers for the whole units; else `unit`
-    int64_t *count;   // elements of the whole unit
-    int64_t *decayed; // elements of the unit, from its start, that weight decay applies to
-    int *parameter;   // buffer of each parameter of the table: a slice of its unit, gathered if sharded
-    int rope;         // rope_table of the model, or NONE
-    int vocab_first;  // i32[1]: first row of the vocabulary that the rank has; NONE where it is not split
+    int *unit;      // flat buffer of each unit, [elements], or of the rank's part of it
+    int *gathered;  // where parameters are sharded: LOCAL buffers for the whole units; else `unit`
+    int *parameter; // buffer of each parameter of the table: a slice of its unit, gathered if sharded
+    int rope, vocab_first, own_first, heads_end; // as in struct model_entries
     // Where rows are looked up in the ranks' parts of the embedding: this rank's part, [rows, hidden_size], a view of
-    // its unit's buffer; and its first row, i32[1]. Else absent, and NONE.
+    // its unit's buffer. Else absent.
     struct operand own_rows;
-    int own_first;
-    int heads_end; // i32[1]: columns of the rank's attention that are not padding; NONE where padding stays zero
 };
+// Declares the buffers of the model's entries. model_state_release frees the arrays of *out.
+void model_state_declare(struct model_state *out, struct program *program, const struct state_table *state,
+                         const struct model_entries *entries, const struct model_units *units, enum dtype dtype);
+void model_state_release(struct model_state *state);
+// Declares a LOCAL buffer for the values of a whole unit, and returns it.
+int model_units_buffer(const struct model_units *units, struct program *program, int unit,
+                       const struct unit_values *values, enum buffer_kind kind);
+// Declares, for the tensors of a unit, slices of a buffer of its whole shape, named "prefix.TENSOR", or "TENSOR" if
+// `prefix` is empty: slice[parameters] of the unit's parameters become their buffers.
+void model_units_slices(const struct model_units *units, struct program *program, int unit, int buffer,
+                        const char *prefix, int *slice);
 
-// Declares the parameters, in `dtype`; for models with rotary embedding the table for `positions` positions; and the
-// numbers of struct model_state that the layout needs. model_state_release frees the arrays of *state.
-void model_state_declare(struct model_state *state, struct program *program, const struct model_config *config,
-                         const struct parameter_table *table, const struct state_layout *layout, enum dtype dtype,
-                         int64_t positions);
 // Writes rope_table into memory of `dtype` (f32 or f64), [positions, head_dim].
 void model_fill_rope(const struct model_config *config, int64_t positions, enum dtype dtype, void *out);
-void model_state_release(struct model_state *state);
-// Declares one more flat buffer per unit, of the unit's shape (with `part`, of the rank's part), and unless `prefix` is
-// NULL slices for the tensors: unit buffers are named "UNIT.suffix", slices "prefix.TENSOR", or "TENSOR" if `prefix` is
-// empty. `slice` may be NULL where there are none. The caller frees both arrays.
-struct state_buffers {
-    enum dtype dtype;
-    enum buffer_kind kind;
-    enum buffer_scope scope;
-    bool part;
-    const char *suffix, *prefix;
-};
-void model_state_declare_like(const struct model_state *state, struct program *program,
-                              const struct parameter_table *table, const struct state_layout *layout,
-                              const struct state_buffers *what, int **unit, int **slice);
 
 #endif

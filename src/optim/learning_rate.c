@@ -1,22 +1,9 @@
-// Learning-rate schedules, and the optimizer that a configuration asks for.
+// Learning-rate schedules.
 #include "optim/optimizer.h"
 
 #include "base/math.h"
 
 #include <math.h>
-
-struct optimizer_config optimizer_config_resolve(const struct config *config) {
-    static const enum optimizer NAMES[] = {[CONFIG_OPTIMIZER_ADAMW] = OPTIMIZER_ADAMW,
-                                           [CONFIG_OPTIMIZER_LION] = OPTIMIZER_LION,
-                                           [CONFIG_OPTIMIZER_SGD] = OPTIMIZER_SGD};
-    return (struct optimizer_config){.name = NAMES[config->optimizer.name],
-                                     .beta1 = config->optimizer.beta1,
-                                     .beta2 = config->optimizer.beta2,
-                                     .eps = config->optimizer.eps,
-                                     .weight_decay = config->optimizer.weight_decay,
-                                     .momentum = config->optimizer.momentum,
-                                     .max_norm = config->training.max_norm};
-}
 
 int64_t learning_rate_decay_end(const struct config *c) {
     return c->lr_scheduler.decay_steps > 0 ? c->lr_scheduler.decay_steps : c->training.steps;

@@ -1,57 +1,185 @@
 #include "optim/optimizer.h"
 
-int reduce_stream(struct program *program) {
-    return program_stream(program, "reduce", STREAM_BULK);
+// ---- the table
+
+struct optimizer_row {
+    enum op op;
+    optimizer_emit_unit *emit;
+    bool (*takes)(const struct parameter *parameter);
+    enum config_optimizer_name rest;
+};
+
+static const struct optimizer_row ROWS[] = {
+#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) \
+    [CONFIG_OPTIMIZER_##symbol] = {op, emit, takes, CONFIG_OPTIMIZER_##rest},
+#include "optim/optimizers.def"
+#undef OPTIMIZER
+};
+
+const struct optimizer_state_info optimizer_states[OPTIMIZER_STATES] = {
+#define STATE(symbol, optimizer, operand, saved) {CONFIG_OPTIMIZER_##optimizer, operand, saved},
+#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) states
+#include "optim/optimizers.def"
+#undef OPTIMIZER
+#undef STATE
+};
+
+bool takes_all(const struct parameter *parameter) {
+    (void)parameter;
+    return true;
 }
 
-// Declares one more state per unit, of the shape of what is updated: the operand `operand` of its update.
-static void declare_state(struct program *program, const struct model_state *model, const struct parameter_table *table,
-                          const struct state_layout *layout, enum dtype dtype, const char *operand, int **unit) {
-    bool remainder = dtype == DTYPE_U16;
-    struct state_buffers what = {
-        dtype, KIND_OPTIM, SCOPE_STATE, layout->shards != AXES_NONE, remainder ? "remainder" : operand, NULL};
-    model_state_declare_like(model, program, table, layout, &what, unit, NULL);
-    for (int u = 0; u < model->units; u++)
-        program_declare(program, (*unit)[u], operand, model->unit[u]);
+enum config_optimizer_name optimizer_of(enum config_optimizer_name name, const struct parameter *parameter) {
+    return ROWS[name].takes(parameter) ? name : ROWS[name].rest;
 }
 
-static void declare_gradients(struct optimizer_state *state, struct program *program, const struct model_state *model,
-                              const struct parameter_table *table, const struct state_layout *layout, enum dtype sum) {
-    struct state_buffers keep = {sum, KIND_GRAD, SCOPE_STATE, false, "gradients", "grad"};
-    if (state->zero_stage < 2) {
-        model_state_declare_like(model, program, table, layout, &keep, &state->gradient, &state->gradient_slice);
-        state->whole_gradient = mem_alloc((size_t)model->units * sizeof(int));
-        memcpy(state->whole_gradient, state->gradient, (size_t)model->units * sizeof(int));
-        return;
+enum config_optimizer_name *optimizer_of_units(enum config_optimizer_name name, const struct model_units *units) {
+    enum config_optimizer_name *of = mem_alloc((size_t)units->units * sizeof *of);
+    for (int u = 0; u < units->units; u++) {
+        of[u] = optimizer_of(name, &units->table->parameters.item[units->table->first[u]]);
+        FOR_UNIT(units->table, i, u)
+            CHECK(optimizer_of(name, &units->table->parameters.item[i]) == of[u]);
     }
-    struct state_buffers part = {sum, KIND_GRAD, SCOPE_STATE, true, "gradients", NULL};
-    struct state_buffers whole = {sum, KIND_GRAD, SCOPE_LOCAL, false, "gradients.whole", "grad"};
-    model_state_declare_like(model, program, table, layout, &part, &state->gradient, NULL);
-    model_state_declare_like(model, program, table, layout, &whole, &state->whole_gradient, &state->gradient_slice);
-    for (int u = 0; u < model->units && state->zero_stage == 3; u++)
-        program->buffers.item[state->gradient[u]].gradient_of = model->unit[u];
+    return of;
 }
 
-void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
-                             const struct parameter_table *table, const struct state_layout *layout, int zero_stage,
-                             const struct optimizer_config *config, enum dtype dtype) {
-    enum dtype sum = dtype_accumulate(dtype);
-    *state = (struct optimizer_state){.zero_stage = zero_stage, .shards = layout->shards};
-    declare_gradients(state, program, model, table, layout, sum);
+// Sets the attribute `name` of a row.
+static void set_attribute(const struct op_info *info, const char *name, double value, union attribute *out) {
+    int at = op_attribute_find(info, name);
+    CHECK(at >= 0 && info->attribute[at].is_float);
+    out[at].f = value;
+}
+
+void optimizer_attributes(const struct optimizer_update *update, int unit, union attribute out[OP_MAX_ATTRIBUTES]) {
+    const enum config_optimizer_name name = update->state->entries->of[unit];
+    const struct op_info *info = &update->ops->op[ROWS[name].op];
+    memset(out, 0, OP_MAX_ATTRIBUTES * sizeof *out);
+    switch (name) {
+#define KEY(attribute) set_attribute(info, #attribute, update->config->optimizer.attribute, out);
+#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) \
+    case CONFIG_OPTIMIZER_##symbol:                                  \
+        attributes break;
+#include "optim/optimizers.def"
+#undef OPTIMIZER
+#undef KEY
+    }
+}
+
+// ---- the optimizer's part of the state
+
+// Adds a state for each unit whose optimizer has it. Returns NULL where none has.
+static int *add_state(struct state_table *state, const struct model_units *units, const struct model_entries *model,
+                      const enum config_optimizer_name *of, const struct optimizer_state_info *info, enum dtype sum) {
+    const struct unit_values values = {info->operand, sum, STATE_OPTIMIZER, units->layout.zero_stage > 0,
+                                       info->operand};
+    int *entry = NULL;
+    for (int u = 0; u < units->units; u++) {
+        if (of[u] != info->optimizer)
+            continue;
+        if (!entry) {
+            entry = mem_alloc((size_t)units->units * sizeof *entry);
+            for (int other = 0; other < units->units; other++)
+                entry[other] = NONE;
+        }
+        entry[u] = model_units_add(units, state, u, &values, model->unit[u]);
+    }
+    return entry;
+}
+
+static int *add_to_all(struct state_table *state, const struct model_units *units, const struct model_entries *model,
+                       const struct unit_values *values) {
+    int *entry = mem_alloc((size_t)units->units * sizeof *entry);
+    for (int u = 0; u < units->units; u++)
+        entry[u] = model_units_add(units, state, u, values, model->unit[u]);
+    return entry;
+}
+
+static int add_scalar(struct state_table *state, const char *name, const char *as, int owner) {
+    return state_add(state, &(struct state_entry){.name = name,
+                                                  .dtype = DTYPE_F64,
+                                                  .role = STATE_OPTIMIZER,
+                                                  .ndim = 1,
+                                                  .dim = {1},
+                                                  .as = as,
+                                                  .owner = owner});
+}
+
+void optimizer_entries_add(struct optimizer_entries *entries, struct state_table *state,
+                           const struct model_units *units, const struct model_entries *model,
+                           enum config_optimizer_name *of, enum dtype dtype) {
+    const enum dtype sum = dtype_accumulate(dtype);
+    const int zero = units->layout.zero_stage;
+    const struct unit_values gradients = {"gradients", sum, STATE_GRADIENTS, zero >= 2, NULL},
+                             remainders = {"remainder", DTYPE_U16, STATE_OPTIMIZER, zero > 0, "rem"};
+    *entries = (struct optimizer_entries){.of = of};
+    entries->gradient = add_to_all(state, units, model, &gradients);
     if (dtype == DTYPE_BF16)
-        declare_state(program, model, table, layout, DTYPE_U16, "rem", &state->remainder);
-    declare_state(program, model, table, layout, sum, "m", &state->m);
-    if (config->name == OPTIMIZER_ADAMW)
-        declare_state(program, model, table, layout, sum, "v", &state->v);
-    state->decayed = mem_alloc((size_t)model->units * sizeof(int));
-    for (int u = 0; u < model->units; u++) {
-        char *name = mem_printf("%s.decayed", table->units.item[u]);
-        state->decayed[u] = program_buffer(program, name, DTYPE_F64, KIND_OPTIM, SCOPE_STATE, 1, (int64_t[]){1});
-        program_declare(program, state->decayed[u], "decayed", model->unit[u]);
+        entries->remainder = add_to_all(state, units, model, &remainders);
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+        entries->state[k] = add_state(state, units, model, of, &optimizer_states[k], sum);
+    entries->decayed = mem_alloc((size_t)units->units * sizeof *entries->decayed);
+    for (int u = 0; u < units->units; u++) {
+        char *name = mem_printf("%s.decayed", units->table->units.item[u]);
+        entries->decayed[u] = add_scalar(state, name, "decayed", model->unit[u]);
         free(name);
     }
-    state->t = program_buffer(program, "optimizer.t", DTYPE_F64, KIND_OPTIM, SCOPE_STATE, 1, (int64_t[]){1});
-    program_declare(program, state->t, "t", NONE);
+    entries->t = add_scalar(state, "optimizer.t", "t", NONE);
+}
+
+void optimizer_entries_release(struct optimizer_entries *entries) {
+    free(entries->of);
+    free(entries->remainder);
+    free(entries->gradient);
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+        free(entries->state[k]);
+    free(entries->decayed);
+    *entries = (struct optimizer_entries){0};
+}
+
+// ---- its buffers in a program
+
+// The buffers of entry[units], NONE where there is no entry.
+static int *declare_entries(struct program *program, const struct state_table *state, const struct model_state *model,
+                            const int *entry) {
+    int *buffer = mem_alloc((size_t)model->units * sizeof *buffer);
+    for (int u = 0; u < model->units; u++)
+        buffer[u] = entry[u] == NONE ? NONE : state_buffer(state, program, entry[u], model->unit[u]);
+    return buffer;
+}
+
+static void declare_gradients(struct optimizer_state *out, struct program *program, const struct state_table *state,
+                              const struct model_units *units, const struct model_state *model, enum dtype sum) {
+    const struct unit_values whole = {.suffix = "gradients.whole", .dtype = sum};
+    const size_t bytes = (size_t)model->units * sizeof(int);
+    out->gradient = mem_alloc(bytes);
+    out->whole_gradient = mem_alloc(bytes);
+    out->gradient_slice = mem_alloc((size_t)model->parameters * sizeof(int));
+    for (int u = 0; u < model->units; u++) {
+        out->gradient[u] = out->whole_gradient[u] = state_buffer(state, program, out->entries->gradient[u], NONE);
+        if (out->zero_stage < 2)
+            model_units_slices(units, program, u, out->gradient[u], "grad", out->gradient_slice);
+        if (out->zero_stage == 3)
+            program->buffers.item[out->gradient[u]].gradient_of = model->unit[u];
+    }
+    for (int u = 0; u < model->units && out->zero_stage >= 2; u++) {
+        out->whole_gradient[u] = model_units_buffer(units, program, u, &whole, KIND_GRAD);
+        model_units_slices(units, program, u, out->whole_gradient[u], "grad", out->gradient_slice);
+    }
+}
+
+void optimizer_state_declare(struct optimizer_state *out, struct program *program, const struct state_table *state,
+                             const struct optimizer_entries *entries, const struct model_units *units,
+                             const struct model_state *model, enum dtype dtype) {
+    *out = (struct optimizer_state){
+        .entries = entries, .zero_stage = units->layout.zero_stage, .shards = units->layout.shards};
+    declare_gradients(out, program, state, units, model, dtype_accumulate(dtype));
+    if (entries->remainder)
+        out->remainder = declare_entries(program, state, model, entries->remainder);
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+        if (entries->state[k])
+            out->state[k] = declare_entries(program, state, model, entries->state[k]);
+    out->decayed = declare_entries(program, state, model, entries->decayed);
+    out->t = state_buffer(state, program, entries->t, NONE);
 }
 
 void optimizer_state_release(struct optimizer_state *state) {
@@ -59,13 +187,19 @@ void optimizer_state_release(struct optimizer_state *state) {
     free(state->gradient);
     free(state->whole_gradient);
     free(state->gradient_slice);
-    free(state->m);
-    free(state->v);
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+        free(state->state[k]);
     free(state->decayed);
     *state = (struct optimizer_state){0};
 }
 
-// The part of a unit's parameters that this rank updates; reduced() below gives the same part of its gradient.
+// ---- updates
+
+int reduce_stream(struct program *program) {
+    return program_stream(program, "reduce", STREAM_BULK);
+}
+
+// The part of a unit's parameters that this rank updates; optimizer_reduced gives the same part of its gradient.
 static struct operand optimizer_updated(const struct program *program, const struct optimizer_state *state,
                                         const struct model_state *model, int unit) {
     struct operand whole = operand_whole(program, model->unit[unit]);
@@ -78,43 +212,56 @@ static struct operand optimizer_reduced(const struct program *program, const str
     return state->zero_stage == 1 ? operand_part(program, whole, state->shards) : whole;
 }
 
-// The update of one unit, under the predicate that norm and loss are finite.
-static void optimizer_emit_update(const struct optimizer_state *state, const struct model_state *model,
-                                  struct program *program, int template, const struct optimizer_config *config, int lr,
-                                  const struct optimizer_outputs *outputs, int unit) {
-#define WHOLE(buffer) operand_whole(program, buffer)
-    struct operand p = optimizer_updated(program, state, model, unit);
-    struct operand rem = state->remainder ? WHOLE(state->remainder[unit]) : operand_none();
-    struct operand g = optimizer_reduced(program, state, unit), m = WHOLE(state->m[unit]),
-                   decayed = WHOLE(state->decayed[unit]);
-    struct operand rate = WHOLE(lr), factor = WHOLE(outputs->factor);
-    struct instruction *update = NULL;
-    switch (config->name) {
-    case OPTIMIZER_ADAMW: {
-        struct operand v = WHOLE(state->v[unit]);
-        update = program_emit(
-            program, template, OP_ADAMW, PHASE_OPTIMIZER, NONE, 9,
-            (struct operand[]){p, rem, g, m, v, rate, factor, WHOLE(state->t), decayed}, 4,
-            (struct operand[]){p, rem, m, v},
-            (union attribute[OP_MAX_ATTRIBUTES]){
-                {.f = config->beta1}, {.f = config->beta2}, {.f = config->eps}, {.f = config->weight_decay}});
-        break;
-    }
-    case OPTIMIZER_LION:
-        update = program_emit(program, template, OP_LION, PHASE_OPTIMIZER, NONE, 7,
-                              (struct operand[]){p, rem, g, m, rate, factor, decayed}, 3, (struct operand[]){p, rem, m},
-                              (union attribute[OP_MAX_ATTRIBUTES]){
-                                  {.f = config->beta1}, {.f = config->beta2}, {.f = config->weight_decay}});
-        break;
-    case OPTIMIZER_SGD:
-        update =
-            program_emit(program, template, OP_SGD, PHASE_OPTIMIZER, NONE, 7,
-                         (struct operand[]){p, rem, g, m, rate, factor, decayed}, 3, (struct operand[]){p, rem, m},
-                         (union attribute[OP_MAX_ATTRIBUTES]){{.f = config->momentum}, {.f = config->weight_decay}});
-        break;
-    }
-    update->predicate = outputs->finite;
-#undef WHOLE
+static struct operand operand_of_unit(const struct program *program, const int *buffer, int unit) {
+    return buffer && buffer[unit] != NONE ? operand_whole(program, buffer[unit]) : operand_none();
+}
+
+struct optimizer_operands optimizer_operands(const struct optimizer_update *u, int unit) {
+    const struct optimizer_state *s = u->state;
+    struct optimizer_operands o = {.p = optimizer_updated(u->program, s, u->model, unit),
+                                   .rem = operand_of_unit(u->program, s->remainder, unit),
+                                   .g = optimizer_reduced(u->program, s, unit),
+                                   .lr = operand_whole(u->program, u->lr),
+                                   .factor = operand_whole(u->program, u->outputs.factor),
+                                   .t = operand_whole(u->program, s->t),
+                                   .decayed = operand_whole(u->program, s->decayed[unit])};
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+        o.state[k] = operand_of_unit(u->program, s->state[k], unit);
+    return o;
+}
+
+// The operand that an optimizer's op calls `name`.
+static struct operand operand_named(const struct optimizer_operands *o, enum config_optimizer_name optimizer,
+                                    const char *name) {
+    const struct {
+        const char *name;
+        const struct operand *operand;
+    } common[] = {{"p", &o->p},           {"rem", &o->rem},        {"g", &o->g}, {"lr", &o->lr}, {"t", &o->t},
+                  {"factor", &o->factor}, {"decayed", &o->decayed}};
+    for (size_t i = 0; i < ARRAY_LENGTH(common); i++)
+        if (strcmp(name, common[i].name) == 0)
+            return *common[i].operand;
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+        if (optimizer_states[k].optimizer == optimizer && strcmp(name, optimizer_states[k].operand) == 0)
+            return o->state[k];
+    CHECK(false);
+    return operand_none();
+}
+
+void update_by_row(const struct optimizer_update *u, int unit) {
+    const enum config_optimizer_name optimizer = u->state->entries->of[unit];
+    const struct op_info *info = &u->ops->op[ROWS[optimizer].op];
+    const struct optimizer_operands operands = optimizer_operands(u, unit);
+    struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
+    union attribute attribute[OP_MAX_ATTRIBUTES];
+    for (int i = 0; i < info->inputs; i++)
+        in[i] = operand_named(&operands, optimizer, info->in[i].name);
+    for (int i = 0; i < info->outputs; i++)
+        out[i] = in[info->inplace[i]];
+    optimizer_attributes(u, unit, attribute);
+    program_emit(u->program, u->template, info->op, PHASE_OPTIMIZER, NONE, info->inputs, in, info->outputs, out,
+                 attribute)
+        ->predicate = u->outputs.finite;
 }
 
 // The class of a unit: all its parameters have the same.
@@ -129,16 +276,17 @@ static enum parameter_class counted_as(enum parameter_class class) {
 }
 
 // The sum of the squares of all gradients, over all ranks. Each class of units is spread over different axes.
-static struct operand emit_square_sum(const struct optimizer_state *state, const struct model_state *model,
-                                      const struct parameter_table *table, struct program *program, int template,
-                                      int counted_elsewhere) {
+static struct operand emit_square_sum(const struct optimizer_update *update, int counted_elsewhere) {
+    struct program *program = update->program;
+    const struct optimizer_state *state = update->state;
+    const int template = update->template;
     static const axis_set SPREAD[CLASS_COUNT] = {[CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES(AXIS_TP)};
     struct operand part[NORM_SUM_PARTS];
     int parts = 0;
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct operand sum = operand_none();
-        for (int u = 0; u < model->units; u++) {
-            if ((int)counted_as(class_of(table, u)) != class || u == counted_elsewhere)
+        for (int u = 0; u < update->model->units; u++) {
+            if ((int)counted_as(class_of(update->units->table, u)) != class || u == counted_elsewhere)
                 continue;
             bool first = sum.buffer == NONE;
             if (first) {
@@ -171,10 +319,9 @@ static struct operand emit_square_sum(const struct optimizer_state *state, const
     return total;
 }
 
-void optimizer_emit(const struct optimizer_state *state, const struct model_state *model,
-                    const struct parameter_table *table, struct program *program, int template,
-                    const struct optimizer_config *config, int lr, int loss, int counted_elsewhere,
-                    struct optimizer_outputs *outputs) {
+void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsewhere) {
+    struct program *program = update->program;
+    struct optimizer_outputs *outputs = &update->outputs;
     int64_t one = 1;
     outputs->norm = program_buffer(program, "grad_norm", DTYPE_F64, KIND_OUTPUT, SCOPE_STEP, 1, &one);
     outputs->factor = program_buffer(program, "clip_factor", DTYPE_F64, KIND_OUTPUT, SCOPE_STEP, 1, &one);
@@ -182,15 +329,15 @@ void optimizer_emit(const struct optimizer_state *state, const struct model_stat
     program_declare(program, outputs->norm, "norm", NONE);
     program_declare(program, outputs->factor, "factor", NONE);
     program_declare(program, outputs->finite, "finite", NONE);
-    struct operand total = emit_square_sum(state, model, table, program, template, counted_elsewhere);
-    struct operand t = operand_whole(program, state->t);
-    program_emit(program, template, OP_CLIP, PHASE_OPTIMIZER, NONE, 2,
+    struct operand total = emit_square_sum(update, counted_elsewhere);
+    struct operand t = operand_whole(program, update->state->t);
+    program_emit(program, update->template, OP_CLIP, PHASE_OPTIMIZER, NONE, 2,
                  (struct operand[]){total, operand_whole(program, loss)}, 3,
                  (struct operand[]){operand_whole(program, outputs->norm), operand_whole(program, outputs->factor),
                                     operand_whole(program, outputs->finite)},
-                 (union attribute[OP_MAX_ATTRIBUTES]){{.f = config->max_norm}});
-    program_emit(program, template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
+                 (union attribute[OP_MAX_ATTRIBUTES]){{.f = update->config->training.max_norm}});
+    program_emit(program, update->template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
         outputs->finite;
-    for (int u = 0; u < model->units; u++)
-        optimizer_emit_update(state, model, program, template, config, lr, outputs, u);
+    for (int u = 0; u < update->model->units; u++)
+        ROWS[update->state->entries->of[u]].emit(update, u);
 }

@@ -1,54 +1,114 @@
 // optim/: optimizers, clipping and learning-rate schedules: emit instructions. Includes base/, config/, mesh/,
-// program/, model/.
+// program/, state/, model/.
 #ifndef OPTIM_OPTIMIZER_H
 #define OPTIM_OPTIMIZER_H
 
+#include "config/config.h"
 #include "model/state.h"
 
-enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_LION, OPTIMIZER_SGD };
+// ---- the table (optimizers.def)
 
-struct optimizer_config {
-    enum optimizer name;
-    double beta1, beta2, eps, weight_decay, momentum;
-    double max_norm; // of the global gradient; 0: no clipping
+// The states of all optimizers.
+enum optimizer_state_id {
+#define STATE(symbol, optimizer, operand, saved) OPTIMIZER_##symbol,
+#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) states
+#include "optim/optimizers.def"
+#undef OPTIMIZER
+#undef STATE
+    OPTIMIZER_STATES
 };
+struct optimizer_state_info {
+    enum config_optimizer_name optimizer;
+    const char *operand; // of its op
+    const char *saved;   // what checkpoints call it: "adamw.m"
+};
+extern const struct optimizer_state_info optimizer_states[OPTIMIZER_STATES];
 
-// The optimizer's part of the `state` arena; arrays have one buffer per unit.
+// The optimizer of a parameter, where the configuration asks for `name`.
+enum config_optimizer_name optimizer_of(enum config_optimizer_name name, const struct parameter *parameter);
+// That of each unit, [units]. The caller frees.
+enum config_optimizer_name *optimizer_of_units(enum config_optimizer_name name, const struct model_units *units);
+
+// ---- the optimizer's part of the state
+
+// Entries, per unit where they are arrays.
+struct optimizer_entries {
+    enum config_optimizer_name *of; // the unit's optimizer
+    int *remainder;                 // u16: low half of the f32 master weight (bf16 models), else NULL
+    int *gradient;                  // flat accumulated gradients
+    int *state[OPTIMIZER_STATES];   // NONE for units of other optimizers; NULL: no unit has the state
+    int *decayed;                   // f64[1]: how many of the unit's first elements decay (it differs between shards)
+    int t;                          // f64[1]: updates done
+};
+// Adds all of this for parameters of `dtype`; takes over of[units], which it frees.
+void optimizer_entries_add(struct optimizer_entries *entries, struct state_table *state,
+                           const struct model_units *units, const struct model_entries *model,
+                           enum config_optimizer_name *of, enum dtype dtype);
+void optimizer_entries_release(struct optimizer_entries *entries);
+
+// The buffers of these in one program.
 struct optimizer_state {
-    int zero_stage;      // what a rank has only its own part of, unit by unit: 0 nothing, 1 moments and remainders, 2
-                         // and 3 gradients too
-    axis_set shards;     // the axes over whose ranks those parts are spread
-    int *remainder;      // u16: low half of the f32 master weight (bf16 models), else NULL
-    int *gradient;       // flat accumulated gradients
+    const struct optimizer_entries *entries;
+    int zero_stage;      // what a rank has only its own part of (struct state_layout),
+    axis_set shards;     // and over whose ranks
+    int *remainder;      // as in struct optimizer_entries
+    int *gradient;       // "
     int *whole_gradient; // where these are parts: LOCAL, the whole gradient of one microbatch; else `gradient`
     int *gradient_slice; // slice of whole_gradient for each parameter of the table
-    int *m, *v;          // moments; v is NULL for lion and sgd
-    int *decayed;        // f64[1]: how many of the unit's first elements decay (data: it differs between shards)
-    int t;               // f64[1]: updates done
+    int *state[OPTIMIZER_STATES], *decayed, t;
 };
+// Declares the buffers of the entries, which must outlive *out, for parameters of `dtype`.
+void optimizer_state_declare(struct optimizer_state *out, struct program *program, const struct state_table *state,
+                             const struct optimizer_entries *entries, const struct model_units *units,
+                             const struct model_state *model, enum dtype dtype);
+void optimizer_state_release(struct optimizer_state *state);
+
+// ---- the update
 
 struct optimizer_outputs {
     int norm, factor, finite; // f64[1], f64[1], i32[1]
 };
+// What an update is made of.
+struct optimizer_update {
+    struct program *program;
+    int template;
+    const struct op_table *ops;
+    const struct config *config;
+    const struct optimizer_state *state;
+    const struct model_state *model;
+    const struct model_units *units;
+    struct optimizer_outputs outputs;
+    int lr; // f64[1]
+};
+// The operands that every update of a unit has; absent ones are operand_none.
+struct optimizer_operands {
+    struct operand p, rem, g; // what this rank updates of the unit, the low halves of it, and its gradient
+    struct operand lr, factor, t, decayed;
+    struct operand state[OPTIMIZER_STATES];
+};
+struct optimizer_operands optimizer_operands(const struct optimizer_update *update, int unit);
+// The attributes that the unit's optimizer gives its op.
+void optimizer_attributes(const struct optimizer_update *update, int unit, union attribute out[OP_MAX_ATTRIBUTES]);
+// A row's `emit` emits the update of one unit, or of the rank's part of it, under the predicate that norm and loss are
+// finite; its `takes` says whether the optimizer is for a parameter.
+typedef void optimizer_emit_unit(const struct optimizer_update *update, int unit);
+#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) \
+    optimizer_emit_unit emit;                                        \
+    bool takes(const struct parameter *parameter);
+#include "optim/optimizers.def"
+#undef OPTIMIZER
+
+// Appends to update->template the norm of all gradients, each counted once over all ranks, clipping, and the update of
+// every unit. All updates are skipped if loss or norm is not finite. `loss` is a f64[1] buffer. update->outputs becomes
+// STEP buffers of kind OUTPUT. `counted_elsewhere` is the unit whose gradient another stage counts in the norm (a tied
+// embedding), or NONE.
+void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsewhere);
 
 // The stream on which gradients are reduced, and what the update needs of all ranks.
 int reduce_stream(struct program *program);
-// Declares all of this for the units of `model`; `dtype` is that of the parameters.
-void optimizer_state_declare(struct optimizer_state *state, const struct model_state *model, struct program *program,
-                             const struct parameter_table *table, const struct state_layout *layout, int zero_stage,
-                             const struct optimizer_config *config, enum dtype dtype);
-void optimizer_state_release(struct optimizer_state *state);
-// Appends to `template` the norm of all gradients, each counted once over all ranks, clipping, and the update of every
-// unit, or of the rank's part of it. All updates are skipped if loss or norm is not finite. `lr` and `loss` are f64[1]
-// buffers. *outputs are STEP buffers of kind OUTPUT. `counted_elsewhere` is the unit whose gradient another stage
-// counts in the norm (a tied embedding), or NONE.
-void optimizer_emit(const struct optimizer_state *state, const struct model_state *model,
-                    const struct parameter_table *table, struct program *program, int template,
-                    const struct optimizer_config *config, int lr, int loss, int counted_elsewhere,
-                    struct optimizer_outputs *outputs);
 
-// The optimizer that a run's configuration asks for.
-struct optimizer_config optimizer_config_resolve(const struct config *config);
+// ---- learning rates
+
 // The learning rate of step `step` (from 1): linear warm-up, then the decay that `config->lr_scheduler` names.
 double learning_rate(const struct config *config, int64_t step);
 // The last step before that decay begins, and the one after which the learning rate stays constant.

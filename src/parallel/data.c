@@ -8,8 +8,8 @@ struct state_layout state_layout_of(const struct parallel *parallel, const struc
     bool is_spread = parallel->split.vocabulary_stages > 1;
     axis_set shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES_SHARD) : AXES_NONE;
     return (struct state_layout){
+        .zero_stage = parallel->zero_stage,
         .shards = shards,
-        .sharded = parallel->zero_stage == 3,
         .own = parallel->zero_stage < 3 ? shards : AXES_NONE,
         .tied_ends =
             model->tie_word_embeddings && parallel->schedule && schedule_ends_apart(parallel->schedule) && !is_spread,

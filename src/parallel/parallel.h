@@ -9,6 +9,12 @@
 #include "model/split.h"
 #include "pipeline/schedule_store.h"
 
+// What one data-parallel rank takes in a step.
+struct batch_shape {
+    int64_t sequences, seq_len; // of one microbatch
+    int microbatches;
+};
+
 struct parallel {
     struct mesh mesh;
     struct model_split split;
@@ -19,8 +25,7 @@ struct parallel {
     bool overlap;             // tensor ranks exchange inputs' gradients while they compute weights' gradients
     int prefetch;             // ZeRO-3: units gathered ahead of the one in use; -1: by their bytes (data_gather)
     int unit_layers;          // layers that are one unit; 0: attention and MLP of a layer are two units
-    int64_t micro_batch_size; // sequences
-    int microbatches;         // of one data-parallel rank in a step
+    struct batch_shape batch; // of training; the schedule is made for its microbatches
     int stage;                // this program's coordinate on AXIS_PP
     // NULL without a pipeline: the only stage has all layers. Owned.
     struct schedule *schedule;
@@ -66,7 +71,7 @@ int *parallel_joined(const struct parallel *parallel, size_t units);
 // The index of the part of the vocabulary that a rank has.
 int parallel_vocabulary_index(const struct parallel *parallel, int rank);
 
-// The plan of a single rank.
+// The plan of a single rank, for a batch of one token.
 struct parallel parallel_single(const struct model_config *config);
 
 #endif

@@ -164,8 +164,8 @@ static trireme_status find_schedule(struct parallel *out, struct schedule_store 
     TRY(check_pipeline(&options, config, model, out->mesh.degree[AXIS_PP], error));
     options.times = resolve_times_of(config, model, out->mesh.degree[AXIS_PP] * MAX(1, options.chunks));
     struct schedule *schedule = mem_alloc(sizeof *schedule);
-    trireme_status status =
-        make_schedule(schedule, store, &options, out->mesh.degree[AXIS_PP], out->microbatches, config, model, error);
+    trireme_status status = make_schedule(schedule, store, &options, out->mesh.degree[AXIS_PP], out->batch.microbatches,
+                                          config, model, error);
     if (status != TRIREME_OK) {
         free(schedule);
         return status;
@@ -356,22 +356,23 @@ static trireme_status resolve_batch(struct parallel *out, const struct config *c
                                     trireme_error *error) {
     const struct config_training *t = &config->training;
     int64_t replicas = mesh_group_size(&out->mesh, AXES_SEQUENCES);
-    out->micro_batch_size = micro_batch_size(config, replicas, out->mesh.degree[AXIS_PP]);
+    out->batch.seq_len = t->seq_len;
+    out->batch.sequences = micro_batch_size(config, replicas, out->mesh.degree[AXIS_PP]);
     if (t->global_batch_size % replicas)
         return refuse_batch(config, replicas, error, "which does not split over %lld data-parallel ranks",
                             (long long)replicas);
-    if (t->global_batch_size % (replicas * out->micro_batch_size))
-        return refuse_batch(config, replicas * out->micro_batch_size, error,
+    if (t->global_batch_size % (replicas * out->batch.sequences))
+        return refuse_batch(config, replicas * out->batch.sequences, error,
                             "which does not split into microbatches of %lld sequences on %s",
-                            (long long)out->micro_batch_size, counted(replicas, "data-parallel rank").text);
-    TRY(check_countable(config, model, out->micro_batch_size, error));
-    TRY(check_logits_rows(config, out->micro_batch_size, error));
-    out->microbatches = (int)(t->global_batch_size / replicas / out->micro_batch_size);
-    if (out->split.sequence && out->micro_batch_size * t->seq_len % out->split.ranks)
+                            (long long)out->batch.sequences, counted(replicas, "data-parallel rank").text);
+    TRY(check_countable(config, model, out->batch.sequences, error));
+    TRY(check_logits_rows(config, out->batch.sequences, error));
+    out->batch.microbatches = (int)(t->global_batch_size / replicas / out->batch.sequences);
+    if (out->split.sequence && out->batch.sequences * out->batch.seq_len % out->split.ranks)
         return config_refuse(config, "training.seq_len", error,
                              "whose rows, %lld in a microbatch, do not split over %d tensor-parallel ranks: set "
                              "parallelism.sequence_parallel to false",
-                             (long long)(out->micro_batch_size * t->seq_len), out->split.ranks);
+                             (long long)(out->batch.sequences * out->batch.seq_len), out->split.ranks);
     return TRIREME_OK;
 }
 
@@ -406,11 +407,11 @@ static int row_ranks(const struct parallel *p, const struct config *config, cons
                             model->padded_vocab_size / ranks * model->hidden_size % PARAMETER_ALIGNMENT == 0;
     // With ZeRO-1 the whole table arrives after the step's first microbatch has looked rows up: there must be no other.
     // Likewise with replicas, which would still have to reduce the sums of the microbatches before.
-    const bool once = p->microbatches == 1;
+    const bool once = p->batch.microbatches == 1;
     const bool can = p->zero_stage == 3 ? once || replicas == 1 : p->zero_stage == 1 && once;
     if (ranks == 1 || !alone || !can || !whole_rows)
         return 1;
-    const double tokens = (double)p->micro_batch_size * (double)config->training.seq_len;
+    const double tokens = (double)p->batch.sequences * (double)p->batch.seq_len;
     const double size = (double)dtype_size(model_dtype(config));
     const double part = (double)model->padded_vocab_size / ranks, gradient = MAX(size, 4);
     const double rows = 2 * tokens * (ranks - 1) * size, table = part * (ranks - 1) * (size + gradient);
@@ -445,7 +446,7 @@ trireme_status parallel_resolve(struct parallel *out, const struct config *confi
 }
 
 struct parallel parallel_single(const struct model_config *config) {
-    struct parallel parallel = {.mesh = mesh_single(), .unit_layers = 1};
+    struct parallel parallel = {.mesh = mesh_single(), .unit_layers = 1, .batch = {1, 1, 1}};
     trireme_error none;
     CHECK(model_split_create(&parallel.split, config, 1, false, &none) == TRIREME_OK);
     return parallel;

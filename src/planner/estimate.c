@@ -46,7 +46,7 @@ static void add_events(struct probe_part *out, const struct simulation *s) {
 
 // Compiles the programs of `config` for a global batch of `sequences`, with layers divided evenly over the stages. The
 // caller releases programs and plan, also on failure.
-static trireme_status compile_batch(struct stage_programs *programs, struct parallel *plan, struct config *config,
+static trireme_status compile_batch(struct stages *programs, struct parallel *plan, struct config *config,
                                     const struct plan_request *r, int64_t sequences, trireme_error *error) {
     char batch[32];
     snprintf(batch, sizeof batch, "%lld", (long long)sequences);
@@ -56,7 +56,9 @@ static trireme_status compile_batch(struct stage_programs *programs, struct para
     TRY(config_set(config, "activation_checkpoint.full_layers", "", "plan", error));
     TRY(config_set(config, "activation_checkpoint.selective_layers", "", "plan", error));
     TRY(parallel_resolve(plan, config, r->model, error));
-    return stage_programs_compile(programs, config, r->model, plan, r->ops, 1, 1, NULL, false, error);
+    const struct stages_options how = {.ops = r->ops, .threads = 1, .jobs = 1, .unproved = true};
+    TRY(stages_create(programs, config, r->model, plan, TRAIN_ALONE, &how, error));
+    return stages_compile(programs, EVERY_STAGE, error);
 }
 
 // A model like the request's, but of `layers` layers, all of one of its kinds.
@@ -87,20 +89,17 @@ static trireme_status estimate_measure(struct probe_part *out, const struct esti
     struct config config;
     TRY(plan_config(&config, &small, &choice, error));
     struct parallel plan = {0};
-    struct stage_programs programs = {0};
+    struct stages programs = {0};
     struct simulation simulation = {0};
     struct simulation_options options = {.events = true};
     trireme_status status = compile_batch(&programs, &plan, &config, &small, p->micro_batch_size, error);
+    const struct program *step = status == TRIREME_OK ? stages_program(&programs, 0, PROGRAM_TRAIN) : NULL;
     if (status == TRIREME_OK)
-        status = simulate(&simulation, programs.program, r->ops, small.cluster, &options, error);
+        status = simulate(&simulation, &step, r->ops, small.cluster, &options, error);
     if (status == TRIREME_OK) {
         struct sim_memory memory;
-        memory_of_program(&memory, programs.program[0], r->ops);
-        struct parameter_table whole, local;
-        options_tables(&whole, &local, &model, &plan, 0);
-        out->units = (double)local.units.count;
-        parameter_table_release(&whole);
-        parameter_table_release(&local);
+        memory_of_program(&memory, step, r->ops);
+        out->units = programs.stage[0].state.units.units;
         add_events(out, &simulation);
         out->parameters = (double)memory.part[MEMORY_PARAMETERS];
         out->gradients = (double)memory.part[MEMORY_GRADIENTS];
@@ -109,7 +108,7 @@ static trireme_status estimate_measure(struct probe_part *out, const struct esti
                                     memory.part[MEMORY_OPTIMIZER]);
     }
     simulation_release(&simulation);
-    stage_programs_release(&programs);
+    stages_release(&programs);
     parallel_release(&plan);
     config_release(&config);
     return status;
@@ -165,10 +164,10 @@ static trireme_status measure_slot(struct probe_slot *out, const struct plan_req
     struct config config;
     TRY(plan_config(&config, &small, &choice, error));
     struct parallel plan = {0};
-    struct stage_programs programs = {0};
+    struct stages programs = {0};
     trireme_status status = compile_batch(&programs, &plan, &config, &small, 2 * p->micro_batch_size, error);
     if (status == TRIREME_OK) {
-        const struct program *first = programs.program[0];
+        const struct program *first = stages_program(&programs, 0, PROGRAM_TRAIN);
         int layer[] = {0, layers, 2 * layers};
         struct probe_slot whole = {0};
         for (int k = 0; k <= apart; k++)
@@ -179,7 +178,7 @@ static trireme_status measure_slot(struct probe_slot *out, const struct plan_req
                         most_held(plan.schedule, 0, layer, &whole, true);
         *out = whole;
     }
-    stage_programs_release(&programs);
+    stages_release(&programs);
     parallel_release(&plan);
     config_release(&config);
     return status;

@@ -124,29 +124,42 @@ bool choice_resolve(struct parallel *out, const struct plan_request *r, const st
     return possible;
 }
 
+static trireme_status choice_compile_stages(struct choice_programs *p, const struct plan_request *r, bool hurried,
+                                            bool unproved, trireme_error *error) {
+    const struct plan_aim aim = {p->room, hurried};
+    const struct stages_options how = {
+        .ops = r->ops,
+        .threads = topology_threads(r->cluster, p->config.training.threads, p->ranks_per_device),
+        .jobs = 1,
+        .aim = &aim,
+        .unproved = unproved};
+    TRY(stages_create(&p->stages, &p->config, r->model, &p->plan, TRAIN_ALONE, &how, error));
+    TRY(stages_compile(&p->stages, EVERY_STAGE, error));
+    p->stages.options.aim = NULL;
+    p->program = stages_programs(&p->stages, PROGRAM_TRAIN);
+    return TRIREME_OK;
+}
+
 trireme_status choice_compile(struct choice_programs *out, const struct plan_request *r,
                               const struct plan_choice *choice, enum plan_memory memory, bool hurried,
                               trireme_error *error) {
-    struct choice_programs p = {.ranks_per_device = 1};
-    TRY(plan_config(&p.config, r, choice, error));
-    trireme_status status = parallel_resolve_from(&p.plan, r->schedules, &p.config, r->model, error);
+    *out = (struct choice_programs){.ranks_per_device = 1};
+    TRY(plan_config(&out->config, r, choice, error));
+    trireme_status status = parallel_resolve_from(&out->plan, r->schedules, &out->config, r->model, error);
     if (status == TRIREME_OK)
-        status = topology_check(r->cluster, &p.plan.mesh, &p.ranks_per_device, error);
+        status = topology_check(r->cluster, &out->plan.mesh, &out->ranks_per_device, error);
     if (memory == PLAN_WITHIN_ROOM)
-        p.room = least_room(r->cluster, p.ranks_per_device);
+        out->room = least_room(r->cluster, out->ranks_per_device);
     if (status == TRIREME_OK)
-        status = stage_programs_compile(&p.stages, &p.config, r->model, &p.plan, r->ops,
-                                        topology_threads(r->cluster, p.config.training.threads, p.ranks_per_device), 1,
-                                        &(struct plan_aim){p.room, hurried}, memory != PLAN_SOON, error);
-    if (status == TRIREME_OK)
-        *out = p;
-    else
-        choice_release(&p);
+        status = choice_compile_stages(out, r, hurried, memory == PLAN_SOON, error);
+    if (status != TRIREME_OK)
+        choice_release(out);
     return status;
 }
 
 void choice_release(struct choice_programs *p) {
-    stage_programs_release(&p->stages);
+    free(p->program);
+    stages_release(&p->stages);
     parallel_release(&p->plan);
     config_release(&p->config);
 }
@@ -162,7 +175,7 @@ static bool less_matters(const struct plan_answer *a, enum plan_memory memory) {
 static bool shrink_tightest(struct plan_answer *out, const struct plan_request *r, struct choice_programs *programs,
                             const struct simulation *simulation, enum plan_memory memory) {
     for (;;) {
-        struct program *tightest = &programs->stages.of[out->tightest].program;
+        struct program *tightest = &programs->stages.stage[out->tightest].programs.item[0]->program;
         if (!tightest->hurried || !less_matters(out, memory))
             return true;
         if (!program_shrink(tightest, r->ops, programs->room))
@@ -178,7 +191,7 @@ static trireme_status evaluate(struct plan_answer *out, const struct plan_reques
     struct simulation simulation = {0};
     struct simulation_options options = {0};
     TRY(choice_compile(&programs, r, choice, memory, hurried, error));
-    trireme_status status = simulate(&simulation, programs.stages.program, r->ops, r->cluster, &options, error);
+    trireme_status status = simulate(&simulation, programs.program, r->ops, r->cluster, &options, error);
     if (status == TRIREME_OK) {
         *out = (struct plan_answer){.choice = *choice, .least_memory = memory == PLAN_LEAST_MEMORY};
         take_time(out, r, &simulation);

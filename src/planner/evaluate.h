@@ -7,15 +7,16 @@
 struct choice_programs {
     struct config config;
     struct parallel plan;
-    struct stage_programs stages;
+    struct stages stages;
+    const struct program **program; // the training step of each stage
     int ranks_per_device;
     int64_t room; // which program_plan aims at (struct plan_aim)
 };
 
 // Resolves how a choice is spread over ranks; the caller releases *out. False where the choice is impossible.
 bool choice_resolve(struct parallel *out, const struct plan_request *request, const struct plan_choice *choice);
-// Compiles the programs of all stages; the caller releases *out. `hurried`: memory is planned without what takes long.
-// TRIREME_ERROR_USAGE where the choice is impossible.
+// Compiles the programs of all stages; the caller releases *out, which must stay in its place. `hurried`: memory is
+// planned without what takes long. TRIREME_ERROR_USAGE where the choice is impossible.
 trireme_status choice_compile(struct choice_programs *out, const struct plan_request *request,
                               const struct plan_choice *choice, enum plan_memory memory, bool hurried,
                               trireme_error *error);

@@ -1,6 +1,6 @@
 // How many rows of logits choices make at once. Fewer rows take less memory, but the gradient of the head is read and
 // written once for every piece.
-#include "compile/options.h"
+#include "compile/stages.h"
 #include "planner/estimate.h"
 
 bool estimator_chooses_logits(const struct plan_request *request) {

@@ -19,7 +19,7 @@
 #ifndef PLANNER_PLANNER_H
 #define PLANNER_PLANNER_H
 
-#include "compile/options.h"
+#include "compile/stages.h"
 #include "sim/memory.h"
 #include "sim/simulate.h"
 

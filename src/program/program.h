@@ -11,7 +11,7 @@
 // different streams may overlap where no wait or stream order forbids it.
 //
 // A *buffer* is a name for memory. Its scope says how often it exists and where:
-//   STATE       once, in the `state` arena, shared by all programs of a run and kept between steps
+//   STATE       once, in the `state` arena, which programs share and which is kept between steps (state/state_table.h)
 //   STEP        once per step, in the `step` arena, for the whole step
 //   MICROBATCH  one instance per microbatch, for the whole step (inputs that the host writes before the step)
 //   SLOT        one instance per slot of its pool; from first write to last read, across the templates of a microbatch
@@ -20,7 +20,7 @@
 // An *operand* is a strided view of a buffer. Ranks that differ only by coordinates run the same program: a view may
 // therefore begin where the rank's index in a group says, and a peer is given by its distance along an axis.
 //
-// Addresses (bytes), filled by program_plan:
+// Addresses (bytes), filled by program_plan, except those of STATE buffers:
 //   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slots of pool 0 | slots of pool 1 | ... ]; with one
 //   slot in all, scratch and the slot share one region planned together. A buffer's offset counts from the start of the
 //   state arena, of the step arena, of scratch or of its slot.
@@ -361,6 +361,9 @@ static inline int64_t slot_waits_before(const struct slot_waits *waits, size_t i
 int64_t slot_waits_count(const struct slot_waits *waits, const struct program *program, size_t invocation,
                          const struct instruction *instruction, int stream, int64_t before);
 
+// A hash of what the program does: of operations, their order, streams and operands; not of addresses, nor of
+// workspaces, which may depend on the processor (program_hash.c).
+uint64_t program_hash(const struct program *program);
 // The number of instructions in a step, over the schedule.
 int64_t program_length(const struct program *program);
 // Floating-point operations of one invocation of `instruction`, from its row of ops.def.

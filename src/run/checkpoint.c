@@ -9,26 +9,36 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_GROUPS = 3 };
+enum { MAX_GROUPS = 1 + OPTIMIZER_STATES };
 
 // A model can be used without the training state, which is larger than the rest of a checkpoint: only its header is
 // read, for the run's configuration.
 static const struct manifest_check MODEL_SIZES = {.spare = STATE_NAME},
                                    MODEL_CONTENT = {.content = true, .spare = STATE_NAME};
 
+// The states of the optimizers that the run has, each with the parameters that have it, and the remainders.
 static size_t groups_of(struct whole *whole, struct state_group group[MAX_GROUPS]) {
-    static const char *const NAMES[][2] = {[OPTIMIZER_ADAMW] = {"adamw.m", "adamw.v"},
-                                           [OPTIMIZER_LION] = {"lion.m", NULL},
-                                           [OPTIMIZER_SGD] = {"sgd.m", NULL}};
-    const struct optimizer_state *state = &whole->engine->train.optimizer;
-    const char *const *names = NAMES[whole->engine->optimizer.name];
+    const struct engine *e = whole->engine;
+    const struct optimizer_entries *entries = &e->stage->state.optimizer;
+    const enum config_optimizer_name name = e->stages->config->optimizer.name;
     size_t n = 0;
-    group[n++] = (struct state_group){names[0], whole_values(whole, ENGINE_M)};
-    if (state->v)
-        group[n++] = (struct state_group){names[1], whole_values(whole, ENGINE_V)};
-    if (state->remainder)
-        group[n++] = (struct state_group){"remainder", whole_values(whole, ENGINE_REMAINDERS)};
+    for (int k = 0; k < OPTIMIZER_STATES; k++) {
+        bool *has = mem_alloc(e->table->parameters.count * sizeof *has), any = false;
+        for (size_t i = 0; i < e->table->parameters.count; i++)
+            any |= has[i] = optimizer_of(name, &e->table->parameters.item[i]) == optimizer_states[k].optimizer;
+        if (any)
+            group[n++] = (struct state_group){optimizer_states[k].saved, whole_values(whole, ENGINE_STATES + k), has};
+        else
+            free(has);
+    }
+    if (entries->remainder)
+        group[n++] = (struct state_group){"remainder", whole_values(whole, ENGINE_REMAINDERS), NULL};
     return n;
+}
+
+static void groups_release(struct state_group *group, size_t groups) {
+    for (size_t i = 0; i < groups; i++)
+        free((bool *)group[i].has);
 }
 
 static trireme_status write_files(struct whole *whole, const struct tokenizer_files *tokenizer,
@@ -38,8 +48,11 @@ static trireme_status write_files(struct whole *whole, const struct tokenizer_fi
     struct parameter_values parameters = whole_values(whole, ENGINE_PARAMETERS);
     struct state_group group[MAX_GROUPS];
     size_t groups = groups_of(whole, group);
-    TRY(model_files_save(directory, &e->model, &e->table, &parameters, 0, error));
-    TRY(state_files_save(directory, &e->table, group, groups, progress, error));
+    trireme_status status = model_files_save(directory, e->model, e->table, &parameters, 0, error);
+    if (status == TRIREME_OK)
+        status = state_files_save(directory, e->table, group, groups, progress, error);
+    groups_release(group, groups);
+    TRY(status);
     return tokenizer_files_write(tokenizer, directory_path(directory), error);
 }
 
@@ -103,12 +116,13 @@ trireme_status checkpoint_load(struct engine *e, struct communicator *control, c
     struct state_group group[MAX_GROUPS];
     size_t groups = groups_of(&whole, group);
     // The remainders come from the training state: the model's files hold the rounded weights.
-    trireme_status status = model_files_load(directory, &e->model, &e->table, &parameters, NULL, true, error);
+    trireme_status status = model_files_load(directory, e->model, e->table, &parameters, NULL, true, error);
     if (status == TRIREME_OK)
-        status = state_files_load(directory, &e->table, group, groups, error);
+        status = state_files_load(directory, e->table, group, groups, error);
+    groups_release(group, groups);
     whole_release(&whole);
     TRY(status);
-    *(double *)engine_address(e, e->train.optimizer.t, 0) = (double)progress->updates;
+    *(double *)engine_state(e, e->stage->state.optimizer.t) = (double)progress->updates;
     engine_constants(e);
     return TRIREME_OK;
 }
@@ -119,9 +133,9 @@ trireme_status checkpoint_load_model(struct engine *e, struct communicator *cont
     whole_create(&whole, e, control);
     struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS);
     struct parameter_values remainders = whole_values(&whole, ENGINE_REMAINDERS);
-    bool has_remainders = e->trains && e->train.optimizer.remainder;
-    trireme_status status = model_files_load(directory, &e->model, &e->table, &parameters,
-                                             has_remainders ? &remainders : NULL, exact, error);
+    bool has_remainders = e->stage->state.optimizer.remainder != NULL;
+    trireme_status status =
+        model_files_load(directory, e->model, e->table, &parameters, has_remainders ? &remainders : NULL, exact, error);
     whole_release(&whole);
     TRY(status);
     engine_constants(e);

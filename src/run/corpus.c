@@ -198,16 +198,18 @@ trireme_status corpus_check_unchanged(const struct corpus *c, const char *identi
 }
 
 static trireme_status corpus_fill(const struct sampler *sampler, enum sampler_split split, const struct engine *e,
-                                  const struct compiled *c, const struct executor *executor, int64_t step,
-                                  struct sampler_counts *sum, trireme_error *error) {
-    for (int m = 0; m < e->microbatches; m++) {
-        struct sampler_batch batch = {.tokens = executor_address(executor, c->tokens, m),
-                                      .targets = executor_address(executor, c->targets, m),
-                                      .starts = executor_address(executor, c->starts, m),
-                                      .positions = executor_address(executor, c->positions, m)};
+                                  const struct engine_program *p, int64_t step, struct sampler_counts *sum,
+                                  trireme_error *error) {
+    const struct compiled *c = p->compiled;
+    const int64_t sequences = c->spec.batch.sequences;
+    for (int m = 0; m < c->spec.batch.microbatches; m++) {
+        struct sampler_batch batch = {.tokens = executor_address(p->executor, c->tokens, m),
+                                      .targets = executor_address(p->executor, c->targets, m),
+                                      .starts = executor_address(p->executor, c->starts, m),
+                                      .positions = executor_address(p->executor, c->positions, m)};
         struct sampler_counts counts;
-        TRY(sampler_fill(sampler, split, step, engine_first_sequence(e) + m * e->micro_batch_size, e->micro_batch_size,
-                         &batch, &counts, error));
+        TRY(sampler_fill(sampler, split, step, engine_first_sequence(e) + m * sequences, sequences, &batch, &counts,
+                         error));
         sum->targets += counts.targets;
         sum->text_bytes += counts.text_bytes;
     }
@@ -216,7 +218,7 @@ static trireme_status corpus_fill(const struct sampler *sampler, enum sampler_sp
 
 trireme_status corpus_fill_train(const struct corpus *c, struct engine *e, int64_t step, trireme_error *error) {
     struct sampler_counts counts = {0};
-    return corpus_fill(&c->train, SAMPLER_TRAIN, e, &e->train, e->train_executor, step, &counts, error);
+    return corpus_fill(&c->train, SAMPLER_TRAIN, e, engine_find(e, PROGRAM_TRAIN), step, &counts, error);
 }
 
 trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t batches, struct corpus_loss *out,
@@ -226,7 +228,7 @@ trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t
     struct sampler_counts counts = {0};
     for (int64_t b = 0; b < batches; b++) {
         TRY(goes_on(user, b, batches, error));
-        TRY(corpus_fill(&c->validation, SAMPLER_VALIDATION, e, &e->evaluate, e->evaluate_executor, b, &counts, error));
+        TRY(corpus_fill(&c->validation, SAMPLER_VALIDATION, e, engine_find(e, PROGRAM_EVALUATE), b, &counts, error));
         struct engine_result r;
         TRY(engine_evaluate(e, &r, error));
         sum += r.loss * r.count;

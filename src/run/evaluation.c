@@ -52,9 +52,9 @@ static trireme_status make_plan(struct job *job, trireme_error *error) {
     enum { AT_ONCE = 8 }; // the most sequences of a rank at once, unless the user says how many
     struct config_training *t = &job->config.training;
     TRY(parallel_resolve(&job->plan, &job->config, &job->model, error));
-    if (t->micro_batch_size > 0 || job->plan.micro_batch_size <= AT_ONCE)
+    if (t->micro_batch_size > 0 || job->plan.batch.sequences <= AT_ONCE)
         return TRIREME_OK;
-    for (t->micro_batch_size = AT_ONCE; job->plan.micro_batch_size % t->micro_batch_size;)
+    for (t->micro_batch_size = AT_ONCE; job->plan.batch.sequences % t->micro_batch_size;)
         t->micro_batch_size--;
     parallel_release(&job->plan);
     job->plan = (struct parallel){0};
@@ -119,7 +119,7 @@ static trireme_status add_up(const struct evaluator *e, struct evaluation *sum, 
     const struct engine *engine = &e->engine;
     const int rank = engine->member.rank;
     const bool each = world_place(engine->member.world); // has memory of its own
-    const bool first = mesh_index(&engine->parallel.mesh, rank, AXES_ALL & ~AXES_SEQUENCES) == 0;
+    const bool first = mesh_index(&engine->parallel->mesh, rank, AXES_ALL & ~AXES_SEQUENCES) == 0;
     int64_t bytes[3] = {first ? sum->loss.text_bytes : 0, (int64_t)engine_bytes(engine),
                         each || e->leads ? (int64_t)memory_resident() : 0};
     double all[ARRAY_LENGTH(bytes)];
@@ -152,7 +152,7 @@ static trireme_status evaluation_run_rank(void *user, const struct member *membe
         job->result.rank = member->rank;
     trireme_status status = ranks_control(&e.control, member, mesh_ranks(&job->plan.mesh), error);
     if (status == TRIREME_OK)
-        status = engine_create(&e.engine, &job->config, &job->model, &job->plan, ENGINE_EVALUATE, member, error);
+        status = engine_create(&e.engine, &job->config, &job->model, &job->plan, EVALUATE_ALONE, member, error);
     if (status == TRIREME_OK) {
         status = evaluation_evaluate(&e, error);
         engine_release(&e.engine);

@@ -234,7 +234,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     trireme_status finite = run_check_finite(r, &result, error);
     if (finite == TRIREME_OK && validation_is_due(r))
         TRY(run_validate(r, &s.val_loss, error));
-    TRY(take_stock(r, model_flops(&r->engine.model, tokens, config->training.seq_len) / seconds, &s, error));
+    TRY(take_stock(r, model_flops(r->engine.model, tokens, config->training.seq_len) / seconds, &s, error));
     if (r->leads && run_directory_add(&r->directory, &s, error) != TRIREME_OK)
         return failed_record(r, error);
     if (r->leads && r->callbacks->stepped)

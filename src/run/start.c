@@ -101,7 +101,7 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
         FAIL(TRIREME_ERROR_CORRUPT, "%s holds the state of step %lld: name it step-%lld again, or remove it",
              r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
     TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
-    TRY(model_files_check(r->resumed_from, &r->engine.model, true, error));
+    TRY(model_files_check(r->resumed_from, r->engine.model, true, error));
     if (r->progress.step > r->config->training.steps)
         return config_refuse(r->config, "training.steps", error,
                              "but the run in %s has done %lld: give more, or name another run.directory",
@@ -115,7 +115,7 @@ static trireme_status find_tokenizer_of_config(struct run *r, trireme_error *err
     struct model_config theirs;
     struct stat st;
     TRY(model_config_read(&theirs, path, error));
-    if (theirs.vocab_size != r->engine.model.vocab_size)
+    if (theirs.vocab_size != r->engine.model->vocab_size)
         return TRIREME_OK;
     bool is_directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     char *beside = is_directory ? mem_strdup(path)
@@ -145,13 +145,13 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     r->without_values = !engine_initialise(&r->engine, (uint64_t)r->config->training.seed, r->callbacks->stop);
     if (!*r->start)
         return TRIREME_OK;
-    TRY(model_files_check(r->start, &r->engine.model, false, error));
+    TRY(model_files_check(r->start, r->engine.model, false, error));
     if (strcmp(r->start, r->config->model.init_from) != 0)
         run_tell(r, "starting from the weights in %s", r->start);
     struct model_config theirs;
     struct text other = {0};
     TRY(model_config_read(&theirs, r->start, error));
-    model_config_meanings(&theirs, &r->engine.model, &other);
+    model_config_meanings(&theirs, r->engine.model, &other);
     if (other.length)
         run_tell(r, "the model is not quite what the weights are of: %s", other.text);
     text_release(&other);
@@ -227,7 +227,7 @@ static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_e
     uint64_t identity = 0; // none
     trireme_status kept = TRIREME_OK;
     if (r->leads) {
-        kept = rank_file_create(&r->ranks_lock, &identity, directory, &r->engine.parallel.mesh, r->engine.ops, why);
+        kept = rank_file_create(&r->ranks_lock, &identity, directory, &r->engine.parallel->mesh, r->engine.ops, why);
         identity = kept == TRIREME_OK ? identity : 0;
     }
     TRY(ranks_share(r->control, &identity, sizeof identity, error));
@@ -294,29 +294,29 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
 static trireme_status tell_start(struct run *r, trireme_error *error) {
     double predicted = (double)engine_bytes(&r->engine);
     TRY(ranks_sum(r->control, &predicted, 1, error));
-    if (r->engine.kernels == KERNELS_FAST)
+    if (compile_kernels(r->config) == KERNELS_FAST)
         TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &r->peak, error));
     TRY(ranks_meet(r->control, error)); // nobody computes while rank 0 measures
     if (!r->leads)
         return TRIREME_OK;
     const struct world_place *place = world_place(r->engine.member.world);
-    int ranks = mesh_ranks(&r->engine.parallel.mesh), cores = place ? place->all_cores : usable_cores();
+    int ranks = mesh_ranks(&r->engine.parallel->mesh), cores = place ? place->all_cores : usable_cores();
     double tokens = (double)(r->config->training.steps * r->config->training.global_batch_size) *
                     (double)r->config->training.seq_len;
     int64_t corpus = r->corpus->train.range[SAMPLER_TRAIN].end - r->corpus->train.range[SAMPLER_TRAIN].begin;
-    char *mesh = mesh_print(&r->engine.parallel.mesh);
-    struct train_start begin = {.parameters = r->engine.table.total,
+    char *mesh = mesh_print(&r->engine.parallel->mesh);
+    struct train_start begin = {.parameters = r->engine.table->total,
                                 .first_step = r->progress.step + 1,
                                 .steps = r->config->training.steps,
                                 .resumed_from = r->resumed_from,
                                 .epochs = tokens / (double)corpus,
                                 .ranks = ranks,
-                                .threads = r->engine.threads,
+                                .threads = r->engine.stages->options.threads,
                                 .cores = cores,
                                 .nodes = place ? place->nodes : 1,
                                 .mesh = mesh,
-                                .microbatches = r->engine.microbatches,
-                                .micro_batch_size = r->engine.micro_batch_size,
+                                .microbatches = r->engine.parallel->batch.microbatches,
+                                .micro_batch_size = r->engine.parallel->batch.sequences,
                                 .predicted_bytes = (size_t)predicted,
                                 .peak_flops = r->peak};
     if (r->callbacks->started)
@@ -340,8 +340,8 @@ static void say_in_progress(struct run *r) {
 
 trireme_status run_start(struct run *r, const struct model_config *model, const struct parallel *plan,
                          struct tuning *tuning, const struct member *member, trireme_error *error) {
-    enum engine_use use = r->corpus->has_validation ? ENGINE_TRAIN : ENGINE_STEP;
-    TRY(engine_create(&r->engine, r->config, model, plan, use, member, error));
+    const struct program_specs specs = r->corpus->has_validation ? TRAIN_AND_EVALUATE : TRAIN_ALONE;
+    TRY(engine_create(&r->engine, r->config, model, plan, specs, member, error));
     if (r->config->profiling.trace_step)
         TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
     TRY(start_open_directory(r, error));

@@ -19,7 +19,8 @@ trireme_status step_trace_check(const struct config *config, trireme_error *erro
 
 static trireme_status check_events(const struct step_trace *t, const struct config *config, const struct engine *engine,
                                    struct communicator *all, trireme_error *error) {
-    double events = t->wanted[engine->member.rank] ? (double)program_length(&engine->train.program) : 0;
+    double events =
+        t->wanted[engine->member.rank] ? (double)program_length(&engine_compiled(engine, PROGRAM_TRAIN)->program) : 0;
     TRY(ranks_sum(all, &events, 1, error));
     if (events > TIMELINE_EVENTS_MAX)
         return config_refuse(config, "profiling.trace_ranks", error,
@@ -30,7 +31,7 @@ static trireme_status check_events(const struct step_trace *t, const struct conf
 
 trireme_status step_trace_create(struct step_trace *t, const struct config *config, const struct engine *engine,
                                  struct communicator *all, trireme_error *error) {
-    int ranks = mesh_ranks(&engine->parallel.mesh);
+    int ranks = mesh_ranks(&engine->parallel->mesh);
     *t = (struct step_trace){.wanted = ranks_parse(config->profiling.trace_ranks, ranks)};
     if (!t->wanted)
         return config_refuse(config, "profiling.trace_ranks", error, "expected ranks from 0 to %d, as 0,1, or all",
@@ -39,7 +40,7 @@ trireme_status step_trace_create(struct step_trace *t, const struct config *conf
     if (status != TRIREME_OK)
         step_trace_release(t);
     else if (t->wanted[engine->member.rank])
-        executor_trace_reserve(engine->train_executor, &t->trace);
+        executor_trace_reserve(engine_executor(engine, PROGRAM_TRAIN), &t->trace);
     return status;
 }
 
@@ -84,10 +85,10 @@ static trireme_status step_trace_send(struct communicator *all, const struct tex
 
 trireme_status step_trace_gather(const struct step_trace *t, const struct engine *engine, struct communicator *all,
                                  struct text *out, trireme_error *error) {
-    int own = engine->member.rank, ranks = mesh_ranks(&engine->parallel.mesh);
+    int own = engine->member.rank, ranks = mesh_ranks(&engine->parallel->mesh);
     struct text mine = {0};
     if (t->wanted[own])
-        trace_print(&engine->train.program, engine->ops, &t->trace, own, t->start, &mine);
+        trace_print(&engine_compiled(engine, PROGRAM_TRAIN)->program, engine->ops, &t->trace, own, t->start, &mine);
     trireme_status status = TRIREME_OK;
     if (own == 0) {
         timeline_begin(out);

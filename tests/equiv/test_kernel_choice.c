@@ -20,9 +20,9 @@ static enum kernel_way last_way(unsigned ways) {
 
 static int other_ways(const struct engine *e, bool taken) {
     int count = 0;
-    for (size_t t = 0; t < e->train.program.templates.count; t++)
-        for (int i = 0; i < e->train_executor->templates[t].count; i++) {
-            const struct resolved *r = &e->train_executor->templates[t].item[i];
+    for (size_t t = 0; t < engine_compiled(e, PROGRAM_TRAIN)->program.templates.count; t++)
+        for (int i = 0; i < engine_executor(e, PROGRAM_TRAIN)->templates[t].count; i++) {
+            const struct resolved *r = &engine_executor(e, PROGRAM_TRAIN)->templates[t].item[i];
             count += (taken ? r->way : last_way(r->ways)) != WAY_RULE;
         }
     return count;
@@ -33,14 +33,14 @@ static void write_last_ways(const struct engine *e, const char *directory) {
     struct tuning tuning;
     trireme_error error;
     tuning_create(&tuning);
-    for (size_t t = 0; t < e->train.program.templates.count; t++)
-        for (int i = 0; i < e->train_executor->templates[t].count; i++) {
-            const struct resolved *r = &e->train_executor->templates[t].item[i];
+    for (size_t t = 0; t < engine_compiled(e, PROGRAM_TRAIN)->program.templates.count; t++)
+        for (int i = 0; i < engine_executor(e, PROGRAM_TRAIN)->templates[t].count; i++) {
+            const struct resolved *r = &engine_executor(e, PROGRAM_TRAIN)->templates[t].item[i];
             struct choice c = {.way = last_way(r->ways)};
             if (c.way == WAY_RULE)
                 continue;
             struct call call;
-            instruction_call(&call, e->train_executor, r);
+            instruction_call(&call, engine_executor(e, PROGRAM_TRAIN), r);
             call.accumulate = false; // one microbatch of two adds, which is not most
             c.call = choices_call(e->ops, &call);
             c.on = mem_strdup(tuning.choices.on);
@@ -54,7 +54,8 @@ static struct engine_result two_steps(struct small_model *small) {
     struct engine_result result;
     trireme_error error;
     small_model_values(small, 1);
-    small_model_batch(&small->engine, small->engine.train_executor, 1, 0);
+    small_model_batch(engine_compiled(&small->engine, PROGRAM_TRAIN), engine_executor(&small->engine, PROGRAM_TRAIN), 1,
+                      0);
     for (int step = 0; step < 2; step++)
         assert_ok(engine_step(&small->engine, 1e-3, NULL, &result, &error), &error);
     return result;

@@ -100,8 +100,8 @@ static void test_recompute(void **state) {
 
 static size_t instructions(const struct engine *e) {
     size_t count = 0;
-    for (size_t i = 0; i < e->train.program.templates.count; i++)
-        count += e->train.program.templates.item[i].instructions.count;
+    for (size_t i = 0; i < engine_compiled(e, PROGRAM_TRAIN)->program.templates.count; i++)
+        count += engine_compiled(e, PROGRAM_TRAIN)->program.templates.item[i].instructions.count;
     return count;
 }
 

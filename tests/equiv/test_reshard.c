@@ -200,11 +200,11 @@ static trireme_status copy(void *user, const struct member *member, trireme_erro
     TRY(config_load(&config, NULL, all, count, error));
     TRY(model_config_read(&model, c->from, error));
     TRY(state_files_progress(c->from, &progress, error));
-    TRY(engine_create(&engine, &config, &model, NULL, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&engine, &config, &model, NULL, TRAIN_AND_EVALUATE, member, error));
     TRY(checkpoint_load(&engine, NULL, c->from, &progress, error));
     struct communicator *control;
     const struct tokenizer_files none = {0};
-    TRY(ranks_control(&control, member, mesh_ranks(&engine.parallel.mesh), error));
+    TRY(ranks_control(&control, member, mesh_ranks(&engine.parallel->mesh), error));
     TRY(checkpoint_save(&engine, control, &none, c->to, &progress, error));
     communicator_free(control);
     engine_release(&engine);

@@ -135,7 +135,7 @@ static void open_model(struct engine *e, struct config *config, const struct fam
 // Compares a tensor of transformers with the rows of our parameter that correspond to it.
 static void compare_piece(const struct engine *e, size_t number, const struct parameter_piece *piece,
                           const struct safetensors *file, double rms, double tolerance) {
-    const struct parameter *p = &e->table.parameters.item[number];
+    const struct parameter *p = &e->table->parameters.item[number];
     const struct safetensors_tensor *t = safetensors_find(file, piece->name);
     if (!t)
         fail_msg("the reference has no gradient of %s", piece->name);
@@ -175,7 +175,7 @@ static void check_gradients(const char *folder, const struct family_model *small
     char *name = mem_printf("gradients_%s.safetensors", c->dtype);
     const char *out = path_in(folder, name);
     free(name);
-    struct batch batch = batch_create(SEQUENCES, SEQ_LEN, e.model.vocab_size, 37);
+    struct batch batch = batch_create(SEQUENCES, SEQ_LEN, e.model->vocab_size, 37);
     if (access(out, F_OK) != 0) { // the same for all kernels
         engine_save(&e, model);
         save_batches(folder, &batch, 1);
@@ -194,9 +194,9 @@ static void check_gradients(const char *folder, const struct family_model *small
     // The gradient is clipped within the update, never where it is accumulated.
     double rms = engine_gradient_rms(&e);
     size_t compared = 1;
-    for (size_t i = 0; i < e.table.parameters.count; i++)
-        for (int j = 0; j < e.table.parameters.item[i].pieces; j++, compared++)
-            compare_piece(&e, i, &e.table.parameters.item[i].piece[j], file, rms, c->tolerance);
+    for (size_t i = 0; i < e.table->parameters.count; i++)
+        for (int j = 0; j < e.table->parameters.item[i].pieces; j++, compared++)
+            compare_piece(&e, i, &e.table->parameters.item[i].piece[j], file, rms, c->tolerance);
     assert_int_equal(compared, file->tensor.count);
     safetensors_close(file);
     batch_release(&batch);
@@ -213,7 +213,7 @@ static void check_training(const char *folder, const struct family_model *small)
     engine_save(&e, model);
     struct batch batch[STEPS];
     for (int i = 0; i < STEPS; i++) // few batches, many times: there is something to learn
-        batch[i] = batch_create(SEQUENCES, SEQ_LEN, e.model.vocab_size, (uint64_t)(41 + i % 4));
+        batch[i] = batch_create(SEQUENCES, SEQ_LEN, e.model->vocab_size, (uint64_t)(41 + i % 4));
     save_batches(folder, batch, STEPS);
     reference_run(
         "train --model '%s' --batch '%s' --out '%s' training.steps=50 optimizer.lr=2e-3 lr_scheduler.warmup_steps=5",

@@ -20,7 +20,7 @@ static trireme_status create(void *user, const struct member *member, trireme_er
     struct engine engine;
     TRY(config_load(&config, NULL, settings, ARRAY_LENGTH(settings), error));
     TRY(model_config_resolve(&model, &config, 50, error));
-    trireme_status status = engine_create(&engine, &config, &model, NULL, ENGINE_TRAIN, member, error);
+    trireme_status status = engine_create(&engine, &config, &model, NULL, TRAIN_AND_EVALUATE, member, error);
     if (status == TRIREME_OK)
         engine_release(&engine);
     config_release(&config);

@@ -40,12 +40,11 @@ static void check_direction(struct engine *e, const struct batch *batch, const s
     }
     double scale = fmax(fabs(expected), rms * sqrt(length));
     if (!(fabs(found - expected) <= 3e-8 * scale))
-        fail_msg("%s %s: gradient %.15g, by differences %.15g", model_architecture(&e->model), p->name, found,
-                 expected);
+        fail_msg("%s %s: gradient %.15g, by differences %.15g", model_architecture(e->model), p->name, found, expected);
 }
 
 static void check_parameter(struct engine *e, const struct batch *batch, size_t number, double rms) {
-    const struct parameter *p = &e->table.parameters.item[number];
+    const struct parameter *p = &e->table->parameters.item[number];
     double *x = engine_parameter(e, number).data;
     const double *accumulated = engine_gradient(e, number).data;
     int64_t all = engine_parameter(e, number).count, count = parameter_rows(p) * p->dim[1], largest = 0;
@@ -85,7 +84,7 @@ static void check_model(enum small small) {
     double rms = engine_gradient_rms(&e);
     assert_true(rms > 1e-4);
     assert_true(fabs(batch_evaluate(&e, &batch).loss - trained.loss) <= 1e-14 * trained.loss);
-    for (size_t i = 0; i < e.table.parameters.count; i++)
+    for (size_t i = 0; i < e.table->parameters.count; i++)
         check_parameter(&e, &batch, i, rms);
     batch_release(&batch);
     engine_release(&e);

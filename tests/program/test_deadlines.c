@@ -21,12 +21,12 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     const struct pipeline *p = user;
     struct engine e;
     struct communicator *both = NULL;
-    TRY(engine_create(&e, &p->config, &p->model, NULL, ENGINE_TRAIN, member, error));
-    executor_pace(e.train_executor, seconds, NULL);
+    TRY(engine_create(&e, &p->config, &p->model, NULL, TRAIN_AND_EVALUATE, member, error));
+    executor_pace(engine_executor(&e, PROGRAM_TRAIN), seconds, NULL);
     trireme_status status = ranks_control(&both, member, 2, error);
     world_deadline(member->world, DEADLINE);
     for (int step = 0; step < STEPS && status == TRIREME_OK; step++)
-        status = executor_run(e.train_executor, NULL, error);
+        status = executor_run(engine_executor(&e, PROGRAM_TRAIN), NULL, error);
     communicator_free(both);
     engine_release(&e);
     return status;

@@ -72,7 +72,7 @@ static void named_faults(void **unused) {
     (void)unused;
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
-    const struct program *program = &small.engine.train.program;
+    const struct program *program = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
     const struct op_table *ops = small.engine.ops;
     // memory
     FAULT(mutant_delete(mutant_find(&p, OP_MATMUL, "layers.1.attention.qkv")), "before it is written",
@@ -165,7 +165,7 @@ static void named_faults_of_chunks(void **unused) {
     (void)unused;
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, "training.logits_rows=6", NULL}, false);
-    const struct program *program = &small.engine.train.program;
+    const struct program *program = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
     const struct op_table *ops = small.engine.ops;
     FAULT(exchange_targets(&p), "are not those of its logits", "targets");
     FAULT(loss_of_chunk(&p, "logits.rows6")->in[1].offset = 0, "expected the same rows", "targets");
@@ -184,15 +184,15 @@ static void named_faults_planned_anew(void **unused) {
     (void)unused;
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
-    struct program p = mutant_copy(&small.engine.train.program);
+    struct program p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     add_before(&p, mutant_find(&p, OP_GELU_DX, "d.layers.1.mlp.up"), "d.layers.1.mlp.activation", "layers.1.mlp.up");
     assert_refused_anew(&p, small.engine.ops, "writes the gradient d.layers.1.mlp.activation", "add");
     mutant_release(&p);
-    p = mutant_copy(&small.engine.train.program);
+    p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     add_before(&p, mutant_find(&p, OP_GELU_DX, "d.layers.1.mlp.up"), "layers.1.mlp.up", "layers.1.mlp.down.weight");
     assert_refused_anew(&p, small.engine.ops, "changes layers.1.mlp.up, which has been read before", "add");
     mutant_release(&p);
-    p = mutant_copy(&small.engine.train.program);
+    p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     count_nothing(&p);
     assert_refused_anew(&p, small.engine.ops, "the denominator is nothing, expected", "targets.count");
     mutant_release(&p);
@@ -208,7 +208,7 @@ static void loss_of_one_microbatch(void **unused) {
                                              "training.micro_batch_size=2", "training.threads=1", SMALL_EXACT,
                                              SMALL_GPT2_MODEL, NULL},
                        false);
-    const struct program *program = &small.engine.train.program;
+    const struct program *program = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
     const struct op_table *ops = small.engine.ops;
     FAULT((mutant_repeat(&p, mutant_find(&p, OP_LOSS_SUM, "loss.scale")),
            mutant_at(mutant_find(&p, OP_LOSS_SUM, "loss.scale"))[1].accumulate = ACCUMULATE_YES),
@@ -221,7 +221,7 @@ static void named_faults_of_lion(void **unused) {
     (void)unused;
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, "optimizer.name=lion", NULL}, false);
-    const struct program *program = &small.engine.train.program;
+    const struct program *program = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
     const struct op_table *ops = small.engine.ops;
     FAULT(mutant_at(mutant_find(&p, OP_INCREMENT, "optimizer.t"))->predicate = NONE, "does not count", "increment");
     FAULT(mutant_swap(&p, program_find(&p, "layers.0.m"), program_find(&p, "layers.1.m")), "which is not a state of",

@@ -8,15 +8,15 @@
 
 #define AT(op, buffer) mutant_at(mutant_find(&p, op, buffer))
 // Asserts that all ranks' programs, with this fault in those of a stage, are refused in words that contain both.
-#define FAULT(stage, fault, what, buffer)                                      \
-    do {                                                                       \
-        struct program p = mutant_copy(fleet_program(&f, stage));              \
-        trireme_error error = {0};                                             \
-        fault;                                                                 \
-        if (program_plan(&p, f.stages.of[0]->ops, NULL, &error) == TRIREME_OK) \
-            fleet_verify(&f, stage, FLEET_STAGE, &p, &error);                  \
-        assert_words(error.status, &error, what, buffer);                      \
-        mutant_release(&p);                                                    \
+#define FAULT(stage, fault, what, buffer)                                       \
+    do {                                                                        \
+        struct program p = mutant_copy(fleet_program(&f, stage));               \
+        trireme_error error = {0};                                              \
+        fault;                                                                  \
+        if (program_plan(&p, f.stages.options.ops, NULL, &error) == TRIREME_OK) \
+            fleet_verify(&f, stage, FLEET_STAGE, &p, &error);                   \
+        assert_words(error.status, &error, what, buffer);                       \
+        mutant_release(&p);                                                     \
     } while (0)
 #define FLEET(...)  \
     struct fleet f; \
@@ -108,7 +108,7 @@ static void tied_gradients_are_counted_once(void **unused) {
 static void stages_with_other_words(void **unused) {
     (void)unused;
     FLEET(SMALL_LLAMA, STAGES(2), "parallelism.vocabulary_parallel=true");
-    FAULT(1, set_words(&p, f.stages.of[0]->ops, 20), "the number of words is 20", "but rank 0's is 32");
+    FAULT(1, set_words(&p, f.stages.options.ops, 20), "the number of words is 20", "but rank 0's is 32");
     FAULT(
         0,
         {
@@ -239,7 +239,7 @@ static void sums_in_another_order(void **unused) {
         for (int rank = 0; rank < 4; rank++)
             of_rank[rank] = &of[mesh_coordinate(&of[0].mesh, rank, AXIS_PP)];
         trireme_error error = {0};
-        trireme_status status = programs_verify(of_rank, 4, f.stages.of[0]->ops, &error);
+        trireme_status status = programs_verify(of_rank, 4, f.stages.options.ops, &error);
         if (same && status != TRIREME_OK)
             fail_msg("%s", error.message);
         if (!same)

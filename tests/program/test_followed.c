@@ -69,7 +69,7 @@ static struct text text_of(const struct program *program) {
 static struct text compiled(const char *override) {
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, override, NULL}, false);
-    struct text t = text_of(&small.engine.train.program);
+    struct text t = text_of(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     small_model_release(&small);
     return t;
 }
@@ -88,7 +88,7 @@ static struct text compiled_stage(void) {
 static struct text compiled_evaluation(void) {
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
-    struct text t = text_of(&small.engine.evaluate.program);
+    struct text t = text_of(&engine_compiled(&small.engine, PROGRAM_EVALUATE)->program);
     small_model_release(&small);
     return t;
 }
@@ -343,7 +343,7 @@ static void losses_as_a_bias(void **unused) {
 static void refuse_halves(bool others, const char *what) {
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
-    struct program p = mutant_copy(&small.engine.train.program);
+    struct program p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     mutant_halve(&p, OP_LAYERNORM, "layers.1.mlp_norm");
     mutant_halve(&p, OP_LAYERNORM, "layers.1.mlp_norm.again");
     struct instruction *half = mutant_halve(&p, OP_LAYERNORM_BWD, "d.layers.1.mlp_norm");

@@ -94,9 +94,9 @@ static char *print(const struct subject *family, const struct strategy *strategy
     struct engine engine;
     assert_ok(config_load(&config, NULL, overrides, count, &error), &error);
     assert_ok(model_config_resolve(&model, &config, NO_TOKENS, &error), &error);
-    assert_ok(engine_compile(&engine, &config, &model, NULL, ENGINE_TRAIN, strategy->rank, &error), &error);
+    assert_ok(engine_compile(&engine, &config, &model, NULL, TRAIN_AND_EVALUATE, strategy->rank, &error), &error);
     struct text text = {0};
-    program_print(&engine.train.program, engine.ops, &text);
+    program_print(&engine_compiled(&engine, PROGRAM_TRAIN)->program, engine.ops, &text);
     engine_release(&engine);
     config_release(&config);
     return text.text;

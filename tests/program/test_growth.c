@@ -1,5 +1,5 @@
 // The time to make and prove a program grows in proportion to the program.
-#include "engine/stages.h"
+#include "compile/stages.h"
 #include "measure/synthetic.h"
 #include "memory/lifetime.h"
 #include "parallel/embedding_rows.h"
@@ -25,7 +25,8 @@ static void compile(struct fixture *f, const char *const *settings, size_t count
     trireme_error error = {0};
     assert_ok(config_load(&f->config, NULL, settings, count, &error), &error);
     assert_ok(synthetic_model(&model, &f->config, &error), &error);
-    assert_ok(stages_compile(&f->stages, &f->config, &model, ENGINE_TRAIN, NULL, &error), &error);
+    assert_ok(stages_create(&f->stages, &f->config, &model, NULL, TRAIN_AND_EVALUATE, NULL, &error), &error);
+    assert_ok(stages_compile(&f->stages, EVERY_STAGE, &error), &error);
 }
 
 static void release(struct fixture *f) {
@@ -54,7 +55,8 @@ static double seconds_to_prove(const char *const *keys, size_t count, int pieces
     for (int i = 0; i < 3; i++) {
         double begin = cpu_seconds();
         for (int stage = 0; stage < f.stages.count; stage++)
-            assert_ok(program_verify(stages_program(&f.stages, stage, true), f.stages.of[0]->ops, &error), &error);
+            assert_ok(program_verify(stages_program(&f.stages, stage, PROGRAM_TRAIN), f.stages.options.ops, &error),
+                      &error);
         least = MIN(least, cpu_seconds() - begin);
     }
     release(&f);
@@ -155,7 +157,7 @@ static void waits_are_counted_for_streams_that_there_are(void **state) {
         struct fixture f;
         struct slot_waits waits;
         compile(&f, spread ? SPREAD : PLAIN, spread ? ARRAY_LENGTH(SPREAD) : ARRAY_LENGTH(PLAIN));
-        const struct program *p = stages_program(&f.stages, 0, true);
+        const struct program *p = stages_program(&f.stages, 0, PROGRAM_TRAIN);
         slot_waits_create(&waits, p);
         assert_true(waits.columns <= (spread ? 9 : 5));
         assert_int_equal(waits.own != NULL, spread);

@@ -25,7 +25,7 @@ static struct instruction *instruction_at(const struct site *s, struct program *
 
 static const char *op_name(const struct site *s) {
     const struct instruction *i = instruction_at(s, (struct program *)program_of(s));
-    return s->fleet->stages.of[0]->ops->op[i->op].name;
+    return s->fleet->stages.options.ops->op[i->op].name;
 }
 
 #define WHERE program_of(s)->templates.item[s->template].name, s->index, op_name(s)

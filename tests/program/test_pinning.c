@@ -42,9 +42,9 @@ static int cores_in_run(const char *threads, const char *pins) {
                        true);
     int most = 0, before = cores_now();
     trireme_error error = {0};
-    executor_pace(small.engine.train_executor, look, &most);
+    executor_pace(engine_executor(&small.engine, PROGRAM_TRAIN), look, &most);
     for (int run = 0; run < 2; run++) {
-        assert_int_equal(executor_run(small.engine.train_executor, NULL, &error), TRIREME_OK);
+        assert_int_equal(executor_run(engine_executor(&small.engine, PROGRAM_TRAIN), NULL, &error), TRIREME_OK);
         assert_int_equal(cores_now(), before);
     }
     small_model_release(&small);
@@ -77,9 +77,9 @@ static double look_where(void *user, int template, int microbatch) {
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
     struct ranks *r = user;
     struct engine e;
-    TRY(engine_create(&e, &r->config, &r->model, NULL, ENGINE_TRAIN, member, error));
-    executor_pace(e.train_executor, look_where, &r->processor[member->rank]);
-    trireme_status status = executor_run(e.train_executor, NULL, error);
+    TRY(engine_create(&e, &r->config, &r->model, NULL, TRAIN_AND_EVALUATE, member, error));
+    executor_pace(engine_executor(&e, PROGRAM_TRAIN), look_where, &r->processor[member->rank]);
+    trireme_status status = executor_run(engine_executor(&e, PROGRAM_TRAIN), NULL, error);
     engine_release(&e);
     return status;
 }

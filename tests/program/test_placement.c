@@ -96,7 +96,7 @@ static void rows_of_more_ranks(void **unused) {
     FLEET(MODEL(GPT2), BATCH(4), DP(2));
     struct program p = mutant_copy(fleet_program(&f, 0));
     p.mesh.degree[AXIS_DP] = 4;
-    assert_refused_anew(&p, f.stages.of[0]->ops, "16 elements of tokens cannot become 32", "tokens.all on 4 ranks");
+    assert_refused_anew(&p, f.stages.options.ops, "16 elements of tokens cannot become 32", "tokens.all on 4 ranks");
     mutant_release(&p);
     fleet_release(&f);
 }
@@ -137,8 +137,8 @@ static void order_of_halves(void **unused) {
     struct program p = in_halves(fleet_program(&f, 0), 0), q = in_halves(fleet_program(&f, 0), 1);
     const struct program *alike[] = {&p, &p}, *other[] = {&p, &q};
     trireme_error error = {0};
-    assert_int_equal(programs_verify(alike, 2, f.stages.of[0]->ops, &error), TRIREME_OK);
-    assert_words(programs_verify(other, 2, f.stages.of[0]->ops, &error), &error,
+    assert_int_equal(programs_verify(alike, 2, f.stages.options.ops, &error), TRIREME_OK);
+    assert_words(programs_verify(other, 2, f.stages.options.ops, &error), &error,
                  "all_reduce (microbatch 1) of layers.0.gradients over dp meets rank 1's", "rank 0: backward");
     mutant_release(&p);
     mutant_release(&q);
@@ -395,7 +395,7 @@ static void pipeline_in_two_parts(void **unused) {
     FLEET(MODEL(GPT2), BATCH(4), PP(2), "parallelism.pipeline_parallel_schedule=zb-h1");
     struct program p = mutant_copy(fleet_program(&f, 0));
     backward_of_another(found(&p, OP_LAYERNORM_DX, "d.layers.0.mlp_norm"));
-    assert_refused_anew(&p, f.stages.of[0]->ops, "is not the backward of any rmsnorm of this program", "rmsnorm_dx");
+    assert_refused_anew(&p, f.stages.options.ops, "is not the backward of any rmsnorm of this program", "rmsnorm_dx");
     mutant_release(&p);
     fleet_release(&f);
 }
@@ -413,7 +413,7 @@ static void deadlock(void **unused) {
     first.schedule.item[3] = second;
     trireme_error error = {0};
     assert_words(
-        programs_verify((const struct program *[]){&first, fleet_program(&g, 1)}, 2, f.stages.of[0]->ops, &error),
+        programs_verify((const struct program *[]){&first, fleet_program(&g, 1)}, 2, f.stages.options.ops, &error),
         &error, "would wait forever", "over pp");
     mutant_release(&first);
     fleet_release(&f);
@@ -429,7 +429,7 @@ static void strangers(void **unused) {
                  (const char *const[]){"training.seq_len=16", "training.threads=1", "training.micro_batch_size=2",
                                        SMALL_EXACT, SMALL_GPT2_MODEL, BATCH(4), TP(2), NULL});
     trireme_error error = {0};
-    const struct op_table *ops = f.stages.of[0]->ops;
+    const struct op_table *ops = f.stages.options.ops;
     assert_words(
         programs_verify((const struct program *[]){fleet_program(&f, 0), fleet_program(&g, 0)}, 2, ops, &error), &error,
         "of embedding.part over tp meets rank 1's forward[1] reduce_scatter", "256 elements of f64 and 512 of f64");
@@ -464,7 +464,7 @@ static void strangers_in_a_pipeline(void **unused) {
             fleet_create(&g, __func__,
                          (const char *const[]){MODEL_F32, SMALL_LLAMA_MODEL, BATCH(4), PP(2), UNTIED, NULL});
         assert_words(programs_verify((const struct program *[]){fleet_program(&f, 0), fleet_program(&g, 1)}, 2,
-                                     f.stages.of[0]->ops, &error),
+                                     f.stages.options.ops, &error),
                      &error, "of layers.0.residual over pp meets rank 1's forward[0] receive",
                      longer ? "256 elements of f64 and 512 of f64" : "256 elements of f64 and 256 of f32");
         fleet_release(&g);
@@ -480,7 +480,7 @@ static void twins(void **unused) {
     for (int stage = 0; stage < 2; stage++) {
         trireme_error error = {0};
         const struct program *p = fleet_program(&f, stage);
-        assert_words(programs_verify((const struct program *[]){p, p}, 2, f.stages.of[0]->ops, &error), &error,
+        assert_words(programs_verify((const struct program *[]){p, p}, 2, f.stages.options.ops, &error), &error,
                      "2 stages have it", "this stage's own");
     }
     fleet_release(&f);

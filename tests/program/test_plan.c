@@ -338,16 +338,19 @@ static void units_of_the_best_are_searched(void **unused) {
 static void print_programs(struct text *out, const struct fixture *f, const struct config *config, int64_t *most) {
     trireme_error error = {0};
     struct parallel plan;
-    struct stage_programs programs;
+    const struct stages_options how = {.ops = f->ops, .threads = 1, .jobs = 1};
+    struct stages programs;
     assert_ok(parallel_resolve(&plan, config, &f->model, &error), &error);
     assert_int_equal(mesh_ranks(&plan.mesh), f->request.ranks);
-    assert_ok(stage_programs_compile(&programs, config, &f->model, &plan, f->ops, 1, 1, NULL, true, &error), &error);
-    assert_ok(stage_programs_meet(programs.program, f->ops, &error), &error);
+    assert_ok(stages_create(&programs, config, &f->model, &plan, TRAIN_ALONE, &how, &error), &error);
+    assert_ok(stages_compile(&programs, EVERY_STAGE, &error), &error);
+    assert_ok(stages_verify(&programs, &error), &error);
     for (int i = 0; i < programs.count; i++) {
-        program_print(programs.program[i], f->ops, out);
-        *most = MAX(*most, programs.program[i]->state_bytes + programs.program[i]->step_bytes);
+        const struct program *p = stages_program(&programs, i, PROGRAM_TRAIN);
+        program_print(p, f->ops, out);
+        *most = MAX(*most, p->state_bytes + p->step_bytes);
     }
-    stage_programs_release(&programs);
+    stages_release(&programs);
     parallel_release(&plan);
 }
 

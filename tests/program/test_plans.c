@@ -1,5 +1,5 @@
 // The verifier accepts the programs of every plan.
-#include "engine/stages.h"
+#include "compile/stages.h"
 #include "support/models.h"
 #include "support/sanitized.h"
 
@@ -58,9 +58,11 @@ static void accept(const struct model_config *model, struct plan plan, const cha
     struct config config;
     struct stages stages = {0};
     assert_ok(config_load(&config, NULL, s.item, s.count, &error), &error);
-    trireme_status status = stages_compile(&stages, &config, model, ENGINE_TRAIN, NULL, &error);
-    for (int train = 0; train <= 1 && status == TRIREME_OK; train++)
-        status = stages_verify(&stages, train, &error);
+    trireme_status status = stages_create(&stages, &config, model, NULL, TRAIN_AND_EVALUATE, NULL, &error);
+    if (status == TRIREME_OK)
+        status = stages_compile(&stages, EVERY_STAGE, &error);
+    if (status == TRIREME_OK)
+        status = stages_verify(&stages, &error);
     if (status != TRIREME_OK) {
         for (size_t i = 5; i < s.count; i++)
             print_error("%s ", s.item[i]);

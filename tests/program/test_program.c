@@ -1,7 +1,8 @@
 // Programs as data: text form, memory plan, and the proof of what is compiled.
-#include "compile/options.h"
+#include "compile/stages.h"
 #include "memory/memory_plan.h"
 #include "support/by_hand.h"
+#include "support/checkpoint.h"
 #include "support/small_model.h"
 #include "support/test.h"
 #include "verify/verify.h"
@@ -10,22 +11,17 @@
 
 static void check_generation(const struct small_model *small, bool cached) {
     const struct engine *e = &small->engine;
-    struct compile_options options = {.model = &e->model,
-                                      .table = &e->table,
-                                      .ops = e->ops,
-                                      .dtype = e->dtype,
-                                      .micro_batch_size = 1,
-                                      .seq_len = e->seq_len,
-                                      .microbatches = 1,
-                                      .kernels = KERNELS_FAST,
-                                      .threads = 1,
-                                      .parallel = parallel_single(&e->model)};
-    struct compiled generate;
+    const int64_t context = e->parallel->batch.seq_len;
+    const struct program_spec spec = {
+        .kind = PROGRAM_GENERATE, .batch = {1, cached ? 3 : context, 1}, .context = cached ? context : 0};
+    const struct parallel plan = parallel_single(e->model);
+    struct stages stages;
     trireme_error error = {0};
-    if (compile_generate(&generate, &options, cached ? 3 : e->seq_len, e->seq_len, cached, &error) != TRIREME_OK)
-        fail_msg("%s", error.message);
-    check_round_trip(&generate.program, e->ops);
-    compiled_release(&generate);
+    assert_ok(stages_create(&stages, &small->config, e->model, &plan, (struct program_specs){&spec, 1}, NULL, &error),
+              &error);
+    assert_ok(stages_compile(&stages, EVERY_STAGE, &error), &error);
+    check_round_trip(stages_program(&stages, 0, PROGRAM_GENERATE), e->ops);
+    stages_release(&stages);
 }
 
 static void round_trip(void **unused) {
@@ -41,8 +37,8 @@ static void round_trip(void **unused) {
     for (size_t i = 0; i < ARRAY_LENGTH(SETS); i++) {
         struct small_model small;
         small_model_create(&small, SETS[i], false);
-        check_round_trip(&small.engine.train.program, small.engine.ops);
-        check_round_trip(&small.engine.evaluate.program, small.engine.ops);
+        check_round_trip(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program, small.engine.ops);
+        check_round_trip(&engine_compiled(&small.engine, PROGRAM_EVALUATE)->program, small.engine.ops);
         check_generation(&small, true);
         check_generation(&small, false);
         small_model_release(&small);
@@ -231,8 +227,8 @@ static void plan_is_sound(void **unused) {
     for (size_t i = 0; i < ARRAY_LENGTH(SETS); i++) {
         struct small_model small;
         small_model_create(&small, SETS[i], false);
-        check_no_overlap(&small.engine.train.program, small.engine.ops);
-        check_no_overlap(&small.engine.evaluate.program, small.engine.ops);
+        check_no_overlap(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program, small.engine.ops);
+        check_no_overlap(&engine_compiled(&small.engine, PROGRAM_EVALUATE)->program, small.engine.ops);
         small_model_release(&small);
     }
 }
@@ -241,7 +237,7 @@ static void check_tight(const char *preset, const char *batch, const char *micro
     struct small_model small;
     small_model_create(&small, (const char *const[]){preset, batch, microbatch, mode, "training.threads=1", NULL},
                        false);
-    const struct program *p = &small.engine.train.program;
+    const struct program *p = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
     int64_t bound = lower_bound(p, small.engine.ops);
     print_message("%s, %s, %d microbatches: step %.1f MB, lower bound %.1f MB, %.2f%% above\n", preset, mode,
                   p->microbatches, 1e-6 * (double)p->step_bytes, 1e-6 * (double)bound,
@@ -514,12 +510,18 @@ static void what_is_compiled_is_proved(void **unused) {
     const struct engine *e = &small.engine;
     struct op_table *ops = op_table_create();
     ops->op[OP_LOSS_SUM].role = ROLE_AID; // nothing sums the loss
-    struct compile_options options = options_create(&small.config, &e->model, &e->local, ops, &e->parallel, e->threads);
+    struct compile_options options = {.config = &small.config,
+                                      .model = e->model,
+                                      .ops = ops,
+                                      .parallel = e->parallel,
+                                      .state = &e->stage->state,
+                                      .threads = 1};
+    const struct program_spec spec = {.kind = PROGRAM_TRAIN, .batch = e->parallel->batch};
     struct compiled c;
     trireme_error error = {0};
-    assert_words(compile_train(&c, &options, &error), &error, "the loss is summed 0 times", "2 microbatches");
+    assert_words(compile_train(&c, &options, &spec, &error), &error, "the loss is summed 0 times", "2 microbatches");
     options.unproved = true;
-    assert_int_equal(compile_train(&c, &options, &error), TRIREME_OK);
+    assert_int_equal(compile_train(&c, &options, &spec, &error), TRIREME_OK);
     compiled_release(&c);
     free(ops);
     small_model_release(&small);
@@ -534,7 +536,7 @@ static void every_norm_has_the_epsilon_of_the_model(void **unused) {
     for (size_t i = 0; i < ARRAY_LENGTH(SETS); i++) {
         struct small_model small;
         small_model_create(&small, SETS[i], false);
-        const struct program *p = &small.engine.train.program;
+        const struct program *p = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
         for (size_t t = 0; t < p->templates.count; t++)
             for (size_t k = 0; k < p->templates.item[t].instructions.count; k++) {
                 const struct instruction *in = &p->templates.item[t].instructions.item[k];

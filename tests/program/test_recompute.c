@@ -36,7 +36,7 @@ static void subject_create(struct subject *s, const char *const *settings, size_
     trireme_error error = {0};
     assert_ok(config_load(&s->config, NULL, all, n, &error), &error);
     assert_ok(model_config_resolve(&s->model, &s->config, NO_TOKENS, &error), &error);
-    assert_ok(engine_compile(&s->engine, &s->config, &s->model, NULL, ENGINE_TRAIN, rank, &error), &error);
+    assert_ok(engine_compile(&s->engine, &s->config, &s->model, NULL, TRAIN_AND_EVALUATE, rank, &error), &error);
 }
 
 static void subject_release(struct subject *s) {
@@ -47,7 +47,7 @@ static void subject_release(struct subject *s) {
 static struct taken compile(const char *const *settings, size_t count, const char *mode, const char *key, int layers) {
     struct subject s;
     subject_create(&s, settings, count, mode, key, layers, 0);
-    const struct program *p = &s.engine.train.program;
+    const struct program *p = &engine_compiled(&s.engine, PROGRAM_TRAIN)->program;
     struct taken taken = {.bytes = p->step_bytes};
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
@@ -97,7 +97,7 @@ static void memory_falls_layer_by_layer(void **unused) {
 static bool makes_norm_again(const char *const *settings, size_t count, const char *mode, int rank) {
     struct subject s;
     subject_create(&s, settings, count, mode, "", 0, rank);
-    const struct program *p = &s.engine.train.program;
+    const struct program *p = &engine_compiled(&s.engine, PROGRAM_TRAIN)->program;
     bool again = false;
     for (size_t i = 0; i < p->buffers.count; i++) {
         const int of = p->buffers.item[i].recomputes;

@@ -40,10 +40,12 @@ static void refuse_stages(const char *mesh, const char *first, const char *secon
     const struct program *of_rank[8];
     trireme_error error = {0};
     int ranks = mesh_ranks(&of[0].mesh);
-    for (int stage = 0; stage < 2; stage++)
+    for (int stage = 0; stage < 2; stage++) {
+        place_state(&of[stage]);
         if (program_plan(&of[stage], ops, NULL, &error) != TRIREME_OK ||
             program_verify(&of[stage], ops, &error) != TRIREME_OK)
             fail_msg("stage %d: %s", stage, error.message);
+    }
     for (int r = 0; r < ranks; r++)
         of_rank[r] = &of[r >= ranks / 2];
     assert_words(programs_verify(of_rank, ranks, ops, &error), &error, what, name);
@@ -68,6 +70,7 @@ static void refuse_mutant(struct program *mutant, const struct op_table *ops, co
 static int add_like(struct program *mutant, const char *like, char *name) {
     struct buffer b = mutant->buffers.item[program_find(mutant, like)];
     b.name = name;
+    b.offset = -1;
     VEC_PUSH(&mutant->buffers, b);
     return (int)mutant->buffers.count - 1;
 }
@@ -210,7 +213,7 @@ static void gradients_of_the_last_microbatch(void **unused) {
     (void)unused;
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_LLAMA, NULL}, false);
-    struct program p = mutant_copy(&small.engine.train.program);
+    struct program p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     int copy = add_like(&p, "layers.0.mlp.down.weight", "copy");
     p.buffers.item[copy].kind = KIND_ACT;
     p.buffers.item[copy].scope = SCOPE_LOCAL;
@@ -239,7 +242,7 @@ static void gradients_sent_twice(void **unused) {
     FLEET("parallelism.pipeline_parallel_degree=2");
     struct program p = mutant_copy(fleet_program(&f, 1));
     mutant_repeat(&p, mutant_find(&p, OP_SEND, "d.layers.0.residual"));
-    refuse_mutant(&p, f.stages.of[0]->ops, "sends the gradient of layers.0.residual twice", "send");
+    refuse_mutant(&p, f.stages.options.ops, "sends the gradient of layers.0.residual twice", "send");
     fleet_release(&f);
 }
 
@@ -271,7 +274,7 @@ static void values_that_change(void **unused) {
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
     for (size_t i = 0; i < ARRAY_LENGTH(FAULTS); i++) {
-        struct program p = mutant_copy(&small.engine.train.program);
+        struct program p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
         struct place place = mutant_find(&p, FAULTS[i].op, FAULTS[i].touches);
         mutant_repeat(&p, place);
         place.index++;
@@ -289,13 +292,13 @@ static void computed_again(void **unused) {
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, "activation_checkpoint.mode=selective", NULL}, false);
     const char *const again = "layers.0.mlp.activation.again";
-    struct program p = mutant_copy(&small.engine.train.program);
+    struct program p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     make_zero(&p, mutant_at(mutant_find(&p, OP_GELU, again)), again);
     refuse_mutant(&p, small.engine.ops, "but does not recompute", again);
-    p = mutant_copy(&small.engine.train.program);
+    p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     p.buffers.item[program_find(&p, again)].gradient_of = program_find(&p, "layers.0.mlp.up");
     refuse_mutant(&p, small.engine.ops, "is declared both a gradient and a recomputed buffer", again);
-    p = mutant_copy(&small.engine.train.program);
+    p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     p.buffers.item[program_find(&p, again)].recomputes = program_find(&p, again);
     refuse_mutant(&p, small.engine.ops, "recomputes a buffer that is not listed before it", again);
     small_model_release(&small);
@@ -306,7 +309,7 @@ static void gradients_in_one_buffer(void **unused) {
     (void)unused;
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
-    const struct program *program = &small.engine.train.program;
+    const struct program *program = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
     const int square = program_find(program, "layers.0.attention.out.weight");
     struct program p = mutant_copy(program); // the backward of one product reads it as its gradient
     p.buffers.item[square].gradient_of = program_find(&p, "layers.0.attention.residual");
@@ -359,7 +362,7 @@ static void gradients_of_split_logits(void **unused) {
             grad->attribute[0].i--;
         if (fault > 3)
             AT(OP_LOGITS_SUM, "logits.rows8")->in[fault - 2] = grad->in[fault - 2];
-        refuse_mutant(&p, f.stages.of[0]->ops, "maximum and sums are not those of the logits of its rows", "targets");
+        refuse_mutant(&p, f.stages.options.ops, "maximum and sums are not those of the logits of its rows", "targets");
     }
     fleet_release(&f);
 }
@@ -381,7 +384,7 @@ static void gradients_of_spread_logits(void **unused) {
             AT(OP_LOGITS_PICK, "vocab.first")->in[2].buffer = first;
         else
             AT(OP_LOGITS_GRAD, "logits.rows8")->attribute[0].i--;
-        refuse_mutant(&p, f.stages.of[0]->ops, WORDS[fault], "logits");
+        refuse_mutant(&p, f.stages.options.ops, WORDS[fault], "logits");
     }
     fleet_release(&f);
 }
@@ -397,7 +400,7 @@ static void gradients_in_other_rows(void **unused) {
     (void)unused;
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, "training.logits_rows=16", NULL}, false);
-    struct program p = mutant_copy(&small.engine.train.program);
+    struct program p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
     struct instruction *grad = mutant_halve(&p, OP_CROSS_ENTROPY_GRAD, "loss.scale");
     assert_sound(&p, small.engine.ops);
     exchange(&grad[0].out[1], &grad[1].out[1]);
@@ -410,7 +413,7 @@ static void gradients_of_other_rows(void **unused) {
     (void)unused;
     FLEET("parallelism.tensor_parallel_degree=2", "parallelism.sequence_parallel=false", "training.logits_rows=16");
     struct program p = mutant_copy(fleet_program(&f, 0));
-    const struct op_table *ops = f.stages.of[0]->ops;
+    const struct op_table *ops = f.stages.options.ops;
     mutant_halve(&p, OP_LOGITS_MAX, "logits.rows0");
     mutant_halve(&p, OP_LOGITS_SUM, "logits.rows0");
     mutant_halve(&p, OP_LOGITS_NLL, "targets");

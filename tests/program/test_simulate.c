@@ -2,7 +2,7 @@
 #include "support/models.h"
 #include "support/streams.h"
 
-#include "compile/options.h"
+#include "compile/stages.h"
 #include "sim/simulate.h"
 
 #include <math.h>
@@ -23,7 +23,8 @@ struct fixture {
     struct config config;
     struct model_config model;
     struct parallel plan;
-    struct stage_programs programs;
+    struct stages programs;
+    const struct program **program; // of each stage
 };
 
 static void open_fixture(struct fixture *f, const char *cluster, const char *const *settings, size_t count) {
@@ -33,12 +34,15 @@ static void open_fixture(struct fixture *f, const char *cluster, const char *con
     assert_ok(config_load(&f->config, NULL, settings, count, &error), &error);
     assert_ok(model_config_resolve(&f->model, &f->config, NO_TOKENS, &error), &error);
     assert_ok(parallel_resolve(&f->plan, &f->config, &f->model, &error), &error);
-    assert_ok(stage_programs_compile(&f->programs, &f->config, &f->model, &f->plan, f->ops, 1, 1, NULL, true, &error),
-              &error);
+    const struct stages_options how = {.ops = f->ops, .threads = 1, .jobs = 1};
+    assert_ok(stages_create(&f->programs, &f->config, &f->model, &f->plan, TRAIN_ALONE, &how, &error), &error);
+    assert_ok(stages_compile(&f->programs, EVERY_STAGE, &error), &error);
+    f->program = stages_programs(&f->programs, PROGRAM_TRAIN);
 }
 
 static void close_fixture(struct fixture *f) {
-    stage_programs_release(&f->programs);
+    free(f->program);
+    stages_release(&f->programs);
     parallel_release(&f->plan);
     config_release(&f->config);
     cluster_release(&f->cluster);
@@ -81,7 +85,7 @@ static void compare_schedule(const char *name, int stages, int microbatches, str
     struct simulation_options options = {.seconds = seconds_of_pass, .user = &times};
     struct simulation s;
     trireme_error error = {0};
-    assert_ok(simulate(&s, f.programs.program, f.ops, &f.cluster, &options, &error), &error);
+    assert_ok(simulate(&s, f.program, f.ops, &f.cluster, &options, &error), &error);
     struct schedule_cost cost;
     schedule_cost(f.plan.schedule, &times, &cost);
     double end = 0;
@@ -135,9 +139,9 @@ static void compare_every_rank(const char *cluster, const char *const *more, siz
     open_fixture(&f, cluster, settings, 6 + count);
     struct simulation few, all;
     trireme_error error = {0};
-    assert_ok(simulate(&few, f.programs.program, f.ops, &f.cluster, NULL, &error), &error);
+    assert_ok(simulate(&few, f.program, f.ops, &f.cluster, NULL, &error), &error);
     struct simulation_options every = {.every_rank = true};
-    assert_ok(simulate(&all, f.programs.program, f.ops, &f.cluster, &every, &error), &error);
+    assert_ok(simulate(&all, f.program, f.ops, &f.cluster, &every, &error), &error);
     assert_int_equal(all.classes, mesh_ranks(&f.plan.mesh));
     assert_true(few.classes <= most_classes);
     assert_true(fabs(few.seconds - all.seconds) <= 1e-12 * all.seconds);
@@ -211,7 +215,7 @@ static void ranks_that_are_alike_have_no_bubble(void **unused) {
     open_fixture(&f, cluster, settings, ARRAY_LENGTH(settings));
     struct simulation s;
     trireme_error error = {0};
-    assert_ok(simulate(&s, f.programs.program, f.ops, &f.cluster, NULL, &error), &error);
+    assert_ok(simulate(&s, f.program, f.ops, &f.cluster, NULL, &error), &error);
     assert_true(s.exposed[AXIS_FSDP] > 0.1 * s.seconds && s.bubble <= 1e-12);
     simulation_release(&s);
     close_fixture(&f);
@@ -226,9 +230,9 @@ static void a_slow_device_slows_all(void **unused) {
     open_fixture(&f, FREE_LINKS, settings, ARRAY_LENGTH(settings));
     struct simulation even, uneven;
     trireme_error error = {0};
-    assert_ok(simulate(&even, f.programs.program, f.ops, &f.cluster, NULL, &error), &error);
+    assert_ok(simulate(&even, f.program, f.ops, &f.cluster, NULL, &error), &error);
     VEC_PUSH(&f.cluster.stragglers, (struct straggler){2, 1.25});
-    assert_ok(simulate(&uneven, f.programs.program, f.ops, &f.cluster, NULL, &error), &error);
+    assert_ok(simulate(&uneven, f.program, f.ops, &f.cluster, NULL, &error), &error);
     assert_int_equal(even.classes, 1);
     assert_int_equal(uneven.classes, 2);
     assert_true(fabs(uneven.seconds / even.seconds - 1.25) < 1e-3);
@@ -269,14 +273,14 @@ static void ranks_wait_for_the_slowest(void **unused) {
         struct simulation even, uneven;
         struct simulation_options options = {.seconds = a_second};
         trireme_error error = {0};
-        assert_ok(simulate(&even, f.programs.program, f.ops, &f.cluster, &options, &error), &error);
+        assert_ok(simulate(&even, f.program, f.ops, &f.cluster, &options, &error), &error);
         for (int part = 0; part < 2; part++) {
             f.cluster.devices.item[0].jitter = part ? 0 : .1;
             f.cluster.devices.item[0].meeting = part ? .5 : 0;
-            assert_ok(simulate(&uneven, f.programs.program, f.ops, &f.cluster, &options, &error), &error);
+            assert_ok(simulate(&uneven, f.program, f.ops, &f.cluster, &options, &error), &error);
             double more = uneven.seconds - even.seconds;
             // Weights' gradients are computed while the input's is reduced: ranks wait for less than all.
-            double most = part ? .5 * meetings_within_layers(f.programs.program[0]) : .1 * even.seconds;
+            double most = part ? .5 * meetings_within_layers(f.program[0]) : .1 * even.seconds;
             if (mesh == 0 ? more < .4 * most || more > most : more != 0)
                 fail_msg("%s: %g of %g s", MESHES[mesh], more, even.seconds);
             assert_true(fabs(uneven.of_class[0].bubble - even.of_class[0].bubble - more) < 1e-9 * even.seconds);
@@ -307,11 +311,11 @@ static void a_link_is_not_faster_than_itself(void **unused) {
     struct simulation s;
     struct simulation_options options = {0};
     trireme_error error = {0};
-    assert_ok(simulate(&s, f.programs.program, f.ops, &f.cluster, &options, &error), &error);
+    assert_ok(simulate(&s, f.program, f.ops, &f.cluster, &options, &error), &error);
     struct parameter_table whole;
     parameter_table_create(&whole, &f.model);
     // Backward has the last layer and the head from forward.
-    const struct program *p = f.programs.program[0];
+    const struct program *p = f.program[0];
     int64_t kept = buffer_count(&p->buffers.item[program_find(p, "layers.5.gathered")]) +
                    buffer_count(&p->buffers.item[program_find(p, "head.gathered")]);
     double bytes = .75 * 4 * (double)(3 * whole.total - kept), seconds = bytes / .1e9;

@@ -1,5 +1,6 @@
 // Programs of a few instructions on clusters of a few devices: seconds and bytes as computed by hand from
 // docs/simulator.md.
+#include "support/by_hand.h"
 #include "support/checkpoint.h"
 #include "support/streams.h"
 
@@ -480,6 +481,7 @@ static void memory_is_told_by_what_it_holds(void **unused) {
     for (int i = 0; i < 3; i++)
         program_invoke(&p, 0, i, i == 0, i == 2);
     trireme_error error = {0};
+    place_state(&p);
     assert_ok(program_plan(&p, ops, NULL, &error), &error);
     struct sim_memory m;
     memory_of_program(&m, &p, ops);
@@ -518,6 +520,7 @@ static void what_is_received_is_communication(void **unused) {
     program_emit(&p, 0, OP_MATMUL, PHASE_FORWARD, NONE, 4, in, 1, &out, NULL);
     program_invoke(&p, 0, 0, true, true);
     trireme_error error = {0};
+    place_state(&p);
     assert_ok(program_plan(&p, ops, NULL, &error), &error);
     struct sim_memory m;
     memory_of_program(&m, &p, ops);

@@ -9,12 +9,12 @@
 #define IN(op, name, k) AT(op, name ".rows8")->in[k]
 #define OTHER(op, name, k) AT(op, name ".rows0")->in[k]
 // Asserts that the program is refused in a message that contains `what` and the site.
-#define FAULT_AT(fault, what, site)                               \
-    do {                                                          \
-        struct program p = mutant_copy(program);                  \
-        fault;                                                    \
-        assert_refused_anew(&p, f.stages.of[0]->ops, what, site); \
-        mutant_release(&p);                                       \
+#define FAULT_AT(fault, what, site)                                \
+    do {                                                           \
+        struct program p = mutant_copy(program);                   \
+        fault;                                                     \
+        assert_refused_anew(&p, f.stages.options.ops, what, site); \
+        mutant_release(&p);                                        \
     } while (0)
 #define FAULT(fault, what) FAULT_AT(fault, what, "logits_dx")
 #define FLEET(...)                                                                                                    \

@@ -478,7 +478,7 @@ static void attributes(void **unused) {
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_LLAMA, NULL}, false);
     for (size_t r = 0; r < ARRAY_LENGTH(ROWS); r++) {
-        struct program p = mutant_copy(&small.engine.train.program);
+        struct program p = mutant_copy(&engine_compiled(&small.engine, PROGRAM_TRAIN)->program);
         trireme_error error = {0};
         for (int i = 0; i < 3; i++)
             set_all(&p, ROWS[r][i], 1000);
@@ -506,7 +506,7 @@ static void fields_that_do_not_fit(void **unused) {
     (void)unused;
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
-    const struct program *program = &small.engine.train.program;
+    const struct program *program = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
     const struct op_table *ops = small.engine.ops;
     FAULT(BUFFER("layers.1.attention_norm.rstd").dtype = DTYPE_F32, "is f32, expected f64",
           "layers.1.attention_norm.rstd");
@@ -544,7 +544,7 @@ static void numbers_of_buffers(void **unused) {
     (void)unused;
     struct small_model small;
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
-    const struct program *program = &small.engine.train.program;
+    const struct program *program = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
     const struct op_table *ops = small.engine.ops;
     const int beyond[] = {NONE - 1, (int)program->buffers.count, 1 << 28};
     for (size_t k = 0; k < ARRAY_LENGTH(beyond); k++) {

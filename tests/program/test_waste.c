@@ -1,7 +1,7 @@
 // The memory plan takes hardly more than the most bytes that live at any instruction, for real models, dtypes, modes of
 // recomputation and meshes.
+#include "compile/stages.h"
 #include "engine/engine.h"
-#include "engine/stages.h"
 #include "measure/synthetic.h"
 #include "memory/memory_plan.h"
 #include "support/models.h"
@@ -39,9 +39,9 @@ static const struct layout LAYOUTS[] = {
 static double worst_stage(const struct stages *stages) {
     double worst = 0;
     for (int i = 0; i < stages->count; i++) {
-        const struct program *p = stages_program(stages, i, true);
+        const struct program *p = stages_program(stages, i, PROGRAM_TRAIN);
         struct memory_profile profile;
-        program_memory_profile(p, stages->of[i]->ops, &profile);
+        program_memory_profile(p, stages->options.ops, &profile);
         int64_t live = profile.moments.item[profile.peak].live;
         memory_profile_release(&profile);
         assert_true(p->step_bytes >= live);
@@ -54,19 +54,19 @@ static double worst_stage(const struct stages *stages) {
 static void assert_found_in_rooms(const struct stages *stages) {
     static const double ROOMS[] = {.99, 1, 1.005, 1.01};
     for (int i = 0; i < stages->count; i++) {
-        struct program p = mutant_copy(stages_program(stages, i, true));
+        struct program p = mutant_copy(stages_program(stages, i, PROGRAM_TRAIN));
         trireme_error error = {0};
-        assert_ok(program_plan(&p, stages->of[i]->ops, NULL, &error), &error);
+        assert_ok(program_plan(&p, stages->options.ops, NULL, &error), &error);
         int64_t least = p.step_bytes;
         for (size_t r = 0; r < ARRAY_LENGTH(ROOMS); r++) {
             int64_t room = (int64_t)(ROOMS[r] * (double)least);
-            assert_ok(program_plan(&p, stages->of[i]->ops, &(struct plan_aim){.room = p.state_bytes + room}, &error),
+            assert_ok(program_plan(&p, stages->options.ops, &(struct plan_aim){.room = p.state_bytes + room}, &error),
                       &error);
             assert_true(room < least ? p.step_bytes == least : p.step_bytes <= room);
         }
-        assert_ok(program_plan(&p, stages->of[i]->ops, &(struct plan_aim){.hurried = true}, &error), &error);
+        assert_ok(program_plan(&p, stages->options.ops, &(struct plan_aim){.hurried = true}, &error), &error);
         assert_true(p.step_bytes >= least && (p.hurried || p.step_bytes == least));
-        assert_true(!program_shrink(&p, stages->of[i]->ops, 0) || p.step_bytes == least);
+        assert_true(!program_shrink(&p, stages->options.ops, 0) || p.step_bytes == least);
         mutant_release(&p);
     }
 }
@@ -99,7 +99,8 @@ static double waste_of(const struct shape *shape, const struct layout *layout, i
     struct stages stages;
     assert_ok(config_load(&config, NULL, settings, count, &error), &error);
     assert_ok(synthetic_model(&model, &config, &error), &error);
-    assert_ok(stages_compile(&stages, &config, &model, ENGINE_TRAIN, NULL, &error), &error);
+    assert_ok(stages_create(&stages, &config, &model, NULL, TRAIN_AND_EVALUATE, NULL, &error), &error);
+    assert_ok(stages_compile(&stages, EVERY_STAGE, &error), &error);
     double waste = worst_stage(&stages);
     if (rooms)
         assert_found_in_rooms(&stages);

@@ -8,6 +8,18 @@ struct operand add_rows(struct program *p, const char *name, enum buffer_kind ki
     return operand_whole(p, program_buffer(p, name, DTYPE_F32, kind, scope, 2, (int64_t[]){8, 16}));
 }
 
+void place_state(struct program *p) {
+    int64_t end = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < p->buffers.count; i++) {
+            struct buffer *b = &p->buffers.item[i];
+            if (b->scope != SCOPE_STATE || b->parent != NONE || (b->offset >= 0) != (pass == 0))
+                continue;
+            b->offset = pass ? end : b->offset;
+            end = MAX(end, b->offset + align_up(buffer_bytes(b)));
+        }
+}
+
 void check_round_trip(const struct program *p, const struct op_table *ops) {
     struct text first = {0}, second = {0};
     trireme_error error = {0};
@@ -42,6 +54,7 @@ void assert_words(trireme_status status, const trireme_error *error, const char 
 
 void assert_refused_anew(struct program *p, const struct op_table *ops, const char *what, const char *buffer) {
     trireme_error error = {0};
+    place_state(p);
     trireme_status status = program_plan(p, ops, NULL, &error); // looks at the structure alone
     if (status == TRIREME_OK)
         status = program_verify(p, ops, &error);

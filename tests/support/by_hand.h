@@ -6,6 +6,8 @@
 
 // Adds an f32 buffer of 8 rows and 16 columns; returns it as an operand.
 struct operand add_rows(struct program *program, const char *name, enum buffer_kind kind, enum buffer_scope scope);
+// Gives the STATE buffers that have no place theirs, one after the other, behind those that have one.
+void place_state(struct program *program);
 // Prints the program and parses the text: that must give the same text again, and a program that verifies as before.
 void check_round_trip(const struct program *program, const struct op_table *ops);
 // Asserts that a program was refused, in a message that contains `what` and `buffer`.

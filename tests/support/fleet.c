@@ -10,7 +10,7 @@
 enum { DEADLINE = 20, STEPS_BEFORE = 2 };
 
 const struct program *fleet_program(const struct fleet *f, int stage) {
-    return stages_program(&f->stages, stage, !f->evaluates);
+    return stages_program(&f->stages, stage, f->evaluates ? PROGRAM_EVALUATE : PROGRAM_TRAIN);
 }
 
 static int stage_of(const struct fleet *f, int rank) {
@@ -27,9 +27,11 @@ void fleet_create(struct fleet *f, const char *name, const char *const *override
     if (status == TRIREME_OK)
         status = model_config_resolve(&f->model, &f->config, f->config.model.vocab_size, &error);
     if (status == TRIREME_OK)
-        status = stages_compile(&f->stages, &f->config, &f->model, ENGINE_TRAIN, NULL, &error);
+        status = stages_create(&f->stages, &f->config, &f->model, NULL, TRAIN_AND_EVALUATE, NULL, &error);
     if (status == TRIREME_OK)
-        status = stages_verify(&f->stages, true, &error);
+        status = stages_compile(&f->stages, EVERY_STAGE, &error);
+    if (status == TRIREME_OK)
+        status = stages_verify(&f->stages, &error);
     if (status != TRIREME_OK)
         fail_msg("%s: %s", name, error.message);
     f->ranks = f->stages.ranks;
@@ -53,8 +55,8 @@ void fleet_release(struct fleet *f) {
 // ---- running
 
 static void fill(const struct fleet *f, int rank, struct executor *executor) {
-    const struct engine *e = f->stages.of[stage_of(f, rank)];
-    small_model_batch(e, executor, 7, mesh_index(&e->parallel.mesh, rank, AXES_DATA));
+    small_model_batch(stage_find(&f->stages.stage[stage_of(f, rank)], PROGRAM_TRAIN), executor, 7,
+                      mesh_index(&f->stages.plan.mesh, rank, AXES_DATA));
 }
 
 struct job {
@@ -66,15 +68,15 @@ struct job {
 static trireme_status prepare(void *user, const struct member *member, trireme_error *error) {
     struct fleet *f = ((struct job *)user)->fleet;
     struct engine e;
-    TRY(engine_create(&e, &f->config, &f->model, &f->stages.of[0]->parallel, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&e, &f->config, &f->model, &f->stages.plan, TRAIN_AND_EVALUATE, member, error));
     engine_initialise(&e, 5, NULL);
     trireme_status status = TRIREME_OK;
     for (int step = 0; step < STEPS_BEFORE && status == TRIREME_OK; step++) {
         struct engine_result result;
-        fill(f, member->rank, e.train_executor);
+        fill(f, member->rank, engine_executor(&e, PROGRAM_TRAIN));
         status = engine_step(&e, 0.01, NULL, &result, error);
     }
-    size_t bytes = (size_t)e.train.program.state_bytes;
+    size_t bytes = (size_t)engine_compiled(&e, PROGRAM_TRAIN)->program.state_bytes;
     f->first[member->rank] = mem_alloc(bytes);
     memcpy(f->first[member->rank], e.state, bytes);
     engine_release(&e);
@@ -96,14 +98,14 @@ static trireme_status run_step(void *user, const struct member *member, trireme_
     const struct fleet *f = job->fleet;
     int rank = member->rank;
     const struct program *p = job->program[rank];
-    const struct engine *e = f->stages.of[stage_of(f, rank)];
     char *state = aligned_alloc(BUFFER_ALIGNMENT, (size_t)p->state_bytes),
          *step = aligned_alloc(BUFFER_ALIGNMENT, (size_t)p->step_bytes);
     memcpy(state, f->first[rank], (size_t)p->state_bytes);
     memset(step, 0xff, (size_t)p->step_bytes); // not a number, wherever something is read that nobody wrote
     struct streams *streams = streams_create(member, 1);
     struct executor *executor = NULL;
-    trireme_status status = executor_create(&executor, streams, p, e->ops, e->kernels, state, step, error);
+    trireme_status status =
+        executor_create(&executor, streams, p, f->stages.options.ops, compile_kernels(&f->config), state, step, error);
     if (status == TRIREME_OK) {
         fill(f, rank, executor);
         status = executor_run(executor, NULL, error);
@@ -173,7 +175,7 @@ void fleet_run(struct fleet *f) {
 
 trireme_status fleet_verify(const struct fleet *f, int stage, int rank, const struct program *mutant,
                             trireme_error *error) {
-    const struct op_table *ops = f->stages.of[0]->ops;
+    const struct op_table *ops = f->stages.options.ops;
     const struct program **program = programs(f, stage, rank, mutant);
     trireme_status status = programs_verify(program, f->ranks, ops, error);
     trireme_error other;
@@ -220,7 +222,7 @@ bool fleet_begin(struct fleet *f, int stage, struct program *mutant) {
 }
 
 void fleet_end(struct fleet *f, int stage, struct program *mutant, const char *format, ...) {
-    const struct op_table *ops = f->stages.of[0]->ops;
+    const struct op_table *ops = f->stages.options.ops;
     int per_stage = f->ranks / f->stages.count;
     bool accepted = false, harmful = false;
     for (int planned = 0; planned <= 1 && !harmful; planned++) {

@@ -3,7 +3,7 @@
 #ifndef SUPPORT_FLEET_H
 #define SUPPORT_FLEET_H
 
-#include "engine/stages.h"
+#include "compile/stages.h"
 #include "support/mutant.h"
 
 struct fleet {

@@ -119,7 +119,7 @@ static double **scattered(const struct parameter_table *table, uint64_t seed) {
 static void initialise(const struct job *job, struct engine *e) {
     engine_initialise(e, 1, NULL);
     for (size_t i = 0; i < e->local.parameters.count; i++) {
-        const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table.parameters.item[p->whole];
+        const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table->parameters.item[p->whole];
         double *values = mem_alloc((size_t)parameter_count(p) * sizeof *values);
         parameter_take(p, whole, (struct parameter_span){0, parameter_count(whole)}, job->initial[p->whole],
                        (struct parameter_span){0, parameter_count(p)}, values, sizeof *values);
@@ -135,8 +135,9 @@ static void initialise(const struct job *job, struct engine *e) {
 }
 
 static void fill(const struct engine *e, struct executor *executor, const struct compiled *c, const struct batch *b) {
-    int64_t rows = e->micro_batch_size * e->seq_len, first = engine_first_sequence(e) * e->seq_len;
-    for (int m = 0; m < e->microbatches; m++) {
+    int64_t rows = e->parallel->batch.sequences * e->parallel->batch.seq_len,
+            first = engine_first_sequence(e) * e->parallel->batch.seq_len;
+    for (int m = 0; m < e->parallel->batch.microbatches; m++) {
         int64_t at = first + m * rows;
         size_t bytes = (size_t)rows * sizeof(int32_t);
         memcpy(executor_address(executor, c->tokens, m), b->tokens + at, bytes);
@@ -194,7 +195,7 @@ static void compare(struct job *job, const struct engine *e, int step, const str
     note(relative(result->grad_norm, r->norm[step]), "", &job->distance.loss, NULL);
     for (int v = 0; v < 2; v++)
         for (size_t i = 0; i < e->local.parameters.count; i++) {
-            const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table.parameters.item[p->whole];
+            const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table->parameters.item[p->whole];
             struct engine_part part = engine_part(e, VALUES[v], i);
             if (part.begin >= part.end)
                 continue;
@@ -219,7 +220,7 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
     double results[MESH_STEPS][2] = {0};
     for (int step = 0; step < job->steps; step++) {
         struct engine_result r;
-        fill(e, e->train_executor, &e->train, &job->batch[step % MESH_STEPS]);
+        fill(e, engine_executor(e, PROGRAM_TRAIN), engine_compiled(e, PROGRAM_TRAIN), &job->batch[step % MESH_STEPS]);
         TRY(engine_step(e, job->against || job->record || job->keep_state ? RATE : 3e-3, NULL, &r, error));
         if (!r.finite || !(r.grad_norm > 0))
             FAIL(TRIREME_ERROR_PROGRAM, "step %d was not done: loss %g, norm %g", step, r.loss, r.grad_norm);
@@ -233,7 +234,7 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
         results[step % MESH_STEPS][1] = r.grad_norm;
     }
     if (job->keep_state) {
-        size_t bytes = (size_t)e->train.program.state_bytes;
+        size_t bytes = (size_t)engine_compiled(e, PROGRAM_TRAIN)->program.state_bytes;
         char *copy = mem_alloc(sizeof results + bytes);
         memcpy(copy, results, sizeof results);
         memcpy(copy + sizeof results, e->state, bytes);
@@ -241,7 +242,7 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
         job->state_bytes[e->member.rank] = sizeof results + bytes;
     }
     struct engine_result r;
-    fill(e, e->evaluate_executor, &e->evaluate, &job->batch[0]);
+    fill(e, engine_executor(e, PROGRAM_EVALUATE), engine_compiled(e, PROGRAM_EVALUATE), &job->batch[0]);
     TRY(engine_evaluate(e, &r, error));
     if (job->record)
         job->record->evaluated = r.loss;
@@ -256,7 +257,7 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
     struct job *job = user;
     struct engine e;
-    TRY(engine_create(&e, &job->config, job->model, &job->plan, ENGINE_TRAIN, member, error));
+    TRY(engine_create(&e, &job->config, job->model, &job->plan, TRAIN_AND_EVALUATE, member, error));
     initialise(job, &e);
     trireme_status status = train(job, &e, error);
     engine_release(&e);

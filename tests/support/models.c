@@ -53,7 +53,7 @@ void engine_open(struct engine *e, struct config *config, const struct model_con
         all[count] = overrides[count - 1];
     }
     assert_ok(config_load(config, NULL, all, count, &error), &error);
-    assert_ok(engine_create(e, config, model, NULL, ENGINE_TRAIN, NULL, &error), &error);
+    assert_ok(engine_create(e, config, model, NULL, TRAIN_AND_EVALUATE, NULL, &error), &error);
     engine_initialise(e, (uint64_t)config->training.seed, NULL);
 }
 
@@ -74,21 +74,21 @@ void value_store(void *data, enum dtype dtype, int64_t i, double value) {
 }
 
 static struct tensor_values values_of(const struct engine *e, int buffer) {
-    const struct buffer *b = &e->train.program.buffers.item[buffer];
+    const struct buffer *b = &engine_compiled(e, PROGRAM_TRAIN)->program.buffers.item[buffer];
     return (struct tensor_values){engine_address(e, buffer, 0), b->dtype, buffer_count(b)};
 }
 
 struct tensor_values engine_parameter(const struct engine *e, size_t parameter) {
-    return values_of(e, e->train.model.parameter[parameter]);
+    return values_of(e, engine_compiled(e, PROGRAM_TRAIN)->model.parameter[parameter]);
 }
 
 struct tensor_values engine_gradient(const struct engine *e, size_t parameter) {
-    return values_of(e, e->train.optimizer.gradient_slice[parameter]);
+    return values_of(e, engine_compiled(e, PROGRAM_TRAIN)->optimizer.gradient_slice[parameter]);
 }
 
 void engine_scatter(struct engine *e, uint64_t seed) {
-    for (size_t i = 0; i < e->table.parameters.count; i++) {
-        const struct parameter *p = &e->table.parameters.item[i];
+    for (size_t i = 0; i < e->table->parameters.count; i++) {
+        const struct parameter *p = &e->table->parameters.item[i];
         struct tensor_values v = engine_parameter(e, i);
         int64_t end = parameter_rows(p) * p->dim[1];
         double width = p->init == INIT_NORMAL ? 0.6 : 0.4, centre = p->init == INIT_ONE ? 1 : 0;
@@ -144,13 +144,13 @@ static void fill(struct executor *executor, const struct compiled *c, int microb
 }
 
 static void check_shape(const struct engine *e, const struct batch *b) {
-    assert_int_equal(b->sequences, e->microbatches * e->micro_batch_size);
-    assert_int_equal(b->seq_len, e->seq_len);
+    assert_int_equal(b->sequences, e->parallel->batch.microbatches * e->parallel->batch.sequences);
+    assert_int_equal(b->seq_len, e->parallel->batch.seq_len);
 }
 
 struct engine_result batch_train(struct engine *e, const struct batch *b, double lr) {
     check_shape(e, b);
-    fill(e->train_executor, &e->train, e->microbatches, b);
+    fill(engine_executor(e, PROGRAM_TRAIN), engine_compiled(e, PROGRAM_TRAIN), e->parallel->batch.microbatches, b);
     struct engine_result result;
     trireme_error error = {0};
     assert_ok(engine_step(e, lr, NULL, &result, &error), &error);
@@ -159,7 +159,8 @@ struct engine_result batch_train(struct engine *e, const struct batch *b, double
 
 struct engine_result batch_evaluate(struct engine *e, const struct batch *b) {
     check_shape(e, b);
-    fill(e->evaluate_executor, &e->evaluate, e->microbatches, b);
+    fill(engine_executor(e, PROGRAM_EVALUATE), engine_compiled(e, PROGRAM_EVALUATE), e->parallel->batch.microbatches,
+         b);
     struct engine_result result;
     trireme_error error = {0};
     assert_ok(engine_evaluate(e, &result, &error), &error);
@@ -168,8 +169,8 @@ struct engine_result batch_evaluate(struct engine *e, const struct batch *b) {
 
 double engine_gradient_rms(const struct engine *e) {
     double sum = 0, count = 0;
-    for (size_t i = 0; i < e->table.parameters.count; i++) {
-        const struct parameter *p = &e->table.parameters.item[i];
+    for (size_t i = 0; i < e->table->parameters.count; i++) {
+        const struct parameter *p = &e->table->parameters.item[i];
         struct tensor_values g = engine_gradient(e, i);
         int64_t end = parameter_rows(p) * p->dim[1];
         for (int64_t j = 0; j < end; j++)
@@ -182,7 +183,7 @@ double engine_gradient_rms(const struct engine *e) {
 double *engine_copy(const struct engine *e, struct tensor_values (*of)(const struct engine *, size_t)) {
     double *out = NULL;
     size_t count = 0;
-    for (size_t i = 0; i < e->table.parameters.count; i++) {
+    for (size_t i = 0; i < e->table->parameters.count; i++) {
         struct tensor_values v = of(e, i);
         out = mem_resize(out, (count + (size_t)v.count) * sizeof *out);
         for (int64_t j = 0; j < v.count; j++)
@@ -210,10 +211,10 @@ void assert_close(const char *what, const double *a, const double *b, int64_t co
 
 void assert_all_close(const struct engine *e, const char *what, const double *a, const double *b, double tolerance,
                       double floor) {
-    for (size_t i = 0; i < e->table.parameters.count; i++) {
+    for (size_t i = 0; i < e->table->parameters.count; i++) {
         int64_t count = engine_parameter(e, i).count;
         char name[200];
-        snprintf(name, sizeof name, "%s of %s", what, e->table.parameters.item[i].name);
+        snprintf(name, sizeof name, "%s of %s", what, e->table->parameters.item[i].name);
         assert_close(name, a, b, count, tolerance, floor);
         a += count;
         b += count;
@@ -223,13 +224,13 @@ void assert_all_close(const struct engine *e, const char *what, const double *a,
 void engine_save(const struct engine *e, const char *path) {
     trireme_error error = {0};
     struct directory *directory = NULL;
-    size_t count = e->table.parameters.count;
+    size_t count = e->table->parameters.count;
     void **data = mem_alloc(count * sizeof *data);
     for (size_t i = 0; i < count; i++)
         data[i] = engine_parameter(e, i).data;
-    struct parameter_values values = parameter_values_at(e->dtype, data);
+    struct parameter_values values = parameter_values_at(e->stage->state.dtype, data);
     assert_ok(directory_begin(path, DIRECTORY_REFUSE, &directory, &error), &error);
-    assert_ok(model_files_save(directory, &e->model, &e->table, &values, 0, &error), &error);
+    assert_ok(model_files_save(directory, e->model, e->table, &values, 0, &error), &error);
     assert_ok(directory_commit(directory, &error), &error);
     free(data);
 }

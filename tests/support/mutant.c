@@ -10,7 +10,7 @@
 enum { STRIDE = SANITIZED ? 11 : 2 };
 
 const struct program *subject_program(const struct subject *s) {
-    return &s->small.engine.train.program;
+    return &engine_compiled(&s->small.engine, PROGRAM_TRAIN)->program;
 }
 
 // ---- running
@@ -36,12 +36,13 @@ static bool run_step(struct subject *s, const struct program *program, char *res
     struct streams *streams = streams_create(NULL, 1);
     struct executor *executor;
     trireme_error error = {0};
-    if (executor_create(&executor, streams, program, e->ops, e->kernels, s->state, s->step, &error) != TRIREME_OK) {
+    if (executor_create(&executor, streams, program, e->ops, compile_kernels(&s->small.config), s->state, s->step,
+                        &error) != TRIREME_OK) {
         assert_true(error.message[0] != 0);
         streams_free(streams);
         return false;
     }
-    small_model_batch(&s->small.engine, executor, 7, 0);
+    small_model_batch(engine_compiled(&s->small.engine, PROGRAM_TRAIN), executor, 7, 0);
     assert_int_equal(executor_run(executor, NULL, &error), TRIREME_OK);
     memcpy(result, s->state, s->state_bytes);
     double *output = (double *)(result + s->state_bytes);

@@ -32,9 +32,9 @@ void small_model_release(struct small_model *small);
 // Sets values with which no two buffers look alike: every parameter differs from its initial value, gradients hold what
 // an earlier step might have left, and moments are not zero.
 void small_model_values(struct small_model *small, uint64_t seed);
-// Writes a batch where an executor of the training program (or a mutant of it) looks for it: two documents in a
-// sequence, some targets masked, and token ids below seq_len, so that inputs that are mixed up still index the tables
-// within bounds. Ranks with other sequences have another `index`, and other shares of their targets are masked.
-void small_model_batch(const struct engine *engine, const struct executor *executor, uint64_t seed, int index);
+// Writes a batch where an executor of the training program `compiled` (or a mutant of it) looks for it: two documents
+// in a sequence, some targets masked, and token ids below seq_len, so that inputs that are mixed up still index the
+// tables within bounds. Ranks with other sequences have another `index`, and other shares of their targets are masked.
+void small_model_batch(const struct compiled *compiled, const struct executor *executor, uint64_t seed, int index);
 
 #endif

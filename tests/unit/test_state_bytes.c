@@ -37,7 +37,7 @@ static void compile(struct engine *engine, struct config *config, const char *co
     struct model_config model;
     assert_ok(config_load(config, NULL, all, count, &error), &error);
     assert_ok(model_config_resolve(&model, config, NO_TOKENS, &error), &error);
-    assert_ok(engine_compile(engine, config, &model, NULL, ENGINE_TRAIN, rank, &error), &error);
+    assert_ok(engine_compile(engine, config, &model, NULL, TRAIN_AND_EVALUATE, rank, &error), &error);
     for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
         free(keys[i]);
 }
@@ -126,11 +126,12 @@ static void test_even(void **state) {
                 struct engine engine;
                 struct config config;
                 compile(&engine, &config, EVEN, DTYPES[d], mesh, rank);
-                struct state_bytes found = measure(&engine.train.program);
+                struct state_bytes found = measure(&engine_compiled(&engine, PROGRAM_TRAIN)->program);
                 assert_bytes(found, expected(even_parameters(mesh, stage), DTYPES[d], mesh), DTYPES[d], mesh, rank);
                 // The rotary table in f32, and a line of the cache for each of: updates done, how much of a unit
                 // decays, the first row of a split vocabulary or of an embedding in parts.
-                int lines = 1 + engine.train.model.units + (mesh.tp > 1) + (engine.parallel.split.row_ranks > 1);
+                int lines = 1 + engine_compiled(&engine, PROGRAM_TRAIN)->model.units + (mesh.tp > 1) +
+                            (engine.parallel->split.row_ranks > 1);
                 assert_int_equal(found.others, 16 * HEAD * 4 + lines * BUFFER_ALIGNMENT);
                 engine_release(&engine);
                 config_release(&config);
@@ -147,7 +148,7 @@ static void test_sixteen(void **state) {
             struct engine engine;
             struct config config;
             compile(&engine, &config, EVEN, DTYPES[d], MESHES[i], 0);
-            struct state_bytes found = measure(&engine.train.program);
+            struct state_bytes found = measure(&engine_compiled(&engine, PROGRAM_TRAIN)->program);
             int64_t shards = MESHES[i].zero ? MESHES[i].shards : 1;
             assert_int_equal((found.parameters + found.gradients + found.optimizer) * shards,
                              16 * even_parameters(MESHES[i], 0));
@@ -187,7 +188,7 @@ static void test_uneven(void **state) {
                     }
                     padded += up(unit, PARAMETER_ALIGNMENT * shards);
                 }
-                struct state_bytes found = measure(&engine.train.program);
+                struct state_bytes found = measure(&engine_compiled(&engine, PROGRAM_TRAIN)->program);
                 assert_bytes(found, expected(padded, DTYPES[d], mesh), DTYPES[d], mesh, rank);
                 assert_true(padded > least);
                 assert_true(padded < least + 64 * (int64_t)engine.local.parameters.count +

@@ -20,8 +20,8 @@ struct moments {
 static void moments_create(struct moments *x, const struct parameter_table *table, enum dtype m, enum dtype v) {
     x->m = allocate(table, m);
     x->v = allocate(table, v);
-    x->group[0] = (struct state_group){"adamw.m", parameter_values_at(m, x->m)};
-    x->group[1] = (struct state_group){"adamw.v", parameter_values_at(v, x->v)};
+    x->group[0] = (struct state_group){"adamw.m", parameter_values_at(m, x->m), NULL};
+    x->group[1] = (struct state_group){"adamw.v", parameter_values_at(v, x->v), NULL};
 }
 
 static void moments_release(struct moments *x, const struct parameter_table *table) {

@@ -242,13 +242,17 @@ static int attention_emit(struct emitter *e, int layer, int x) {
     return emit_out(e, layer, "attention.out", heads, x, "attention.residual");
 }
 
-static void attention_cache(struct program *p, const struct model_config *c, int layer, int64_t context,
+static void attention_cache(struct state_table *state, const struct model_config *c, int layer, int64_t context,
                             enum dtype dtype, int out[static CACHE_BUFFERS]) {
     static const char *const NAME[] = {[KEYS] = "keys", [VALUES] = "values"};
-    const int64_t dim[3] = {context, c->num_key_value_heads, c->head_dim};
     for (int i = 0; i < CACHE_BUFFERS; i++) {
         char *name = mem_printf("layers.%d.%s", layer, NAME[i]);
-        out[i] = program_buffer(p, name, dtype, KIND_CACHE, SCOPE_STATE, 3, dim);
+        out[i] = state_add(state, &(struct state_entry){.name = name,
+                                                        .dtype = dtype,
+                                                        .role = STATE_CACHE,
+                                                        .ndim = 3,
+                                                        .dim = {context, c->num_key_value_heads, c->head_dim},
+                                                        .owner = NONE});
         free(name);
     }
 }

@@ -1,0 +1,43 @@
+// What the ranks of one stage keep between steps.
+#include "compile/compile.h"
+
+void local_parameters(struct parameter_table *local, const struct parameter_table *whole,
+                      const struct model_config *model, const struct parallel *plan, int rank) {
+    struct parallel own = *plan;
+    own.stage = mesh_coordinate(&plan->mesh, rank, AXIS_PP);
+    int *joined = parallel_joined(&own, whole->units.count);
+    parameter_table_split(local, whole, model, &plan->split, mesh_index(&plan->mesh, rank, AXES_TENSOR),
+                          parallel_vocabulary_index(plan, rank), joined, plan->unit_layers == 0);
+    free(joined);
+}
+
+void stage_state_create(struct stage_state *s, const struct config *config, const struct model_config *model,
+                        const struct parameter_table *whole, const struct parallel *plan,
+                        const struct program_spec *specs, size_t count) {
+    const struct state_layout layout = state_layout_of(plan, model);
+    int64_t positions = 0, context = 0;
+    *s = (struct stage_state){.dtype = model_dtype(config)};
+    for (size_t i = 0; i < count; i++) {
+        s->trains |= program_kinds[specs[i].kind].trains;
+        context = MAX(context, specs[i].context);
+        positions = MAX(positions, MAX(specs[i].batch.seq_len, context));
+    }
+    local_parameters(&s->local, whole, model, plan, mesh_member(&plan->mesh, 0, AXES(AXIS_PP), plan->stage));
+    model_units_create(&s->units, &s->local, &plan->mesh, &layout);
+    model_entries_add(&s->model, &s->table, &s->units, model, s->dtype, positions);
+    if (s->trains)
+        optimizer_entries_add(&s->optimizer, &s->table, &s->units, &s->model,
+                              optimizer_of_units(config->optimizer.name, &s->units), s->dtype);
+    if (context)
+        emit_cache_add(&s->caches, &s->table, model, context, s->dtype);
+}
+
+void stage_state_release(struct stage_state *s) {
+    state_table_release(&s->table);
+    model_units_release(&s->units);
+    model_entries_release(&s->model);
+    optimizer_entries_release(&s->optimizer);
+    parameter_table_release(&s->local);
+    emit_cache_release(&s->caches);
+    *s = (struct stage_state){0};
+}

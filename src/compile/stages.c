@@ -1,0 +1,166 @@
+#include "compile/stages.h"
+
+#include "base/crew.h"
+#include "kernels/machine.h"
+#include "verify/verify.h"
+
+static const struct program_spec SPECS[] = {{.kind = PROGRAM_TRAIN}, {.kind = PROGRAM_EVALUATE}};
+const struct program_specs TRAIN_AND_EVALUATE = {SPECS, 2}, TRAIN_ALONE = {SPECS, 1}, EVALUATE_ALONE = {SPECS + 1, 1};
+
+int stages_threads(const struct config *config, int ranks) {
+    int given = (int)config->training.threads, wanted = given > 0 ? given : MAX(1, usable_cores() / ranks);
+    int most = threads_most();
+    return MIN(wanted, most);
+}
+
+trireme_status stages_create(struct stages *out, const struct config *config, const struct model_config *model,
+                             const struct parallel *plan, struct program_specs specs,
+                             const struct stages_options *options, trireme_error *error) {
+    struct stages s = {.config = config, .model = *model, .owns_plan = !plan};
+    if (plan)
+        s.plan = *plan;
+    else
+        TRY(parallel_resolve(&s.plan, config, model, error));
+    if (options)
+        s.options = *options;
+    if (!s.options.ops)
+        s.options.ops = s.own_ops = op_table_create();
+    s.ranks = mesh_ranks(&s.plan.mesh);
+    s.count = s.plan.mesh.degree[AXIS_PP];
+    s.options.threads = s.options.threads ?: stages_threads(config, s.ranks);
+    s.options.jobs = s.options.jobs ?: usable_cores();
+    for (size_t i = 0; i < specs.count; i++) {
+        struct program_spec spec = specs.item[i];
+        if (spec.batch.microbatches == 0)
+            spec.batch = s.plan.batch;
+        VEC_PUSH(&s.specs, spec);
+    }
+    parameter_table_create(&s.table, model);
+    s.stage = mem_alloc((size_t)s.count * sizeof *s.stage);
+    for (int i = 0; i < s.count; i++) {
+        s.stage[i].parallel = s.plan;
+        s.stage[i].parallel.stage = i;
+    }
+    *out = s;
+    return TRIREME_OK;
+}
+
+static void stage_release(struct stage *stage) {
+    for (size_t i = 0; i < stage->programs.count; i++) {
+        compiled_release(stage->programs.item[i]);
+        free(stage->programs.item[i]);
+    }
+    VEC_RELEASE(&stage->programs);
+    stage_state_release(&stage->state);
+}
+
+void stages_release(struct stages *s) {
+    for (int i = 0; i < s->count; i++)
+        stage_release(&s->stage[i]);
+    free(s->stage);
+    VEC_RELEASE(&s->specs);
+    parameter_table_release(&s->table);
+    if (s->owns_plan)
+        parallel_release(&s->plan);
+    free(s->own_ops);
+    *s = (struct stages){0};
+}
+
+void stages_drop_others(struct stages *s, int stage) {
+    for (int i = 0; i < s->count; i++)
+        if (i != stage)
+            stage_release(&s->stage[i]);
+}
+
+// ---- compiling
+
+static bool same_spec(const struct program_spec *a, const struct program_spec *b) {
+    return a->kind == b->kind && a->context == b->context && a->batch.sequences == b->batch.sequences &&
+           a->batch.seq_len == b->batch.seq_len && a->batch.microbatches == b->batch.microbatches;
+}
+
+trireme_status stages_get(struct stages *s, int number, const struct program_spec *spec, const struct compiled **out,
+                          trireme_error *error) {
+    struct stage *stage = &s->stage[number];
+    for (size_t i = 0; i < stage->programs.count; i++)
+        if (same_spec(&stage->programs.item[i]->spec, spec)) {
+            *out = stage->programs.item[i];
+            return TRIREME_OK;
+        }
+    if (!stage->state.units.count)
+        stage_state_create(&stage->state, s->config, &s->model, &s->table, &stage->parallel, s->specs.item,
+                           s->specs.count);
+    const struct compile_options options = {.config = s->config,
+                                            .model = &s->model,
+                                            .ops = s->options.ops,
+                                            .parallel = &stage->parallel,
+                                            .state = &stage->state,
+                                            .threads = s->options.threads,
+                                            .aim = s->options.aim,
+                                            .unproved = s->options.unproved};
+    struct compiled *made = mem_alloc(sizeof *made);
+    trireme_status status = program_kinds[spec->kind].compile(made, &options, spec, error);
+    if (status != TRIREME_OK) {
+        free(made);
+        return status;
+    }
+    VEC_PUSH(&stage->programs, made);
+    *out = made;
+    return TRIREME_OK;
+}
+
+static trireme_status compile_stage(void *argument, int stage, trireme_error *error) {
+    struct stages *s = argument;
+    const struct compiled *made;
+    for (size_t i = 0; i < s->specs.count; i++)
+        TRY(stages_get(s, stage, &s->specs.item[i], &made, error));
+    return TRIREME_OK;
+}
+
+trireme_status stages_compile(struct stages *s, int stage, trireme_error *error) {
+    return stage == EVERY_STAGE ? crew_try(s->options.jobs, s->count, compile_stage, s, error)
+                                : compile_stage(s, stage, error);
+}
+
+// ---- what was compiled
+
+struct compiled *stage_find(const struct stage *stage, enum program_kind kind) {
+    for (size_t i = 0; i < stage->programs.count; i++)
+        if (stage->programs.item[i]->spec.kind == kind)
+            return stage->programs.item[i];
+    return NULL;
+}
+
+const struct program *stages_program(const struct stages *s, int stage, enum program_kind kind) {
+    return &stage_find(&s->stage[stage], kind)->program;
+}
+
+const struct program **stages_programs(const struct stages *s, enum program_kind kind) {
+    const struct program **program = mem_alloc((size_t)s->count * sizeof *program);
+    for (int i = 0; i < s->count; i++)
+        program[i] = stages_program(s, i, kind);
+    return program;
+}
+
+int64_t stage_state_bytes(const struct stage *stage) {
+    return stage->state.table.bytes[SPACE_DEVICE];
+}
+
+int64_t stage_step_bytes(const struct stage *stage) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < stage->programs.count; i++)
+        bytes = MAX(bytes, stage->programs.item[i]->program.step_bytes);
+    return bytes;
+}
+
+trireme_status stages_verify(const struct stages *s, trireme_error *error) {
+    const struct program **program = mem_alloc((size_t)s->count * sizeof *program);
+    trireme_status status = TRIREME_OK;
+    for (size_t k = 0; k < s->specs.count && status == TRIREME_OK; k++) {
+        for (int i = 0; i < s->count; i++)
+            program[i] = &s->stage[i].programs.item[k]->program;
+        status = stage_programs_meet(program, s->options.ops, error);
+    }
+    free(program);
+    return status;
+}

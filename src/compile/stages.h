@@ -1,0 +1,78 @@
+// The programs of all stages of a plan, with the state that the programs of a stage share: made once for each shape,
+// for whoever runs, proves, simulates or shows them. All ranks of a stage have the same programs.
+#ifndef COMPILE_STAGES_H
+#define COMPILE_STAGES_H
+
+#include "compile/compile.h"
+
+struct stage {
+    struct parallel parallel; // the plan, with the stage's number
+    struct stage_state state;
+    VEC(struct compiled *) programs; // those of stages.specs first, in that order
+};
+
+// How programs are compiled.
+struct stages_options {
+    const struct op_table *ops; // NULL: the container makes its own
+    int threads;                // of a rank; 0: stages_threads
+    int jobs;                   // stages that are compiled at one time; 0: as many as there are cores
+    const struct plan_aim *aim; // for all programs; may be NULL
+    bool unproved;              // the programs are only looked at
+};
+
+struct stages {
+    const struct config *config;
+    struct stages_options options;
+    struct op_table *own_ops;
+    struct model_config model;
+    struct parameter_table table; // of the whole model
+    struct parallel plan;
+    bool owns_plan;
+    VEC(struct program_spec) specs;
+    int count, ranks;
+    struct stage *stage; // [count]
+};
+
+// Programs that are made from the start. A batch of zeros is the plan's.
+struct program_specs {
+    const struct program_spec *item;
+    size_t count;
+};
+// Training and evaluation, or one of them alone. What is not asked for takes no time and no memory.
+extern const struct program_specs TRAIN_AND_EVALUATE, TRAIN_ALONE, EVALUATE_ALONE;
+
+// Threads of each of `ranks` ranks: training.threads, or an equal share of the cores that this process may use; no more
+// than OpenMP gives.
+int stages_threads(const struct config *config, int ranks);
+
+// `plan` is what `config` resolves to (parallel_resolve); NULL: it is resolved here. It and `config` must outlive the
+// container; `options` may be NULL. Nothing is compiled yet. On failure there is nothing to release.
+trireme_status stages_create(struct stages *out, const struct config *config, const struct model_config *model,
+                             const struct parallel *plan, struct program_specs specs,
+                             const struct stages_options *options, trireme_error *error);
+void stages_release(struct stages *stages);
+// Compiles the programs of stages.specs for one stage, or for all (EVERY_STAGE), where they are not there yet. On
+// failure the container is still to be released.
+enum { EVERY_STAGE = -1 };
+trireme_status stages_compile(struct stages *stages, int stage, trireme_error *error);
+// The program of a stage for a shape, compiled where it is not there yet; it stays where it is as long as the
+// container. Not for two threads at one time.
+trireme_status stages_get(struct stages *stages, int stage, const struct program_spec *spec,
+                          const struct compiled **out, trireme_error *error);
+// Releases the programs of all stages but one.
+void stages_drop_others(struct stages *stages, int stage);
+
+// The stage's first program of a kind; NULL: there is none.
+struct compiled *stage_find(const struct stage *stage, enum program_kind kind);
+// The same of a container that has one.
+const struct program *stages_program(const struct stages *stages, int stage, enum program_kind kind);
+// [count]: that of each stage. The caller frees.
+const struct program **stages_programs(const struct stages *stages, enum program_kind kind);
+// Bytes of the arenas that a rank of the stage needs for all its programs. The state's holds the whole table.
+int64_t stage_state_bytes(const struct stage *stage);
+int64_t stage_step_bytes(const struct stage *stage);
+
+// Proves that the programs of each of stages.specs are sound together, on all ranks.
+trireme_status stages_verify(const struct stages *stages, trireme_error *error);
+
+#endif
