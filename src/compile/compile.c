@@ -8,10 +8,16 @@
 #include "verify/verify.h"
 
 const struct program_info program_kinds[PROGRAM_KINDS] = {
-#define PROGRAM(symbol, name, title, trains, compile) {name, title, trains, compile},
+#define AFTER(symbol) | 1u << PROGRAM_##symbol
+#define PROGRAM(symbol, name, title, keep, compile, after) {name, title, keep, compile, 0 after},
 #include "compile/programs.def"
 #undef PROGRAM
+#undef AFTER
 };
+
+bool program_may_follow(enum program_kind before, enum program_kind after) {
+    return program_kinds[after].after & 1u << before;
+}
 
 enum kernel_set compile_kernels(const struct config *config) {
     return config->training.kernels == CONFIG_KERNELS_REFERENCE ? KERNELS_REFERENCE : KERNELS_FAST;

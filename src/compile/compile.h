@@ -24,7 +24,7 @@ int64_t logits_chunk_rows(int64_t rows, int64_t hidden_size, int64_t vocab_size,
 // ---- what a program depends on
 
 enum program_kind {
-#define PROGRAM(symbol, name, title, trains, compile) PROGRAM_##symbol,
+#define PROGRAM(symbol, name, title, keep, compile, after) PROGRAM_##symbol,
 #include "compile/programs.def"
 #undef PROGRAM
     PROGRAM_KINDS
@@ -91,23 +91,33 @@ struct compiled {
     struct emit_cache cache; // generation
 };
 
-// Makes a program that compiled_release frees; on failure nothing is left to free. The state must outlive it.
+void compiled_release(struct compiled *compiled);
+
+// What a row's `keep` does. An entry that another program keeps, too, is there once.
+typedef void keep_entries(struct stage_state *state, const struct config *config, const struct model_config *model,
+                          const struct program_spec *spec);
+// What a row's `compile` does: makes a program that compiled_release frees; on failure nothing is left to free. The
+// state must outlive it.
+//   compile_train     a training step: all microbatches, then the update
+//   compile_evaluate  the loss of a batch
+//   compile_generate  a decoding step: tokens from position `at` on enter the cache; the logits of row `row` come out.
+//                     Without a cache all tokens go through as in training.
 typedef trireme_status compile_program(struct compiled *out, const struct compile_options *options,
                                        const struct program_spec *spec, trireme_error *error);
-// A training step: all microbatches, then the update.
-compile_program compile_train;
-// The loss of a batch.
-compile_program compile_evaluate;
-// One decoding step: tokens from position `at` on enter the cache; the logits of row `row` come out. Without a cache
-// all tokens go through as in training.
-compile_program compile_generate;
-void compiled_release(struct compiled *compiled);
+#define PROGRAM(symbol, name, title, keep, compile, after) \
+    keep_entries keep;                                     \
+    compile_program compile;
+#include "compile/programs.def"
+#undef PROGRAM
 
 struct program_info {
     const char *name, *title;
-    bool trains;
+    keep_entries *keep;
     compile_program *compile;
+    unsigned after; // a bit for each kind
 };
 extern const struct program_info program_kinds[PROGRAM_KINDS];
+// Whether a program of one kind may run after one of another.
+bool program_may_follow(enum program_kind before, enum program_kind after);
 
 #endif

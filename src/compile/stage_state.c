@@ -11,25 +11,41 @@ void local_parameters(struct parameter_table *local, const struct parameter_tabl
     free(joined);
 }
 
+void keep_nothing(struct stage_state *s, const struct config *config, const struct model_config *model,
+                  const struct program_spec *spec) {
+    (void)s, (void)config, (void)model, (void)spec;
+}
+
+void keep_training(struct stage_state *s, const struct config *config, const struct model_config *model,
+                   const struct program_spec *spec) {
+    (void)model, (void)spec;
+    if (!s->trains)
+        optimizer_entries_add(&s->optimizer, &s->table, &s->units, &s->model,
+                              optimizer_of_units(config->optimizer.name, &s->units), s->dtype);
+    s->trains = true;
+}
+
+// All programs with a cache have the same.
+void keep_caches(struct stage_state *s, const struct config *config, const struct model_config *model,
+                 const struct program_spec *spec) {
+    (void)config;
+    if (spec->context > 0 && !s->caches.of)
+        emit_cache_add(&s->caches, &s->table, model, spec->context, s->dtype);
+}
+
 void stage_state_create(struct stage_state *s, const struct config *config, const struct model_config *model,
                         const struct parameter_table *whole, const struct parallel *plan,
                         const struct program_spec *specs, size_t count) {
     const struct state_layout layout = state_layout_of(plan, model);
-    int64_t positions = 0, context = 0;
+    int64_t positions = 0;
     *s = (struct stage_state){.dtype = model_dtype(config)};
-    for (size_t i = 0; i < count; i++) {
-        s->trains |= program_kinds[specs[i].kind].trains;
-        context = MAX(context, specs[i].context);
-        positions = MAX(positions, MAX(specs[i].batch.seq_len, context));
-    }
+    for (size_t i = 0; i < count; i++)
+        positions = MAX(positions, MAX(specs[i].batch.seq_len, specs[i].context));
     local_parameters(&s->local, whole, model, plan, mesh_member(&plan->mesh, 0, AXES(AXIS_PP), plan->stage));
     model_units_create(&s->units, &s->local, &plan->mesh, &layout);
     model_entries_add(&s->model, &s->table, &s->units, model, s->dtype, positions);
-    if (s->trains)
-        optimizer_entries_add(&s->optimizer, &s->table, &s->units, &s->model,
-                              optimizer_of_units(config->optimizer.name, &s->units), s->dtype);
-    if (context)
-        emit_cache_add(&s->caches, &s->table, model, context, s->dtype);
+    for (size_t i = 0; i < count; i++)
+        program_kinds[specs[i].kind].keep(s, config, model, &specs[i]);
 }
 
 void stage_state_release(struct stage_state *s) {

@@ -79,6 +79,14 @@ static bool same_spec(const struct program_spec *a, const struct program_spec *b
            a->batch.seq_len == b->batch.seq_len && a->batch.microbatches == b->batch.microbatches;
 }
 
+struct stage_state *stages_state(struct stages *s, int number) {
+    struct stage *stage = &s->stage[number];
+    if (!stage->state.units.count)
+        stage_state_create(&stage->state, s->config, &s->model, &s->table, &stage->parallel, s->specs.item,
+                           s->specs.count);
+    return &stage->state;
+}
+
 trireme_status stages_get(struct stages *s, int number, const struct program_spec *spec, const struct compiled **out,
                           trireme_error *error) {
     struct stage *stage = &s->stage[number];
@@ -87,14 +95,11 @@ trireme_status stages_get(struct stages *s, int number, const struct program_spe
             *out = stage->programs.item[i];
             return TRIREME_OK;
         }
-    if (!stage->state.units.count)
-        stage_state_create(&stage->state, s->config, &s->model, &s->table, &stage->parallel, s->specs.item,
-                           s->specs.count);
     const struct compile_options options = {.config = s->config,
                                             .model = &s->model,
                                             .ops = s->options.ops,
                                             .parallel = &stage->parallel,
-                                            .state = &stage->state,
+                                            .state = stages_state(s, number),
                                             .threads = s->options.threads,
                                             .aim = s->options.aim,
                                             .unproved = s->options.unproved};
@@ -153,6 +158,15 @@ int64_t stage_step_bytes(const struct stage *stage) {
     return bytes;
 }
 
+// Proves of each two programs of a stage that the second may follow the first, where it is said to.
+static trireme_status verify_sequences(const struct stages *s, const struct stage *stage, trireme_error *error) {
+    for (size_t k = 0; k < s->specs.count; k++)
+        for (size_t n = 0; n < s->specs.count; n++)
+            if (program_may_follow(s->specs.item[k].kind, s->specs.item[n].kind))
+                TRY(program_follows(&stage->programs.item[k]->program, &stage->programs.item[n]->program, error));
+    return TRIREME_OK;
+}
+
 trireme_status stages_verify(const struct stages *s, trireme_error *error) {
     const struct program **program = mem_alloc((size_t)s->count * sizeof *program);
     trireme_status status = TRIREME_OK;
@@ -162,5 +176,7 @@ trireme_status stages_verify(const struct stages *s, trireme_error *error) {
         status = stage_programs_meet(program, s->options.ops, error);
     }
     free(program);
+    for (int i = 0; i < s->count && status == TRIREME_OK; i++)
+        status = verify_sequences(s, &s->stage[i], error);
     return status;
 }

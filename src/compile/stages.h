@@ -55,6 +55,8 @@ void stages_release(struct stages *stages);
 // failure the container is still to be released.
 enum { EVERY_STAGE = -1 };
 trireme_status stages_compile(struct stages *stages, int stage, trireme_error *error);
+// The state of a stage, made by the first call; more entries may be added until the stage's programs are compiled.
+struct stage_state *stages_state(struct stages *stages, int stage);
 // The program of a stage for a shape, compiled where it is not there yet; it stays where it is as long as the
 // container. Not for two threads at one time.
 trireme_status stages_get(struct stages *stages, int stage, const struct program_spec *spec,
@@ -72,7 +74,8 @@ const struct program **stages_programs(const struct stages *stages, enum program
 int64_t stage_state_bytes(const struct stage *stage);
 int64_t stage_step_bytes(const struct stage *stage);
 
-// Proves that the programs of each of stages.specs are sound together, on all ranks.
+// Proves that the programs of each of stages.specs are sound together, on all ranks, and that each leaves the state as
+// those that may follow it expect it.
 trireme_status stages_verify(const struct stages *stages, trireme_error *error);
 
 #endif

@@ -488,6 +488,7 @@ static void set_number(struct engine *e, int entry, int64_t number) {
 void engine_constants(struct engine *e) {
     const struct stage_state *s = &e->stage->state;
     const struct parallel *plan = e->parallel;
+    e->last = NULL;
     const int shard = shard_index(e), shards = mesh_group_size(&plan->mesh, s->units.layout.shards);
     if (s->model.rope != NONE) {
         const struct state_entry *rope = &s->table.entries.item[s->model.rope];
@@ -526,6 +527,12 @@ bool engine_initialise(struct engine *e, uint64_t seed, const atomic_bool *stop)
 
 // ---- steps
 
+trireme_status engine_run(struct engine *e, const struct engine_program *p, struct trace *trace, trireme_error *error) {
+    CHECK(!e->last || program_may_follow(e->last->spec.kind, p->compiled->spec.kind));
+    e->last = p->compiled;
+    return executor_run(p->executor, trace, error);
+}
+
 static double output(const struct engine_program *p, int buffer) {
     return *(const double *)executor_address(p->executor, buffer, 0);
 }
@@ -535,7 +542,7 @@ trireme_status engine_step(struct engine *e, double lr, struct trace *trace, str
     const struct engine_program *p = engine_find(e, PROGRAM_TRAIN);
     const struct compiled *c = p->compiled;
     *(double *)executor_address(p->executor, c->lr, 0) = lr;
-    TRY(executor_run(p->executor, trace, error));
+    TRY(engine_run(e, p, trace, error));
     *out = (struct engine_result){.loss = output(p, c->loss),
                                   .count = output(p, c->count),
                                   .grad_norm = output(p, c->outputs.norm),
@@ -545,7 +552,7 @@ trireme_status engine_step(struct engine *e, double lr, struct trace *trace, str
 
 trireme_status engine_evaluate(struct engine *e, struct engine_result *out, trireme_error *error) {
     const struct engine_program *p = engine_find(e, PROGRAM_EVALUATE);
-    TRY(executor_run(p->executor, NULL, error));
+    TRY(engine_run(e, p, NULL, error));
     *out = (struct engine_result){
         .loss = output(p, p->compiled->loss), .count = output(p, p->compiled->count), .finite = true};
     return TRIREME_OK;

@@ -27,6 +27,7 @@ struct engine {
     struct parameter_table local; // parameters of this rank
     struct member member;
     VEC(struct engine_program) programs; // in the order of stages->specs; all share the state
+    const struct compiled *last;         // the program that ran last; NULL: the host has set the state
     char *state, *step;                  // both arenas
     struct region memory;                // holds them, where ranks are not threads: else the world keeps it
     struct streams *streams;
@@ -62,8 +63,8 @@ size_t engine_bytes(const struct engine *engine);
 // Sets fresh weights, a pure function of the seed, and zero optimizer state. False where *stop (may be NULL) became
 // true before all weights were made: then they are not to be used.
 bool engine_initialise(struct engine *engine, uint64_t seed, const atomic_bool *stop);
-// Sets what follows from model and plan and is not saved: rotary table, first rows, decayed counts. engine_initialise
-// and loading a checkpoint call it.
+// To be called once the host has set values of the state, as engine_initialise and loading a checkpoint do: sets what
+// follows from model and plan and is not saved (rotary table, first rows, decayed counts). Any program may run then.
 void engine_constants(struct engine *engine);
 
 // Where an entry of the state lies (stage->state.table).
@@ -89,13 +90,16 @@ enum engine_values {
 // parameters or gradients whole, the part is the whole.
 struct engine_part engine_part(const struct engine *engine, enum engine_values what, size_t local);
 
+// Runs a program of the engine, which must be one that may follow the last one. The inputs must be in its buffers
+// (compiled.tokens, ...). Fails where a rank is lost.
+trireme_status engine_run(struct engine *engine, const struct engine_program *program, struct trace *trace,
+                          trireme_error *error);
 struct engine_result {
     double loss, count; // nats per target; how many targets
     double grad_norm;   // training only
     bool finite;        // whether the update was done
 };
-// Runs one step. The inputs must be in the MICROBATCH buffers of the program (compiled.tokens, ...). Fails where a rank
-// is lost.
+// Runs one step, or one evaluation.
 trireme_status engine_step(struct engine *engine, double lr, struct trace *trace, struct engine_result *out,
                            trireme_error *error);
 trireme_status engine_evaluate(struct engine *engine, struct engine_result *out, trireme_error *error);

@@ -111,8 +111,9 @@ void generator_free(struct generator *g) {
 // token's logits.
 static trireme_status generator_run(struct generator *g, int program, int64_t first, int64_t count,
                                     trireme_error *error) {
-    const struct compiled *c = g->engine.programs.item[program].compiled;
-    struct executor *executor = g->engine.programs.item[program].executor;
+    const struct engine_program *p = &g->engine.programs.item[program];
+    const struct compiled *c = p->compiled;
+    const struct executor *executor = p->executor;
     const enum dtype dtype = g->engine.stage->state.dtype;
     int64_t rows = c->spec.batch.seq_len;
     int32_t *tokens = executor_address(executor, c->tokens, 0),
@@ -127,7 +128,7 @@ static trireme_status generator_run(struct generator *g, int program, int64_t fi
     if (c->at != NONE)
         *(int32_t *)executor_address(executor, c->at, 0) = (int32_t)first;
     *(int32_t *)executor_address(executor, c->row, 0) = (int32_t)count - 1;
-    TRY(executor_run(executor, NULL, error));
+    TRY(engine_run(&g->engine, p, NULL, error));
     const void *logits = executor_address(executor, c->logits, 0);
     bool finite = true;
     for (int64_t i = 0; i < g->model.vocab_size; i++) {

@@ -22,6 +22,10 @@ trireme_status program_verify(const struct program *program, const struct op_tab
 // instruction, the buffer, the group and the other rank.
 trireme_status stage_programs_meet(const struct program *const *program_of_stage, const struct op_table *table,
                                    trireme_error *error);
+// Proves of two sound programs of one rank that `after` may run on the state that `before` leaves, whatever other
+// programs that are proved so run in between: what `after` takes to be there is the same thing to both, lies where it
+// lies in `before`, and is as current and placed as `after` expects; and nothing that `before` writes lies over it.
+trireme_status program_follows(const struct program *before, const struct program *after, trireme_error *error);
 // program_verify of each program, and that they are sound together, whatever a rank's program depends on; ranks that
 // share a program share the pointer.
 trireme_status programs_verify(const struct program *const *program_of_rank, int ranks, const struct op_table *table,

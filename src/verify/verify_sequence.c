@@ -1,0 +1,117 @@
+// Proves that one program may follow another on the same state. What a program finds there it takes to be as it
+// declares it, and that it leaves it so is proved of each program by itself (verify_placement.c). So of two programs
+// the declarations are compared: by the places in the arena, whatever the names say, and by the names, wherever they
+// are.
+#include "program/structure.h"
+#include "verify/verify.h"
+
+// A root buffer of the state.
+struct kept {
+    int64_t begin, end;
+    int buffer;
+};
+struct kept_list {
+    VEC(struct kept);
+};
+
+static int compare_kept(const void *a, const void *b) {
+    const struct kept *x = a, *y = b;
+    return COMPARE(x->begin, y->begin);
+}
+
+static void find_kept(struct kept_list *list, const struct program *p) {
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        if (b->scope == SCOPE_STATE && b->parent == NONE)
+            VEC_PUSH(list, (struct kept){b->offset, b->offset + align_up(buffer_bytes(b)), (int)i});
+    }
+    VEC_SORT(list, compare_kept);
+}
+
+// Whether a program takes the buffer to hold something before it has written it.
+static bool is_expected(const struct buffer *b) {
+    return b->kind == KIND_PARAM || b->kind == KIND_OPTIM || b->kind == KIND_CACHE;
+}
+
+static const char *owner_of(const struct program *p, const struct buffer *b) {
+    return b->belongs_to == NONE ? "" : p->buffers.item[b->belongs_to].name;
+}
+
+static trireme_status check_same(const struct program *before, const struct program *after, const struct buffer *left,
+                                 const struct buffer *found, trireme_error *error) {
+    char text[AXES_TEXT];
+    if (strcmp(left->name, found->name) != 0)
+        REFUSE("%s after %s: %s lies where %s is kept", after->name, before->name, found->name, left->name);
+    if (left->offset != found->offset || left->dtype != found->dtype || left->ndim != found->ndim ||
+        memcmp(left->dim, found->dim, (size_t)left->ndim * sizeof *left->dim) != 0)
+        REFUSE("%s after %s: %s is of another place or shape", after->name, before->name, found->name);
+    if (left->kind != found->kind || strcmp(left->as, found->as) != 0 ||
+        strcmp(owner_of(before, left), owner_of(after, found)) != 0)
+        REFUSE("%s after %s: %s is declared something else", after->name, before->name, found->name);
+    if (left->own & ~found->own)
+        REFUSE("%s after %s: of %s only each rank's own part along %s is left, and the whole is expected", after->name,
+               before->name, found->name, axes_print(left->own & ~found->own, text));
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (left->placement[a] != found->placement[a])
+            REFUSE("%s after %s: %s is placed otherwise along %s", after->name, before->name, found->name,
+                   axis_name((enum axis)a));
+    return TRIREME_OK;
+}
+
+// What is expected in a place, against all that `before` keeps there.
+static trireme_status check_places(const struct program *before, const struct kept_list *left,
+                                   const struct program *after, const struct kept_list *found, trireme_error *error) {
+    size_t first = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        const struct kept *f = &found->item[i];
+        if (!is_expected(&after->buffers.item[f->buffer]))
+            continue;
+        while (first < left->count && left->item[first].end <= f->begin)
+            first++;
+        for (size_t k = first; k < left->count && left->item[k].begin < f->end; k++)
+            TRY(check_same(before, after, &before->buffers.item[left->item[k].buffer], &after->buffers.item[f->buffer],
+                           error));
+    }
+    return TRIREME_OK;
+}
+
+struct named {
+    const char *name;
+    int64_t begin;
+};
+
+static int compare_named(const void *a, const void *b) {
+    return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
+}
+
+// What is expected, against what `before` keeps under the same name somewhere else.
+static trireme_status check_names(const struct program *before, const struct kept_list *left,
+                                  const struct program *after, const struct kept_list *found, trireme_error *error) {
+    struct named *named = mem_alloc(left->count * sizeof *named);
+    trireme_status status = TRIREME_OK;
+    for (size_t k = 0; k < left->count; k++)
+        named[k] = (struct named){before->buffers.item[left->item[k].buffer].name, left->item[k].begin};
+    qsort(named, left->count, sizeof *named, compare_named);
+    for (size_t i = 0; i < found->count && status == TRIREME_OK; i++) {
+        const struct buffer *b = &after->buffers.item[found->item[i].buffer];
+        const size_t at = PARTITION_POINT(k, left->count, strcmp(named[k].name, b->name) < 0);
+        const bool is_kept = at < left->count && strcmp(named[at].name, b->name) == 0;
+        if (is_expected(b) && is_kept && named[at].begin != b->offset)
+            status = error_set(error, TRIREME_ERROR_PROGRAM, "%s after %s: %s is kept elsewhere", after->name,
+                               before->name, b->name);
+    }
+    free(named);
+    return status;
+}
+
+trireme_status program_follows(const struct program *before, const struct program *after, trireme_error *error) {
+    struct kept_list left = {0}, found = {0};
+    find_kept(&left, before);
+    find_kept(&found, after);
+    trireme_status status = check_places(before, &left, after, &found, error);
+    if (status == TRIREME_OK)
+        status = check_names(before, &left, after, &found, error);
+    VEC_RELEASE(&left);
+    VEC_RELEASE(&found);
+    return status;
+}
