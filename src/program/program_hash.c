@@ -42,7 +42,7 @@ static uint64_t hash_operand(uint64_t hash, const struct operand *o) {
     return hash_number(hash_number(hash, o->along), o->step);
 }
 
-static uint64_t hash_instruction(uint64_t hash, const struct instruction *i) {
+static uint64_t hash_instruction(uint64_t hash, const struct program *p, const struct instruction *i) {
     const int64_t fields[] = {i->op,      i->phase, i->layer, i->stream, i->accumulate, i->inputs,
                               i->outputs, i->when,  i->group, i->peer,   i->predicate};
     hash = hash_numbers(hash, ARRAY_LENGTH(fields), fields);
@@ -50,7 +50,7 @@ static uint64_t hash_instruction(uint64_t hash, const struct instruction *i) {
         hash = hash_operand(hash, instruction_operand_at(i, k));
     for (int k = 0; k < OP_MAX_ATTRIBUTES; k++)
         hash = hash_number(hash, i->attribute[k].i);
-    for (int s = 0; s < STREAM_COUNT; s++)
+    for (size_t s = 0; s < p->streams.count; s++)
         hash = hash_number(hash, i->wait[s]);
     return hash;
 }
@@ -59,6 +59,8 @@ uint64_t program_hash(const struct program *p) {
     uint64_t hash = hash_number(hash_name(HASH_NOTHING, p->name), p->microbatches);
     for (int a = 0; a < AXIS_COUNT; a++)
         hash = hash_number(hash, p->mesh.degree[a]);
+    for (size_t s = 0; s < p->streams.count; s++)
+        hash = hash_number(hash_name(hash, p->streams.item[s].name), p->streams.item[s].properties);
     for (size_t i = 0; i < p->buffers.count; i++)
         if (p->buffers.item[i].kind != KIND_WORK)
             hash = hash_buffer(hash, &p->buffers.item[i]);
@@ -67,7 +69,7 @@ uint64_t program_hash(const struct program *p) {
         hash = hash_number(hash_name(hash, template->name), template->phase);
         hash = hash_number(hash_number(hash, template->chunk), (int64_t) template->instructions.count);
         for (size_t i = 0; i < template->instructions.count; i++)
-            hash = hash_instruction(hash, &template->instructions.item[i]);
+            hash = hash_instruction(hash, p, &template->instructions.item[i]);
     }
     for (size_t k = 0; k < p->schedule.count; k++) {
         const struct invocation *v = &p->schedule.item[k];

@@ -267,13 +267,13 @@ static void programs_are_known_by_a_hash(void **unused) {
     CHANGED(false, i->op = OP_ZERO);
     CHANGED(false, i->phase = PHASE_BACKWARD);
     CHANGED(false, i->layer++);
-    CHANGED(false, i->stream = STREAM_REDUCE);
+    CHANGED(false, i->stream++);
     CHANGED(false, i->accumulate = ACCUMULATE_YES);
     CHANGED(false, i->when = WHEN_LAST);
     CHANGED(false, i->peer++);
     CHANGED(false, i->group = AXES_DATA);
     CHANGED(false, i->predicate = 0);
-    CHANGED(false, i->wait[STREAM_TENSOR] = 1);
+    CHANGED(false, i->wait[STREAM_COMPUTE] = 1);
     CHANGED(false, i->attribute[0].i++);
     CHANGED(false, i->in[0].offset++);
     CHANGED(false, i->in[0].stride[0]++);
