@@ -361,9 +361,11 @@ static void megatron_optimizer(struct text *out, struct text *cannot, const stru
             o->beta1, o->beta2);
     else if (o->name == CONFIG_OPTIMIZER_SGD)
         text_add(out, "--optimizer sgd --sgd-momentum %.10g \\\n", o->momentum);
-    else
+    else if (o->name == CONFIG_OPTIMIZER_ADAMW)
         text_add(out, "--optimizer adam --adam-beta1 %.10g --adam-beta2 %.10g --adam-eps %.10g \\\n", o->beta1,
                  o->beta2, o->eps);
+    else
+        text_add(cannot, "# not available: the optimizer %s\n", config_optimizer_name_word(o->name));
     if (o->name != CONFIG_OPTIMIZER_ADAMW && zero_stage > 0)
         text_add(cannot, "# not available: sharded states of another optimizer than adam\n");
     text_add(out, "--weight-decay %.10g --clip-grad %.10g \\\n", o->weight_decay, c->training.max_norm);

@@ -112,6 +112,9 @@ static void a_third_program(void **unused) {
     for (size_t i = 0; i < plain->table.entries.count; i++)
         assert_int_equal(s->table.entries.item[i].offset, plain->table.entries.item[i].offset);
     assert_int_equal(train->program.state_bytes, plain->table.bytes[SPACE_DEVICE]);
+    assert_true(program_may_follow(PROGRAM_TRAIN, PROGRAM_EVALUATE) &&
+                program_may_follow(PROGRAM_EVALUATE, PROGRAM_TRAIN));
+    assert_false(program_may_follow(PROGRAM_TRAIN, PROGRAM_GENERATE));
     struct program third;
     anchor_program(&third, s, UNIT, anchor, stages.options.ops);
     assert_int_equal(third.state_bytes, s->table.bytes[SPACE_DEVICE]);

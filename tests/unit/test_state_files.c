@@ -125,6 +125,43 @@ static void state_that_does_not_fit_is_named(void **state) {
     teardown(&f);
 }
 
+// Parameters of different optimizers: each is in the groups of its own alone.
+static void groups_of_some_parameters(void **state) {
+    (void)state;
+    struct fixture f;
+    struct moments x, y;
+    trireme_error error = {0};
+    setup(&f, LLAMA "}", DTYPE_F32, false);
+    const size_t parameters = f.table.parameters.count;
+    bool *has[2] = {mem_alloc(parameters * sizeof *has[0]), mem_alloc(parameters * sizeof *has[1])};
+    moments_create(&x, &f.table, DTYPE_F32, DTYPE_F32);
+    moments_create(&y, &f.table, DTYPE_F32, DTYPE_F32);
+    for (size_t i = 0; i < parameters; i++) {
+        const struct parameter *p = &f.table.parameters.item[i];
+        has[i % 2][i] = true;
+        for (int64_t j = 0; j < parameter_rows(p) * p->dim[1]; j++)
+            ((float *)x.m[i])[j] = ((float *)x.v[i])[j] = (float)(j + (int64_t)i);
+    }
+    for (int k = 0; k < 2; k++)
+        x.group[k].has = y.group[k].has = has[k];
+    save_state(&f, &x, 2, 3);
+    assert_ok(state_files_load(f.path, &f.table, y.group, 2, &error), &error);
+    for (size_t i = 0; i < parameters; i++)
+        assert_memory_equal(i % 2 ? y.v[i] : y.m[i], i % 2 ? x.v[i] : x.m[i],
+                            parameter_bytes(&f.table.parameters.item[i], DTYPE_F32));
+    y.group[0].has = NULL;
+    assert_says(state_files_load(f.path, &f.table, y.group, 2, &error), &error, "is missing");
+    y.group[0].has = has[0];
+    has[0][0] = false;
+    assert_says(state_files_load(f.path, &f.table, y.group, 2, &error), &error,
+                "\"adamw.m.embed.weight\" is unexpected");
+    moments_release(&x, &f.table);
+    moments_release(&y, &f.table);
+    free(has[0]);
+    free(has[1]);
+    teardown(&f);
+}
+
 static float moment_of(size_t parameter, int64_t index) {
     return (float)(index + (int64_t)parameter);
 }
@@ -158,6 +195,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_survives_to_the_bit),
         cmocka_unit_test(state_that_does_not_fit_is_named),
+        cmocka_unit_test(groups_of_some_parameters),
         cmocka_unit_test(large_states_go_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
