@@ -35,8 +35,8 @@ static trireme_status compare_hashes(const struct derived *d, const struct engin
     return TRIREME_OK;
 }
 
-static trireme_status exchange(struct communicator *all, struct derived *d, const struct engine *e,
-                               trireme_error *error) {
+static trireme_status exchange_hashes(struct communicator *all, struct derived *d, const struct engine *e,
+                                      trireme_error *error) {
     const int64_t bytes = (int64_t)(d->programs * sizeof(uint64_t));
     uint64_t *own = mem_alloc((size_t)bytes);
     char host[HOST_BYTES] = {0};
@@ -61,7 +61,7 @@ trireme_status compare_programs(const struct engine *e, trireme_error *error) {
                         .all = mem_alloc(ranks * programs * sizeof *d.all),
                         .made = mem_alloc((size_t)e->stages->count * programs * sizeof *d.made),
                         .host = mem_alloc(ranks * sizeof *d.host)};
-    trireme_status status = exchange(all, &d, e, error);
+    trireme_status status = exchange_hashes(all, &d, e, error);
     if (status == TRIREME_OK)
         status = compare_hashes(&d, e, error);
     communicator_free(all);

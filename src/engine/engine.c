@@ -480,7 +480,7 @@ static bool initialise_parameter(struct engine *e, size_t number, uint64_t seed,
     return true;
 }
 
-static void set_number(struct engine *e, int entry, int64_t number) {
+static void set_i32(struct engine *e, int entry, int64_t number) {
     if (entry != NONE)
         *(int32_t *)engine_state(e, entry) = (int32_t)number;
 }
@@ -494,11 +494,11 @@ void engine_constants(struct engine *e) {
         const struct state_entry *rope = &s->table.entries.item[s->model.rope];
         model_fill_rope(e->model, rope->dim[0], rope->dtype, engine_state(e, s->model.rope));
     }
-    set_number(e, s->model.vocab_first, parallel_vocabulary_index(plan, e->member.rank) * plan->split.vocab_size);
-    set_number(e, s->model.own_first, shard * (e->model->padded_vocab_size / shards));
-    set_number(e, s->model.heads_end,
-               model_split_heads(&plan->split, e->model, mesh_index(&plan->mesh, e->member.rank, AXES_TENSOR)) *
-                   e->model->head_dim);
+    set_i32(e, s->model.vocab_first, parallel_vocabulary_index(plan, e->member.rank) * plan->split.vocab_size);
+    set_i32(e, s->model.own_first, shard * (e->model->padded_vocab_size / shards));
+    set_i32(e, s->model.heads_end,
+            model_split_heads(&plan->split, e->model, mesh_index(&plan->mesh, e->member.rank, AXES_TENSOR)) *
+                e->model->head_dim);
     for (int u = 0; s->trains && u < s->units.units; u++) {
         int64_t count = s->units.count[u] / shards;
         int64_t decayed = s->units.decayed[u] - count * shard;
@@ -533,7 +533,7 @@ trireme_status engine_run(struct engine *e, const struct engine_program *p, stru
     return executor_run(p->executor, trace, error);
 }
 
-static double output(const struct engine_program *p, int buffer) {
+static double result_at(const struct engine_program *p, int buffer) {
     return *(const double *)executor_address(p->executor, buffer, 0);
 }
 
@@ -543,9 +543,9 @@ trireme_status engine_step(struct engine *e, double lr, struct trace *trace, str
     const struct compiled *c = p->compiled;
     *(double *)executor_address(p->executor, c->lr, 0) = lr;
     TRY(engine_run(e, p, trace, error));
-    *out = (struct engine_result){.loss = output(p, c->loss),
-                                  .count = output(p, c->count),
-                                  .grad_norm = output(p, c->outputs.norm),
+    *out = (struct engine_result){.loss = result_at(p, c->loss),
+                                  .count = result_at(p, c->count),
+                                  .grad_norm = result_at(p, c->outputs.norm),
                                   .finite = *(const int32_t *)executor_address(p->executor, c->outputs.finite, 0) != 0};
     return TRIREME_OK;
 }
@@ -554,6 +554,6 @@ trireme_status engine_evaluate(struct engine *e, struct engine_result *out, trir
     const struct engine_program *p = engine_find(e, PROGRAM_EVALUATE);
     TRY(engine_run(e, p, NULL, error));
     *out = (struct engine_result){
-        .loss = output(p, p->compiled->loss), .count = output(p, p->compiled->count), .finite = true};
+        .loss = result_at(p, p->compiled->loss), .count = result_at(p, p->compiled->count), .finite = true};
     return TRIREME_OK;
 }

@@ -53,13 +53,13 @@ static void place_unit(const struct model_units *units, int unit, bool part, int
         placement[AXIS_PP] = PLACE_STAGE;
 }
 
-static char *unit_name(const struct model_units *units, int unit, const struct unit_values *values) {
+static char *values_name(const struct model_units *units, int unit, const struct unit_values *values) {
     return mem_printf("%s.%s", units->table->units.item[unit], values->suffix);
 }
 
 int model_units_add(const struct model_units *units, struct state_table *state, int unit,
                     const struct unit_values *values, int owner) {
-    char *name = unit_name(units, unit, values);
+    char *name = values_name(units, unit, values);
     struct state_entry entry = {.name = name,
                                 .dtype = values->dtype,
                                 .role = values->role,
@@ -77,7 +77,7 @@ int model_units_add(const struct model_units *units, struct state_table *state, 
 int model_units_buffer(const struct model_units *units, struct program *program, int unit,
                        const struct unit_values *values, enum buffer_kind kind) {
     int64_t count = unit_held(units, unit, values->part);
-    char *name = unit_name(units, unit, values);
+    char *name = values_name(units, unit, values);
     int buffer = program_buffer(program, name, values->dtype, kind, SCOPE_LOCAL, 1, &count);
     free(name);
     place_unit(units, unit, values->part, program->buffers.item[buffer].placement);
@@ -109,7 +109,7 @@ static int add_constant(struct state_table *state, const char *name, enum dtype 
     return state_add(state, &entry);
 }
 
-static int add_number(struct state_table *state, const char *name, const char *as) {
+static int add_i32(struct state_table *state, const char *name, const char *as) {
     return add_constant(state, name, DTYPE_I32, 1, (int64_t[]){1}, as);
 }
 
@@ -125,16 +125,16 @@ void model_entries_add(struct model_entries *entries, struct state_table *state,
         entries->rope =
             add_constant(state, "rope", dtype_accumulate(dtype), 2, (int64_t[]){positions, config->head_dim}, NULL);
     if (mesh_present(&units->mesh, AXES_TENSOR) || layout->vocabulary) {
-        entries->vocab_first = add_number(state, "vocab.first", "first");
+        entries->vocab_first = add_i32(state, "vocab.first", "first");
         if (layout->vocabulary)
             state->entries.item[entries->vocab_first].placement[AXIS_PP] = PLACE_STAGE;
     }
     if (layout->rows) {
-        entries->own_first = add_number(state, "embed.first", "first");
+        entries->own_first = add_i32(state, "embed.first", "first");
         state->entries.item[entries->own_first].placement[AXIS_FSDP] = PLACE_SHARD(0);
     }
     if (config->num_attention_heads / config->num_key_value_heads % units->mesh.degree[AXIS_KV])
-        entries->heads_end = add_number(state, "heads.end", "end");
+        entries->heads_end = add_i32(state, "heads.end", "end");
 }
 
 void model_entries_release(struct model_entries *entries) {

@@ -94,7 +94,7 @@ static int *add_to_all(struct state_table *state, const struct model_units *unit
     return entry;
 }
 
-static int add_scalar(struct state_table *state, const char *name, const char *as, int owner) {
+static int add_f64(struct state_table *state, const char *name, const char *as, int owner) {
     return state_add(state, &(struct state_entry){.name = name,
                                                   .dtype = DTYPE_F64,
                                                   .role = STATE_OPTIMIZER,
@@ -120,10 +120,10 @@ void optimizer_entries_add(struct optimizer_entries *entries, struct state_table
     entries->decayed = mem_alloc((size_t)units->units * sizeof *entries->decayed);
     for (int u = 0; u < units->units; u++) {
         char *name = mem_printf("%s.decayed", units->table->units.item[u]);
-        entries->decayed[u] = add_scalar(state, name, "decayed", model->unit[u]);
+        entries->decayed[u] = add_f64(state, name, "decayed", model->unit[u]);
         free(name);
     }
-    entries->t = add_scalar(state, "optimizer.t", "t", NONE);
+    entries->t = add_f64(state, "optimizer.t", "t", NONE);
 }
 
 void optimizer_entries_release(struct optimizer_entries *entries) {

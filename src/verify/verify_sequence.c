@@ -14,7 +14,7 @@ struct kept_list {
     VEC(struct kept);
 };
 
-static int compare_kept(const void *a, const void *b) {
+static int compare_places(const void *a, const void *b) {
     const struct kept *x = a, *y = b;
     return COMPARE(x->begin, y->begin);
 }
@@ -25,7 +25,7 @@ static void find_kept(struct kept_list *list, const struct program *p) {
         if (b->scope == SCOPE_STATE && b->parent == NONE)
             VEC_PUSH(list, (struct kept){b->offset, b->offset + align_up(buffer_bytes(b)), (int)i});
     }
-    VEC_SORT(list, compare_kept);
+    VEC_SORT(list, compare_places);
 }
 
 // Whether a program takes the buffer to hold something before it has written it.
@@ -33,11 +33,11 @@ static bool is_expected(const struct buffer *b) {
     return b->kind == KIND_PARAM || b->kind == KIND_OPTIM || b->kind == KIND_CACHE;
 }
 
-static const char *owner_of(const struct program *p, const struct buffer *b) {
+static const char *owner_name(const struct program *p, const struct buffer *b) {
     return b->belongs_to == NONE ? "" : p->buffers.item[b->belongs_to].name;
 }
 
-static trireme_status check_same(const struct program *before, const struct program *after, const struct buffer *left,
+static trireme_status check_left(const struct program *before, const struct program *after, const struct buffer *left,
                                  const struct buffer *found, trireme_error *error) {
     char text[AXES_TEXT];
     if (strcmp(left->name, found->name) != 0)
@@ -46,7 +46,7 @@ static trireme_status check_same(const struct program *before, const struct prog
         memcmp(left->dim, found->dim, (size_t)left->ndim * sizeof *left->dim) != 0)
         REFUSE("%s after %s: %s is of another place or shape", after->name, before->name, found->name);
     if (left->kind != found->kind || strcmp(left->as, found->as) != 0 ||
-        strcmp(owner_of(before, left), owner_of(after, found)) != 0)
+        strcmp(owner_name(before, left), owner_name(after, found)) != 0)
         REFUSE("%s after %s: %s is declared something else", after->name, before->name, found->name);
     if (left->own & ~found->own)
         REFUSE("%s after %s: of %s only each rank's own part along %s is left, and the whole is expected", after->name,
@@ -69,7 +69,7 @@ static trireme_status check_places(const struct program *before, const struct ke
         while (first < left->count && left->item[first].end <= f->begin)
             first++;
         for (size_t k = first; k < left->count && left->item[k].begin < f->end; k++)
-            TRY(check_same(before, after, &before->buffers.item[left->item[k].buffer], &after->buffers.item[f->buffer],
+            TRY(check_left(before, after, &before->buffers.item[left->item[k].buffer], &after->buffers.item[f->buffer],
                            error));
     }
     return TRIREME_OK;
