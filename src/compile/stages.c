@@ -158,12 +158,15 @@ int64_t stage_step_bytes(const struct stage *stage) {
     return bytes;
 }
 
-// Proves of each two programs of a stage that the second may follow the first, where it is said to.
-static trireme_status verify_sequences(const struct stages *s, const struct stage *stage, trireme_error *error) {
+// Proves of each two programs of a stage that the second may follow the first, where it is said to; and of each that it
+// keeps what the state has.
+static trireme_status verify_state(const struct stages *s, const struct stage *stage, trireme_error *error) {
     for (size_t k = 0; k < s->specs.count; k++)
         for (size_t n = 0; n < s->specs.count; n++)
             if (program_may_follow(s->specs.item[k].kind, s->specs.item[n].kind))
                 TRY(program_follows(&stage->programs.item[k]->program, &stage->programs.item[n]->program, error));
+    for (size_t k = 0; k < s->specs.count; k++)
+        TRY(state_check(&stage->state.table, &stage->programs.item[k]->program, error));
     return TRIREME_OK;
 }
 
@@ -177,6 +180,6 @@ trireme_status stages_verify(const struct stages *s, trireme_error *error) {
     }
     free(program);
     for (int i = 0; i < s->count && status == TRIREME_OK; i++)
-        status = verify_sequences(s, &s->stage[i], error);
+        status = verify_state(s, &s->stage[i], error);
     return status;
 }

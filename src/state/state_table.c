@@ -1,5 +1,7 @@
 #include "state/state_table.h"
 
+#include "program/structure.h"
+
 static const enum buffer_kind KIND_OF[STATE_ROLES] = {[STATE_PARAMETERS] = KIND_PARAM,
                                                       [STATE_CONSTANT] = KIND_PARAM,
                                                       [STATE_GRADIENTS] = KIND_GRAD,
@@ -48,4 +50,30 @@ int state_buffer(const struct state_table *table, struct program *program, int e
     b->offset = e->offset;
     program_declare(program, number, e->as ? e->as : "", belongs_to);
     return number;
+}
+
+static bool is_entry(const struct state_entry *e, const struct buffer *b) {
+    return b->kind == KIND_OF[e->role] && b->dtype == e->dtype && b->offset == e->offset && b->own == e->own &&
+           b->ndim == e->ndim && memcmp(b->dim, e->dim, (size_t)e->ndim * sizeof *e->dim) == 0 &&
+           memcmp(b->placement, e->placement, sizeof e->placement) == 0 && strcmp(b->as, e->as ? e->as : "") == 0;
+}
+
+trireme_status state_check(const struct state_table *table, const struct program *program, trireme_error *error) {
+    const size_t count = table->entries.count;
+    size_t next = 0; // programs declare entries mostly in their order
+    for (size_t i = 0; i < program->buffers.count; i++) {
+        const struct buffer *b = &program->buffers.item[i];
+        if (b->scope != SCOPE_STATE || b->parent != NONE)
+            continue;
+        size_t tried = 0;
+        while (tried < count && strcmp(table->entries.item[(next + tried) % count].name, b->name) != 0)
+            tried++;
+        if (tried == count)
+            REFUSE("%s keeps %s, which the state does not have", program->name, b->name);
+        const size_t entry = (next + tried) % count;
+        if (!is_entry(&table->entries.item[entry], b))
+            REFUSE("%s: %s is not as it stands in the state", program->name, b->name);
+        next = entry + 1;
+    }
+    return TRIREME_OK;
 }

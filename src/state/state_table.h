@@ -52,5 +52,8 @@ void state_table_release(struct state_table *table);
 // Declares in the program the STATE buffer of an entry, and returns the buffer. `belongs_to` is for optimizer states:
 // the program's buffer of the entry's owner, NONE where it has no owner, or the program not that.
 int state_buffer(const struct state_table *table, struct program *program, int entry, int belongs_to);
+// Refuses a program whose STATE buffers are not entries of the table, as they stand there: the host, which finds values
+// by the table, would take something else for them.
+trireme_status state_check(const struct state_table *table, const struct program *program, trireme_error *error);
 
 #endif

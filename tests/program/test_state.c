@@ -214,6 +214,36 @@ static void units_with_different_optimizers(void **unused) {
         small_model_release(&small[k]);
 }
 
+// The host finds values by the table.
+static void programs_keep_what_the_state_has(void **unused) {
+    (void)unused;
+    struct small_model small;
+    trireme_error error = {0};
+    small_model_create(&small, (const char *const[]){SMALL_LLAMA, "training.dtype=bf16", NULL}, false);
+    const struct state_table *table = &small.engine.stage->state.table;
+    const struct program *train = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
+    assert_ok(state_check(table, train, &error), &error);
+    assert_ok(state_check(table, &engine_compiled(&small.engine, PROGRAM_EVALUATE)->program, &error), &error);
+#define NOT_AS_KEPT(name_of, change, what)                                   \
+    do {                                                                     \
+        struct program p = mutant_copy(train);                               \
+        struct buffer *b = &p.buffers.item[program_find(&p, name_of)];       \
+        change;                                                              \
+        assert_words(state_check(table, &p, &error), &error, what, b->name); \
+        mutant_release(&p);                                                  \
+    } while (0)
+    static const char OTHER[] = "is not as it stands in the state";
+    NOT_AS_KEPT("embed.m", b->name = "embed.w", "which the state does not have");
+    NOT_AS_KEPT("embed.m", b->offset += 64, OTHER);
+    NOT_AS_KEPT("embed.m", b->dtype = DTYPE_F64, OTHER);
+    NOT_AS_KEPT("embed.m", b->dim[0] -= 64, OTHER);
+    NOT_AS_KEPT("embed.m", b->kind = KIND_GRAD, OTHER);
+    NOT_AS_KEPT("embed.m", b->as[0] = 'v', OTHER);
+    NOT_AS_KEPT("layers.0.parameters", b->own = AXES_DATA, OTHER);
+    NOT_AS_KEPT("rope", b->placement[AXIS_TP] = PLACE_SHARD(0), OTHER);
+    small_model_release(&small);
+}
+
 // ---- the container
 
 static void programs_are_made_once_for_each_shape(void **unused) {
@@ -400,6 +430,7 @@ int main(void) {
         cmocka_unit_test(buffers_without_a_place),
         cmocka_unit_test(a_third_program),
         cmocka_unit_test(units_with_different_optimizers),
+        cmocka_unit_test(programs_keep_what_the_state_has),
         cmocka_unit_test(programs_are_made_once_for_each_shape),
         cmocka_unit_test(programs_are_known_by_a_hash),
         cmocka_unit_test(parts_are_not_wholes),
