@@ -46,9 +46,9 @@ static trireme_status exchange_hashes(struct communicator *all, struct derived *
         hash_stage(&e->stages->stage[stage], d->programs, d->made + (size_t)stage * d->programs);
     trireme_status status = comm_broadcast(all, d->made, e->stages->count * bytes, 0, error);
     if (status == TRIREME_OK)
-        status = comm_all_gather(all, own, d->all, bytes / (int64_t)sizeof(int32_t), DTYPE_I32, error);
+        status = comm_all_gather_bytes(all, own, d->all, bytes, error);
     if (status == TRIREME_OK)
-        status = comm_all_gather(all, host, d->host, HOST_BYTES / sizeof(int32_t), DTYPE_I32, error);
+        status = comm_all_gather_bytes(all, host, d->host, HOST_BYTES, error);
     free(own);
     return status;
 }
