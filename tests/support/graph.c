@@ -4,6 +4,7 @@
 #include "compile/passes.h"
 #include "exec/exec.h"
 #include "memory/memory_plan.h"
+#include "support/by_hand.h"
 #include "support/test.h"
 #include "verify/verify.h"
 
@@ -166,6 +167,7 @@ static void graph_emit_update(struct graph *g) {
 trireme_status graph_plan(struct graph *g, trireme_error *error) {
     graph_emit_update(g);
     pass_scopes(&g->program);
+    place_state(&g->program);
     return program_plan(&g->program, g->table, NULL, error);
 }
 
