@@ -80,7 +80,7 @@ static void loss_all_reduce(const struct logits_chunk *k, int buffer, bool maxim
     struct operand operand = loss_whole(k->compiled, buffer);
     program_communicate(&k->compiled->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD,
                         tensor_stream(&k->compiled->program), AXES_TENSOR, operand, operand)
-        ->attribute[0]
+        ->attribute[ATTRIBUTE(ALL_REDUCE, max)]
         .i = maximum;
 }
 

@@ -129,7 +129,7 @@ static struct exchanged emit_exchange(const struct logits_chunk *k) {
 }
 
 static struct operand weight_of(const struct logits_chunk *k) {
-    return k->compiled->program.templates.item[k->template].instructions.item[k->product].in[1];
+    return k->compiled->program.templates.item[k->template].instructions.item[k->product].in[INPUT(MATMUL, w)];
 }
 
 // This rank's term of the gradient of the rows, whose sum the last stage gets.
@@ -199,8 +199,11 @@ void vocabulary_embed_weight(struct vocabulary *v, const struct compile_options 
     // What the first stage's backward has made stays in its slot until this template is done with it.
     const struct template *t = &p->templates.item[v->embed_weight];
     for (size_t i = 0; i < t->instructions.count; i++)
-        if (t->instructions.item[i].op == OP_BROADCAST && t->instructions.item[i].in[0].buffer != NONE) {
-            struct buffer *b = &p->buffers.item[program_root(p, t->instructions.item[i].in[0].buffer)];
+        if (t->instructions.item[i].op == OP_BROADCAST) {
+            const struct operand *sent = &t->instructions.item[i].in[INPUT(BROADCAST, x)];
+            if (sent->buffer == NONE)
+                continue;
+            struct buffer *b = &p->buffers.item[program_root(p, sent->buffer)];
             b->scope = SCOPE_SLOT;
             b->pool = t->chunk;
         }

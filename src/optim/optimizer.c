@@ -275,13 +275,30 @@ static enum parameter_class counted_as(enum parameter_class class) {
     return class == CLASS_VOCABULARY ? CLASS_SPLIT : class;
 }
 
+// The sum of any number of scalars: further instructions add to what the first has made.
+static struct operand emit_norm_sums(struct program *program, int template, int count, const struct operand *part) {
+    struct operand total = part[0];
+    for (int next = 1; next < count;) {
+        struct operand in[INPUTS(NORM_SUM)] = {total};
+        for (int i = 1; i < INPUTS(NORM_SUM); i++)
+            in[i] = next < count ? part[next++] : operand_none();
+        char name[40] = "grad_square_sum";
+        if (next < count)
+            snprintf(name, sizeof name, "grad_square_sum.to%d", next);
+        total =
+            operand_whole(program, program_buffer(program, name, DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1}));
+        program_emit(program, template, OP_NORM_SUM, PHASE_OPTIMIZER, NONE, INPUTS(NORM_SUM), in, 1, &total, NULL);
+    }
+    return total;
+}
+
 // The sum of the squares of all gradients, over all ranks. Each class of units is spread over different axes.
 static struct operand emit_square_sum(const struct optimizer_update *update, int counted_elsewhere) {
     struct program *program = update->program;
     const struct optimizer_state *state = update->state;
     const int template = update->template;
     static const axis_set SPREAD[CLASS_COUNT] = {[CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES(AXIS_TP)};
-    struct operand part[NORM_SUM_PARTS];
+    struct operand part[CLASS_COUNT];
     int parts = 0;
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct operand sum = operand_none();
@@ -306,17 +323,9 @@ static struct operand emit_square_sum(const struct optimizer_update *update, int
         if (group)
             program_communicate(program, template, OP_ALL_REDUCE, PHASE_OPTIMIZER, reduce_stream(program), group, sum,
                                 sum);
-        CHECK(parts < NORM_SUM_PARTS);
         part[parts++] = sum;
     }
-    if (parts == 1)
-        return part[0];
-    struct operand total = operand_whole(
-        program, program_buffer(program, "grad_square_sum", DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1}));
-    for (int i = parts; i < NORM_SUM_PARTS; i++)
-        part[i] = operand_none();
-    program_emit(program, template, OP_NORM_SUM, PHASE_OPTIMIZER, NONE, NORM_SUM_PARTS, part, 1, &total, NULL);
-    return total;
+    return emit_norm_sums(program, template, parts, part);
 }
 
 void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsewhere) {

@@ -124,7 +124,7 @@ static bool *find_gathered(const struct program *program) {
     bool *gathered = mem_alloc(program->buffers.count * sizeof *gathered);
     FOR_INSTRUCTIONS(in, program)
         if (in->op == OP_ALL_GATHER)
-            gathered[in->out[0].buffer] = true;
+            gathered[in->out[OUTPUT(ALL_GATHER, y)].buffer] = true;
     return gathered;
 }
 
@@ -252,7 +252,7 @@ static void gather_behind_rows(struct program *program, struct operand rows) {
         for (size_t i = 0; i < program->templates.item[t].instructions.count; i++) {
             const struct instruction in = program->templates.item[t].instructions.item[i];
             VEC_PUSH(&r.out, in);
-            if (in.op != OP_EMBED || !operand_equal(&in.in[1], &rows))
+            if (in.op != OP_EMBED || !operand_equal(&in.in[INPUT(EMBED, w)], &rows))
                 continue;
             gather_own(program, (int)t, rows.buffer);
             rewrite_take_last(&r);

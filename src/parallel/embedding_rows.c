@@ -22,8 +22,9 @@ static bool rows_is_whole(const struct program *program, const struct operand *o
 }
 
 static bool adds_rows(const struct gatherer *g, const struct instruction *in) {
-    return in->op == OP_EMBED_DW && g->tables[in->out[0].buffer] && rows_is_whole(g->rewrite.program, &in->in[0]) &&
-           rows_is_whole(g->rewrite.program, &in->in[1]);
+    return in->op == OP_EMBED_DW && g->tables[in->out[OUTPUT(EMBED_DW, dw)].buffer] &&
+           rows_is_whole(g->rewrite.program, &in->in[INPUT(EMBED_DW, ids)]) &&
+           rows_is_whole(g->rewrite.program, &in->in[INPUT(EMBED_DW, dy)]);
 }
 
 // Whether gathering the rows takes at most half of the time of reducing the table: a rank receives the rows of all
@@ -31,8 +32,9 @@ static bool adds_rows(const struct gatherer *g, const struct instruction *in) {
 static bool are_few(const struct gatherer *g, const struct instruction *in) {
     const struct program *p = g->rewrite.program;
     const int ranks = mesh_group_size(&p->mesh, g->group);
-    double rows = (double)buffer_bytes(&p->buffers.item[in->in[1].buffer]) * (ranks - 1);
-    double table = 2.0 * (double)buffer_bytes(&p->buffers.item[in->out[0].buffer]) * (ranks - 1) / ranks;
+    double rows = (double)buffer_bytes(&p->buffers.item[in->in[INPUT(EMBED_DW, dy)].buffer]) * (ranks - 1);
+    double table =
+        2.0 * (double)buffer_bytes(&p->buffers.item[in->out[OUTPUT(EMBED_DW, dw)].buffer]) * (ranks - 1) / ranks;
     return 2 * rows <= table;
 }
 
@@ -64,10 +66,11 @@ static size_t find_rows(struct gatherer *g) {
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < t->instructions.count; i++) {
             const struct instruction *in = &t->instructions.item[i];
-            if (!adds_rows(g, in) || (pass == 0 ? !g->always && !are_few(g, in) : g->all[in->in[1].buffer] == NONE))
+            if (!adds_rows(g, in) ||
+                (pass == 0 ? !g->always && !are_few(g, in) : g->all[in->in[INPUT(EMBED_DW, dy)].buffer] == NONE))
                 continue;
-            rows_want(g, in->in[0].buffer, i);
-            rows_want(g, in->in[1].buffer, i);
+            rows_want(g, in->in[INPUT(EMBED_DW, ids)].buffer, i);
+            rows_want(g, in->in[INPUT(EMBED_DW, dy)].buffer, i);
             found++;
         }
     sort_ints(g->wanted.item, g->wanted.count);
@@ -103,8 +106,9 @@ static void add_all(struct gatherer *g, struct instruction in) {
         program_give_operands(p, &in, in.inputs, in.in, in.outputs, in.out);
     }
     in.when = rows_when(g);
-    for (int k = 0; k < 2; k++)
-        in.in[k] = operand_whole(p, g->all[in.in[k].buffer]);
+    struct operand *ids = &in.in[INPUT(EMBED_DW, ids)], *dy = &in.in[INPUT(EMBED_DW, dy)];
+    *ids = operand_whole(p, g->all[ids->buffer]);
+    *dy = operand_whole(p, g->all[dy->buffer]);
     VEC_PUSH(&g->rewrite.out, in);
 }
 
@@ -116,7 +120,7 @@ static void rows_rewrite(struct gatherer *g, int template) {
     for (size_t i = 0; i < program->templates.item[template].instructions.count; i++) {
         emit_gathers(g, i);
         const struct instruction in = program->templates.item[template].instructions.item[i];
-        if (adds_rows(g, &in) && g->all[in.in[1].buffer] != NONE)
+        if (adds_rows(g, &in) && g->all[in.in[INPUT(EMBED_DW, dy)].buffer] != NONE)
             add_all(g, in);
         else
             VEC_PUSH(&g->rewrite.out, in);
@@ -145,5 +149,5 @@ bool *rows_gather(struct program *program, const int *template, int templates, a
 }
 
 bool rows_are_of_all(const struct instruction *in, const bool *all) {
-    return in->op == OP_EMBED_DW && all[in->in[1].buffer];
+    return in->op == OP_EMBED_DW && all[in->in[INPUT(EMBED_DW, dy)].buffer];
 }

@@ -175,25 +175,49 @@ static void read_transposed(const char *s, struct op_info *info) {
     CHECK(*s == 0);
 }
 
-static void read_adjoint(const char *s, bool communication, struct op_info *info) {
+// The input that an update or derivation makes its output of: "update i2".
+static const char *read_gradient_input(const char *s, struct op_info *info) {
+    struct op_reference reference = {0};
+    s = read_reference(skip_spaces(s), &reference);
+    CHECK(!reference.output && reference.index < info->inputs);
+    info->gradient = (int8_t)reference.index;
+    return s;
+}
+
+// A role's word and what follows it; false where the column does not begin with one.
+static bool read_role(const char *s, struct op_info *info) {
     static const struct {
         const char *word;
         enum op_role role;
-    } ROLES[] = {{"loss", ROLE_LOSS}, {"count", ROLE_COUNT}, {"scale", ROLE_SCALE},   {"total", ROLE_TOTAL},
-                 {"norm", ROLE_NORM}, {"clip", ROLE_CLIP},   {"update", ROLE_UPDATE}, {"norm_sum", ROLE_NORM_SUM},
-                 {"aid", ROLE_AID},   {"aid max", ROLE_AID}, {"zero", ROLE_ZERO},     {"head", ROLE_HEAD},
+    } ROLES[] = {{"loss", ROLE_LOSS},     {"count", ROLE_COUNT},   {"scale", ROLE_SCALE},       {"total", ROLE_TOTAL},
+                 {"norm", ROLE_NORM},     {"clip", ROLE_CLIP},     {"norm_sum", ROLE_NORM_SUM}, {"aid", ROLE_AID},
+                 {"update", ROLE_UPDATE}, {"derive", ROLE_DERIVE}, {"zero", ROLE_ZERO},         {"head", ROLE_HEAD},
                  {"sum", ROLE_SUM}};
-    info->role = communication ? ROLE_COMMUNICATION : ROLE_FORWARD;
-    if (*s == 0)
-        return;
-    for (size_t i = 0; i < ARRAY_LENGTH(ROLES); i++)
-        if (strcmp(s, ROLES[i].word) == 0) {
-            info->role = ROLES[i].role;
-            info->maximum = strcmp(s, "aid max") == 0;
-            for (int k = 0; k < info->inputs; k++)
-                info->identity[k] = info->role == ROLE_SUM;
-            return;
+    const size_t length = strcspn(s, " ");
+    for (size_t i = 0; i < ARRAY_LENGTH(ROLES); i++) {
+        if (strlen(ROLES[i].word) != length || memcmp(s, ROLES[i].word, length) != 0)
+            continue;
+        info->role = ROLES[i].role;
+        s += length;
+        if (info->role == ROLE_UPDATE || info->role == ROLE_DERIVE)
+            s = read_gradient_input(s, info);
+        if (info->role == ROLE_AID && strcmp(s, " max") == 0) {
+            info->maximum = true;
+            s += strlen(s);
         }
+        for (int k = 0; k < info->inputs && info->role == ROLE_SUM; k++)
+            info->identity[k] = true;
+        CHECK(*s == 0);
+        return true;
+    }
+    return false;
+}
+
+static void read_adjoint(const char *s, bool communication, struct op_info *info) {
+    info->role = communication ? ROLE_COMMUNICATION : ROLE_FORWARD;
+    info->gradient = -1;
+    if (*s == 0 || read_role(s, info))
+        return;
     if (*s == '=') {
         for (s = skip_spaces(s + 1); *s && *s != ';';) {
             struct op_reference reference = {0};
@@ -238,6 +262,30 @@ static void read_attributes(const char *s, struct op_info *info) {
         attribute->is_float = *s++ == 'f';
         s = skip_spaces(s);
     }
+}
+
+static void find_meanings(struct op_info *info) {
+    static const char *const NAMES[MEANINGS] = {
+#define MEANING(id, name) [MEANING_##id] = name,
+        OP_MEANINGS(MEANING)
+#undef MEANING
+    };
+    for (int m = 0; m < MEANINGS; m++) {
+        info->input_of[m] = info->output_of[m] = -1;
+        for (int i = 0; i < info->inputs; i++)
+            if (strcmp(info->in[i].name, NAMES[m]) == 0)
+                info->input_of[m] = (int8_t)i;
+        for (int o = 0; o < info->outputs; o++)
+            if (strcmp(info->out[o].name, NAMES[m]) == 0)
+                info->output_of[m] = (int8_t)o;
+    }
+}
+
+// An update writes only what it reads, in place.
+static void check_update_row(const struct op_info *info) {
+    for (int o = 0; o < info->outputs && info->role == ROLE_UPDATE; o++)
+        CHECK(info->inplace[o] >= 0);
+    CHECK(info->role != ROLE_UPDATE || info->input_of[MEANING_PARAMETER] >= 0);
 }
 
 static void read_inplace(const char *s, struct op_info *info) {
@@ -375,6 +423,8 @@ struct op_table *op_table_create(void) {
         read_flops(ROWS[op].flops, table, info);
         read_attributes(ROWS[op].attributes, info);
         read_inplace(ROWS[op].inplace, info);
+        find_meanings(info);
+        check_update_row(info);
         check_conditions(info);
     }
     find_fused(table);

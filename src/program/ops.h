@@ -22,7 +22,6 @@ bool dtype_is_real(enum dtype dtype);
 enum dtype dtype_accumulate(enum dtype model);
 
 enum { OP_MAX_IN = 9, OP_MAX_OUT = 4, OP_MAX_ATTRIBUTES = 4, OP_MAX_DIMS = 4 };
-enum { NORM_SUM_PARTS = 4 }; // inputs of norm_sum's row
 enum { OP_CONDITION_TEXT = 32 };
 
 // One operand of a row's signature.
@@ -59,8 +58,33 @@ enum op_role {
     ROLE_NORM,
     ROLE_NORM_SUM,
     ROLE_CLIP,
+    ROLE_DERIVE,
     ROLE_UPDATE,
 };
+
+// What an operand is to code that is about all ops of a role, by the name that the operand has in each row.
+#define OP_MEANINGS(MEANING)                                                                                \
+    MEANING(FIRST, "first")     /* where the rank's part of a table begins: of the dim whose letter is v */ \
+    MEANING(TARGETS, "targets") /* of each row, -1: none */                                                 \
+    MEANING(LOGITS, "logits")                                                                               \
+    MEANING(NLL, "nll")       /* the loss of each row */                                                    \
+    MEANING(COUNT, "count")   /* how many targets there are */                                              \
+    MEANING(SCALE, "scale")   /* what losses and their gradients are multiplied by */                       \
+    MEANING(LOSS, "loss")     /* of a step */                                                               \
+    MEANING(SUM, "sum")       /* of squares */                                                              \
+    MEANING(FACTOR, "factor") /* what gradients are multiplied by, to clip them */                          \
+    MEANING(FINITE, "finite") /* whether updates are done */                                                \
+    MEANING(PARAMETER, "p")                                                                                 \
+    MEANING(RATE, "lr")                                                                                     \
+    MEANING(UPDATES, "t") /* how many have been done */
+enum op_meaning {
+#define MEANING(id, name) MEANING_##id,
+    OP_MEANINGS(MEANING)
+#undef MEANING
+        MEANINGS
+};
+
+enum { TABLE_LETTER = 'v' }; // of the dim whose part begins at `first`
 
 struct op_attribute {
     char name[16];
@@ -89,7 +113,9 @@ struct op_info {
     enum op forward;          // that of this op
     bool fused;               // backward ops: contributes all that several others do
     struct op_reference reads[OP_MAX_IN], contributes[OP_MAX_OUT];
-    bool maximum;               // a split letter leaves partial maxima in the outputs, not partial sums
+    bool maximum; // a split letter leaves partial maxima in the outputs, not partial sums
+    int8_t input_of[MEANINGS], output_of[MEANINGS]; // the operand of that meaning, or -1
+    int8_t gradient;            // updates and derivations: the input that is a gradient, or made of one; else -1
     int8_t inplace[OP_MAX_OUT]; // input whose memory the output may take, or -1
     char flops[32];
     enum op like; // the op of a lower number whose rates this one has, unless its own are known; or itself

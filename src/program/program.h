@@ -32,6 +32,7 @@
 
 #include "base/text.h"
 #include "mesh/mesh.h"
+#include "program/operands.h"
 #include "program/ops.h"
 
 enum { NONE = -1 };
@@ -285,6 +286,17 @@ int64_t operand_count(const struct operand *operand);
 // The k-th of an instruction's inputs and outputs.
 static inline const struct operand *instruction_operand_at(const struct instruction *instruction, int k) {
     return k < instruction->inputs ? &instruction->in[k] : &instruction->out[k - instruction->inputs];
+}
+// The instruction's input, or output, of that meaning; NULL where its op has none, or the instruction leaves it out.
+static inline const struct operand *instruction_input(const struct op_table *table,
+                                                      const struct instruction *instruction, enum op_meaning meaning) {
+    const int i = table->op[instruction->op].input_of[meaning];
+    return i < 0 || instruction->in[i].buffer == NONE ? NULL : &instruction->in[i];
+}
+static inline const struct operand *instruction_output(const struct op_table *table,
+                                                       const struct instruction *instruction, enum op_meaning meaning) {
+    const int o = table->op[instruction->op].output_of[meaning];
+    return o < 0 || instruction->out[o].buffer == NONE ? NULL : &instruction->out[o];
 }
 // How many buffers it may touch: those of its operands, then workspace and predicate; and the k-th of them, or NONE.
 static inline int instruction_buffers(const struct instruction *instruction) {

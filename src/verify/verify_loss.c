@@ -25,6 +25,13 @@ static int64_t first_row(const struct update_check *c, const struct operand *ope
     return NONE;
 }
 
+static int update_operand(const struct op_operand *row, int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (strcmp(row[i].name, name) == 0)
+            return i;
+    return NONE;
+}
+
 static const struct operand *input_operand(const struct update_check *c, const struct instruction *i,
                                            const char *name) {
     const struct op_info *info = &c->table->op[i->op];
@@ -123,7 +130,7 @@ static trireme_status check_count(const struct update_check *c) {
     if (c->role[ROLE_COUNT].count != 1)
         REFUSE("the targets are counted %zu times, expected once", c->role[ROLE_COUNT].count);
     const struct found *count = &c->role[ROLE_COUNT].item[0];
-    const struct operand *counted = &count->instruction->in[0];
+    const struct operand *counted = instruction_input(c->table, count->instruction, MEANING_TARGETS);
     const int targets = counted->buffer;
     struct operand all = c->program->buffers.item[targets].scope == SCOPE_MICROBATCH
                              ? operand_microbatches(c->program, targets)
@@ -137,7 +144,7 @@ trireme_status verify_loss(struct update_check *c) {
     trireme_error *error = c->error;
     bool part = c->role[ROLE_TOTAL].count == 0;
     for (size_t i = 0; i < c->targets.count; i++)
-        part &= update_output(c, c->targets.item[i].instruction, "nll") == NONE;
+        part &= update_output(c, c->targets.item[i].instruction, MEANING_NLL) == NONE;
     if (part && c->targets.count == 0 && c->gradients == 0)             // this rank has no part in it
         return c->role[ROLE_COUNT].count ? check_count(c) : TRIREME_OK; // another stage's, counted for the report
     TRY(check_count(c));
@@ -147,32 +154,32 @@ trireme_status verify_loss(struct update_check *c) {
         REFUSE("the loss is made %zu times for rows of targets, but its gradient %d times", c->targets.count,
                c->gradients);
     const struct found *count = &c->role[ROLE_COUNT].item[0], *scale = &c->role[ROLE_SCALE].item[0];
-    int targets = update_input(c, count->instruction, "targets"),
-        denominator = update_output(c, scale->instruction, "scale");
-    if (update_input(c, scale->instruction, "count") != update_output(c, count->instruction, "count"))
+    int targets = update_input(c, count->instruction, MEANING_TARGETS),
+        denominator = update_output(c, scale->instruction, MEANING_SCALE);
+    if (update_input(c, scale->instruction, MEANING_COUNT) != update_output(c, count->instruction, MEANING_COUNT))
         REFUSE("%s: the denominator is %s, expected %s", update_site(c, scale).text,
-               update_name(c, update_input(c, scale->instruction, "count")),
-               update_name(c, update_output(c, count->instruction, "count")));
+               update_name(c, update_input(c, scale->instruction, MEANING_COUNT)),
+               update_name(c, update_output(c, count->instruction, MEANING_COUNT)));
     for (size_t i = 0; i < c->role[ROLE_LOSS].count + c->role[ROLE_HEAD].count; i++) {
         const struct found *f = i < c->role[ROLE_LOSS].count ? &c->role[ROLE_LOSS].item[i]
                                                              : &c->role[ROLE_HEAD].item[i - c->role[ROLE_LOSS].count];
-        if (update_input(c, f->instruction, "scale") != denominator)
+        if (update_input(c, f->instruction, MEANING_SCALE) != denominator)
             REFUSE("%s: wrong denominator: scales gradients by %s, expected %s", update_site(c, f).text,
-                   update_name(c, update_input(c, f->instruction, "scale")), update_name(c, denominator));
+                   update_name(c, update_input(c, f->instruction, MEANING_SCALE)), update_name(c, denominator));
     }
     if (part)
         return check_rows(c, targets, NONE);
     if ((int)c->role[ROLE_TOTAL].count != c->program->microbatches)
         REFUSE("the loss is summed %zu times, expected once in each of %d microbatches", c->role[ROLE_TOTAL].count,
                c->program->microbatches);
-    int nll = update_input(c, c->role[ROLE_TOTAL].item[0].instruction, "nll");
+    int nll = update_input(c, c->role[ROLE_TOTAL].item[0].instruction, MEANING_NLL);
     for (size_t i = 0; i < c->role[ROLE_TOTAL].count; i++) {
         const struct found *f = &c->role[ROLE_TOTAL].item[i];
         struct operand whole = operand_whole(c->program, nll);
-        if (update_input(c, f->instruction, "scale") != denominator)
+        if (update_input(c, f->instruction, MEANING_SCALE) != denominator)
             REFUSE("%s: wrong denominator: scales the loss by %s, expected %s", update_site(c, f).text,
-                   update_name(c, update_input(c, f->instruction, "scale")), update_name(c, denominator));
-        if (!operand_equal(&f->instruction->in[0], &whole))
+                   update_name(c, update_input(c, f->instruction, MEANING_SCALE)), update_name(c, denominator));
+        if (!operand_equal(instruction_input(c->table, f->instruction, MEANING_NLL), &whole))
             REFUSE("%s: the loss leaves out rows of %s", update_site(c, f).text, update_name(c, nll));
         if (c->program->microbatches > 1 && f->instruction->accumulate != ACCUMULATE_AFTER_FIRST)
             REFUSE("%s: the loss does not add up over microbatches", update_site(c, f).text);

@@ -79,25 +79,21 @@ static trireme_status split_letter(const struct placement_check *c, struct row_a
 static trireme_status split_first(const struct placement_check *c, struct row_axis *s) {
     trireme_error *error = c->error;
     const axis_set tensor = mesh_present(&c->program->mesh, AXES_TENSOR);
-    for (int i = 0; i < s->info->inputs; i++) {
-        if (strcmp(s->info->in[i].name, "first") != 0)
-            continue;
-        if (s->split['v'] && !placement_present(s, i))
-            REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins",
-                   placement_site(c).text, axis_name((enum axis)s->axis));
-        // Each stage has its own `first` where the stages share the table, each shard where shards are parts of it.
-        const struct buffer *first =
-            placement_present(s, i) ? &c->program->buffers.item[s->instruction->in[i].buffer] : NULL;
-        axis_set joint = !first                                          ? AXES_NONE
-                         : first->placement[AXIS_PP] == PLACE_STAGE      ? tensor | AXES(AXIS_PP)
-                         : first->placement[AXIS_FSDP] >= PLACE_SHARD(0) ? AXES(AXIS_FSDP)
-                                                                         : tensor;
-        if (placement_present(s, i) && (joint & AXES(s->axis)))
-            return split_letter(c, s, 'v', joint, &s->instruction->in[i]);
-        if (s->split['v'])
-            REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins",
-                   placement_site(c).text, axis_name((enum axis)s->axis));
-    }
+    const int i = s->info->input_of[MEANING_FIRST];
+    if (i < 0)
+        return TRIREME_OK;
+    // Each stage has its own `first` where the stages share the table, each shard where shards are parts of it.
+    const struct operand *operand = &s->instruction->in[i];
+    const struct buffer *first = placement_present(s, i) ? &c->program->buffers.item[operand->buffer] : NULL;
+    axis_set joint = !first                                          ? AXES_NONE
+                     : first->placement[AXIS_PP] == PLACE_STAGE      ? tensor | AXES(AXIS_PP)
+                     : first->placement[AXIS_FSDP] >= PLACE_SHARD(0) ? AXES(AXIS_FSDP)
+                                                                     : tensor;
+    if (joint & AXES(s->axis))
+        return split_letter(c, s, TABLE_LETTER, joint, operand);
+    if (s->split[TABLE_LETTER])
+        REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins", placement_site(c).text,
+               axis_name((enum axis)s->axis));
     return TRIREME_OK;
 }
 
@@ -105,7 +101,7 @@ static trireme_status find_split(const struct placement_check *c, struct row_axi
     trireme_error *error = c->error;
     for (int i = 0; i < s->info->inputs; i++) {
         const struct seen *seen = &s->in[i][s->axis];
-        if (placement_present(s, i) && seen->as == SEEN_SPLIT && strcmp(s->info->in[i].name, "first") != 0)
+        if (placement_present(s, i) && seen->as == SEEN_SPLIT && i != s->info->input_of[MEANING_FIRST])
             TRY(split_letter(c, s, s->info->in[i].dim[seen->dim], seen->joint, &s->instruction->in[i]));
     }
     TRY(split_first(c, s));
@@ -234,7 +230,7 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
     const struct op_info *info = info_of(c, i);
     struct seen in[OP_MAX_IN][AXIS_COUNT], out[OP_MAX_OUT][AXIS_COUNT];
     // Each stage works with what it has.
-    bool stages_apart = info->role != ROLE_NORM && info->role != ROLE_UPDATE;
+    bool stages_apart = info->role != ROLE_NORM && info->role != ROLE_UPDATE && info->role != ROLE_DERIVE;
     for (int k = 0; k < info->inputs; k++) {
         if (i->in[k].buffer == NONE)
             continue;

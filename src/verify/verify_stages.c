@@ -46,25 +46,28 @@ static void list_instruction(struct agreement *all, const struct program *p, con
                              const struct mentions *mentions, const struct instruction *i, int rank) {
     const struct op_info *info = &table->op[i->op];
     const int vocab = op_attribute_find(info, "vocab");
+    const struct operand *updated = instruction_input(table, i, MEANING_PARAMETER);
     if (info->role == ROLE_CLIP)
         stages_agree(all, rank, mem_printf("the norm"), stages_describe(table, i));
     if (info->role == ROLE_UPDATE)
-        stages_agree(all, rank, mem_printf("the update of %s", p->buffers.item[program_root(p, i->in[0].buffer)].name),
+        stages_agree(all, rank, mem_printf("the update of %s", program_buffer_name(p, updated->buffer)),
                      stages_describe(table, i));
     if (vocab >= 0)
         stages_agree(all, rank, mem_printf("the number of words"),
                      mem_printf("%lld", (long long)i->attribute[vocab].i));
-    if (i->op == OP_EMBED && p->buffers.item[i->in[1].buffer].placement[AXIS_PP] >= PLACE_SHARD(0))
-        stages_agree(all, rank, mem_printf("what is looked up in %s", p->buffers.item[i->in[1].buffer].name),
-                     stages_name_of(p, i->in[0].buffer));
+    const int looked_up = i->op == OP_EMBED ? i->in[INPUT(EMBED, w)].buffer : NONE;
+    if (looked_up != NONE && p->buffers.item[looked_up].placement[AXIS_PP] >= PLACE_SHARD(0))
+        stages_agree(all, rank, mem_printf("what is looked up in %s", p->buffers.item[looked_up].name),
+                     stages_name_of(p, i->in[INPUT(EMBED, ids)].buffer));
     if (i->op != OP_LOGITS_EXP)
         return;
-    FOR_MENTIONS(mentions, m, i->in[0].buffer)
-        if (m->instruction->op == OP_MATMUL && mention_output(m) == 0)
+    const struct operand *targets = &i->in[INPUT(LOGITS_EXP, targets)];
+    FOR_MENTIONS(mentions, m, i->in[INPUT(LOGITS_EXP, logits)].buffer)
+        if (m->instruction->op == OP_MATMUL && mention_output(m) == OUTPUT(MATMUL, y))
             stages_agree(all, rank,
                          mem_printf("the input of the head with targets %s+%lld", //
-                                    program_buffer_name(p, i->in[1].buffer), (long long)i->in[1].offset),
-                         stages_name_of(p, m->instruction->in[0].buffer));
+                                    program_buffer_name(p, targets->buffer), (long long)targets->offset),
+                         stages_name_of(p, m->instruction->in[INPUT(MATMUL, x)].buffer));
 }
 
 static trireme_status check_agreed(const struct program *const *program_of_rank, const struct op_table *table,
@@ -120,7 +123,8 @@ static trireme_status check_tied(const struct program *const *program_of_rank, c
         FOR_INSTRUCTIONS(u, p) {
             if (table->op[u->op].role != ROLE_UPDATE)
                 continue;
-            const struct buffer *b = &p->buffers.item[program_root(p, u->in[0].buffer)];
+            const struct operand *updated = instruction_input(table, u, MEANING_PARAMETER);
+            const struct buffer *b = &p->buffers.item[program_root(p, updated->buffer)];
             int8_t place = b->placement[AXIS_PP];
             VEC_PUSH(&all, (struct held_parameter){b->name, rank, place == PLACE_REPLICATE, place >= PLACE_SHARD(0)});
         }

@@ -2,7 +2,7 @@
 #ifndef VERIFY_VERIFY_UPDATE_H
 #define VERIFY_VERIFY_UPDATE_H
 
-#include "program/slices.h"
+#include "program/mentions.h"
 #include "verify/proofs.h"
 
 struct found {
@@ -25,21 +25,19 @@ struct update_check {
     struct maker *maker;                     // of each buffer, what makes it first in microbatch 0
     int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
     VEC(int) declared;                       // inputs that are declared to be some operand
-    struct slices slices;
     struct mentions mentions;
-    int *reduced_from, *gathered_to; // find_wholes
     trireme_error *error;
 };
 
 struct site update_site(const struct update_check *check, const struct found *found);
 const char *update_name(const struct update_check *check, int buffer);
-// The number of the operand called `name`; NONE when the op has none.
-int update_operand(const struct op_operand *row, int count, const char *name);
-// The buffer that stands in the input, or output, called `name`; NONE when the op has none.
-int update_input(const struct update_check *check, const struct instruction *instruction, const char *name);
-int update_output(const struct update_check *check, const struct instruction *instruction, const char *name);
+// The buffer that stands in the input, or output, of that meaning; NONE where there is none.
+int update_input(const struct update_check *check, const struct instruction *instruction, enum op_meaning meaning);
+int update_output(const struct update_check *check, const struct instruction *instruction, enum op_meaning meaning);
 
 // The loss is the mean over all targets of the global batch (verify_loss.c).
 trireme_status verify_loss(struct update_check *check);
+// Norms count each gradient once; every parameter is updated once (verify_optimizer.c).
+trireme_status verify_optimizer(struct update_check *check);
 
 #endif

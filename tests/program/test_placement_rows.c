@@ -25,7 +25,7 @@ static void row_input(struct row *r, int place, enum dtype dtype, int ndim, cons
     r->p.buffers.item[b].placement[r->axis] = (int8_t)place;
     r->in[r->inputs++] = operand_whole(&r->p, b);
 }
-#define INPUT(place, dtype, ...) \
+#define PLACED(place, dtype, ...) \
     row_input(&r, place, dtype, (int)ARRAY_LENGTH(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
 
 static struct instruction *row_emit(struct row *r, enum op op, int ndim, const int64_t *dim) {
@@ -45,36 +45,36 @@ static void row_refuse(struct row *r, const char *what, const char *buffer) {
 static void rows_of_ops(void **unused) {
     (void)unused;
     struct row r = row_begin(AXIS_TP, 2); // some rows of some columns
-    INPUT(PLACE_SHARD(0), DTYPE_F32, 8, 16);
-    INPUT(PLACE_SHARD(0), DTYPE_F32, 16, 16);
+    PLACED(PLACE_SHARD(0), DTYPE_F32, 8, 16);
+    PLACED(PLACE_SHARD(0), DTYPE_F32, 16, 16);
     r.in[2] = r.in[3] = operand_none();
     r.inputs = 4;
     EMIT(OP_MATMUL, 8, 16);
     row_refuse(&r, "b is split along tp by its n, another operand by its m", "matmul");
 
     r = row_begin(AXIS_TP, 2); // the norm of some columns
-    INPUT(PLACE_SHARD(1), DTYPE_F32, 8, 16);
-    INPUT(PLACE_SHARD(0), DTYPE_F32, 16);
+    PLACED(PLACE_SHARD(1), DTYPE_F32, 8, 16);
+    PLACED(PLACE_SHARD(0), DTYPE_F32, 16);
     r.out[1] = operand_whole(&r.p, program_buffer(&r.p, "rstd", DTYPE_F32, KIND_ACT, SCOPE_STEP, 1, (int64_t[]){8}));
     r.outputs = 2;
     EMIT(OP_RMSNORM, 8, 16);
     row_refuse(&r, "a is split along tp, but its C must be whole", "rmsnorm");
 
     r = row_begin(AXIS_TP, 2); // the sum of maxima is no maximum
-    INPUT(PLACE_MAX, DTYPE_F32, 8, 16);
-    INPUT(PLACE_MAX, DTYPE_F32, 8, 16);
+    PLACED(PLACE_MAX, DTYPE_F32, 8, 16);
+    PLACED(PLACE_MAX, DTYPE_F32, 8, 16);
     EMIT(OP_ADD, 8, 16);
     row_refuse(&r, "a is a partial maximum along tp", "add");
 
     for (int residual = 0; residual < 2; residual++) { // added once by each rank
         r = row_begin(AXIS_TP, 2);
-        INPUT(PLACE_SHARD(1), DTYPE_F32, 8, 16);
-        INPUT(PLACE_SHARD(1), DTYPE_F32, 16, 16);
+        PLACED(PLACE_SHARD(1), DTYPE_F32, 8, 16);
+        PLACED(PLACE_SHARD(1), DTYPE_F32, 16, 16);
         if (residual) {
             r.in[r.inputs++] = operand_none();
-            INPUT(PLACE_REPLICATE, DTYPE_F32, 8, 16);
+            PLACED(PLACE_REPLICATE, DTYPE_F32, 8, 16);
         } else {
-            INPUT(PLACE_REPLICATE, DTYPE_F32, 16);
+            PLACED(PLACE_REPLICATE, DTYPE_F32, 16);
             r.in[r.inputs++] = operand_none();
         }
         EMIT(OP_MATMUL, 8, 16);
@@ -82,9 +82,9 @@ static void rows_of_ops(void **unused) {
     }
 
     r = row_begin(AXIS_TP, 2); // where this rank's part of the table begins among those of other ranks
-    INPUT(PLACE_REPLICATE, DTYPE_I32, 8);
-    INPUT(PLACE_SHARD(0), DTYPE_F32, 32, 16);
-    INPUT(PLACE_REPLICATE, DTYPE_I32, 1);
+    PLACED(PLACE_REPLICATE, DTYPE_I32, 8);
+    PLACED(PLACE_SHARD(0), DTYPE_F32, 32, 16);
+    PLACED(PLACE_REPLICATE, DTYPE_I32, 1);
     r.p.buffers.item[r.in[2].buffer].placement[AXIS_FSDP] = PLACE_SHARD(0);
     EMIT(OP_EMBED, 8, 16);
     row_refuse(&r, "nothing says where this rank's part begins", "embed");
@@ -93,26 +93,26 @@ static void rows_of_ops(void **unused) {
 static void collectives(void **unused) {
     (void)unused;
     struct row r = row_begin(AXIS_TP, 4); // with one of three others
-    INPUT(PLACE_SUM, DTYPE_F32, 128);
+    PLACED(PLACE_SUM, DTYPE_F32, 128);
     struct instruction *i = EMIT(OP_ALL_REDUCE, 128);
     i->group = AXES(AXIS_TP);
     i->peer = 1;
     row_refuse(&r, "leaves out ranks along tp", "all_reduce");
 
     r = row_begin(AXIS_PP, 4); // from one of three other stages
-    INPUT(PLACE_SHARD(0), DTYPE_F32, 64);
+    PLACED(PLACE_SHARD(0), DTYPE_F32, 64);
     i = EMIT(OP_ALL_GATHER, 256);
     i->group = AXES(AXIS_PP);
     i->peer = 1;
     row_refuse(&r, "leaves out ranks along pp", "all_gather");
 
     r = row_begin(AXIS_TP, 2); // one rank of a layer alone has the sum
-    INPUT(PLACE_SUM, DTYPE_F32, 64);
+    PLACED(PLACE_SUM, DTYPE_F32, 64);
     EMIT(OP_REDUCE, 64)->group = AXES(AXIS_TP);
     row_refuse(&r, "is not between stages", "reduce");
 
     r = row_begin(AXIS_TP, 3); // one element more than there are
-    INPUT(PLACE_SHARD(0), DTYPE_F32, 42);
+    PLACED(PLACE_SHARD(0), DTYPE_F32, 42);
     EMIT(OP_ALL_GATHER, 127)->group = AXES(AXIS_TP);
     row_refuse(&r, "42 elements of a cannot become 127 of y on 3 ranks", "all_gather");
 }

@@ -1,0 +1,170 @@
+// Rules of the verifier about loss, norm and updates, each with a whole training step of one small product, of which
+// nothing else is wrong.
+#include "memory/memory_plan.h"
+#include "support/by_hand.h"
+#include "support/test.h"
+#include "verify/verify.h"
+
+// Buffers of a step: the weights of a classifier of 6 rows, and a second product's.
+#define BUFFERS                                                         \
+    "buffer %0 f32 param state [4,8] \"w\"\n"                           \
+    "buffer %1 f32 grad state [4,8] gradient %0 \"gw\"\n"               \
+    "buffer %2 f32 optim state [32] as m for %0 \"w.m\"\n"              \
+    "buffer %3 f64 optim state [1] as decayed for %0 \"w.decayed\"\n"   \
+    "buffer %4 f64 optim state [1] as t \"t\"\n"                        \
+    "buffer %5 f32 input microbatch [6,8] \"x\"\n"                      \
+    "buffer %6 i32 input microbatch [6] as targets \"targets\"\n"       \
+    "buffer %7 f64 input step [1] as lr \"lr\"\n"                       \
+    "buffer %8 f64 act step [1] \"count\"\n"                            \
+    "buffer %9 f64 act step [1] \"scale\"\n"                            \
+    "buffer %10 f32 act local [6,4] \"logits\"\n"                       \
+    "buffer %11 f32 act local [6,4] gradient %10 \"dlogits\"\n"         \
+    "buffer %12 f32 act local [6] \"nll\"\n"                            \
+    "buffer %13 f64 output step [1] as loss \"loss\"\n"                 \
+    "buffer %14 f64 act local [1] \"squares\"\n"                        \
+    "buffer %15 f64 output step [1] as norm \"norm\"\n"                 \
+    "buffer %16 f64 output step [1] as factor \"factor\"\n"             \
+    "buffer %17 i32 output step [1] as finite \"finite\"\n"             \
+    "buffer %18 f32 param state [8,8] \"v\"\n"                          \
+    "buffer %19 f32 grad state [8,8] gradient %18 \"gv\"\n"             \
+    "buffer %20 f32 optim state [64] as m for %18 \"v.m\"\n"            \
+    "buffer %21 f64 optim state [1] as decayed for %18 \"v.decayed\"\n" \
+    "buffer %22 f32 act local [6,8] \"h\"\n"                            \
+    "buffer %23 f32 act local [6,8] gradient %22 \"dh\"\n"
+#define INPUT_TEMPLATE                                    \
+    "template 0 input \"input\"\n"                        \
+    "  %8[1] = targets_count %6[1,6](16,1) phase input\n" \
+    "  %9[1] = reciprocal %8[1] phase input\n"
+#define PASSES                                                                            \
+    "template 1 forward \"passes\"\n"                                                     \
+    "  %22[6,8] = matmul %5[6,8] %18[8,8] - - phase forward\n"                            \
+    "  %10[6,4] = matmul %22[6,8] %0[4,8] - - phase forward\n"                            \
+    "  %12[6] %11[6,4] = cross_entropy_grad %10[6,4] %6[6] %9[1] vocab 4 phase forward\n" \
+    "  %13[1] = loss_sum %12[6] %9[1] phase forward accumulate after_first\n"             \
+    "  %23[6,8] = matmul_dx %11[6,4] %0[4,8] phase backward\n"                            \
+    "  %1[4,8] - = matmul_dw %22[6,8] %11[6,4] phase weight accumulate after_first\n"     \
+    "  %19[8,8] - = matmul_dw %5[6,8] %23[6,8] phase weight accumulate after_first\n"
+#define SQUARES "template 2 optimizer \"optimizer\"\n  %14[1] = square_sum %1[32] phase optimizer\n"
+#define MORE_SQUARES "  %14[1] = square_sum %19[64] phase optimizer accumulate yes\n"
+#define CLIP "  %15[1] %16[1] %17[1] = clip %14[1] %13[1] max_norm 1 phase optimizer\n"
+#define RAISE "  %4[1] = increment %4[1] phase optimizer if %17\n"
+#define SGD " momentum 0.9 weight_decay 0 phase optimizer if %17\n"
+#define UPDATE_W "  %0[32] - %2[32] = sgd %0[32] - %1[32] %2[32] %7[1] %16[1] %3[1]" SGD
+#define UPDATE_V "  %18[64] - %20[64] = sgd %18[64] - %19[64] %20[64] %7[1] %16[1] %21[1]" SGD
+#define OPTIMIZER SQUARES MORE_SQUARES CLIP RAISE UPDATE_W UPDATE_V
+
+static struct program read_step(const struct op_table *ops, const char *body) {
+    struct text text = {0};
+    struct program p;
+    trireme_error error = {0};
+    text_add(&text, "program step microbatches 1\narena state 0 fixed 0 scratch 0+0 step 0\npool 0 chunk 0 at 0: 0\n");
+    text_add(&text, "%sinvoke 0\ninvoke 1 microbatch 0 first last\ninvoke 2\n", body);
+    if (program_parse(&p, ops, text.text, text.length, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    text_release(&text);
+    return p;
+}
+
+static void accept(const char *body) {
+    struct op_table *ops = op_table_create();
+    struct program p = read_step(ops, body);
+    trireme_error error = {0};
+    if (program_plan(&p, ops, NULL, &error) != TRIREME_OK || program_verify(&p, ops, &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    check_round_trip(&p, ops);
+    program_release(&p);
+    free(ops);
+}
+
+static void refuse(const char *body, const char *what, const char *name) {
+    struct op_table *ops = op_table_create();
+    struct program p = read_step(ops, body);
+    assert_program_refused(&p, ops, what, name);
+    free(ops);
+}
+
+static void a_whole_step(void **unused) {
+    (void)unused;
+    accept(BUFFERS INPUT_TEMPLATE PASSES OPTIMIZER);
+    refuse(BUFFERS INPUT_TEMPLATE PASSES SQUARES CLIP RAISE UPDATE_W UPDATE_V, "the norm leaves out", "gv");
+    refuse(BUFFERS INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W, "parameter v is never updated", "v");
+}
+
+// Sums of squares are joined in any number of steps, each once.
+#define CLASSES                                    \
+    BUFFERS "buffer %24 f64 act local [1] \"a\"\n" \
+            "buffer %25 f64 act local [1] \"b\"\n" \
+            "buffer %26 f64 act local [1] \"c\"\n" INPUT_TEMPLATE PASSES SQUARES
+#define OTHER_CLASS "  %24[1] = square_sum %19[64] phase optimizer\n"
+#define CLIP_OF(sum) \
+    "  %15[1] %16[1] %17[1] = clip " sum "[1] %13[1] max_norm 1 phase optimizer\n" RAISE UPDATE_W UPDATE_V
+
+static void classes_of_gradients(void **unused) {
+    (void)unused;
+    accept(CLASSES OTHER_CLASS "  %25[1] = norm_sum %14[1] - - - phase optimizer\n"
+                               "  %26[1] = norm_sum %25[1] - - %24[1] phase optimizer\n" CLIP_OF("%26"));
+    refuse(CLASSES OTHER_CLASS "  %25[1] = norm_sum %14[1] %24[1] - - phase optimizer\n"
+                               "  %26[1] = norm_sum %25[1] - - %24[1] phase optimizer\n" CLIP_OF("%26"),
+           "which is in a norm already", "a");
+    refuse(CLASSES OTHER_CLASS "  %25[1] = norm_sum %14[1] %24[1] - - phase optimizer\n"
+                               "  %26[1] = norm_sum %25[1] %25[1] - - phase optimizer\n" CLIP_OF("%26"),
+           "is in a norm twice", "norm_sum");
+    refuse(CLASSES OTHER_CLASS "  %25[1] = norm_sum %14[1] %24[1] - - phase optimizer\n"
+                               "  %26[1] = norm_sum %14[1] - - - phase optimizer\n" CLIP_OF("%25"),
+           "adds to no norm", "norm_sum");
+    refuse(CLASSES OTHER_CLASS "  %25[1] = norm_sum %14[1] - - - phase optimizer\n" CLIP_OF("%25"),
+           "does not add to a sum of which a norm is made", "square_sum");
+}
+
+// Two norms, each of some gradients, by which these are clipped.
+#define TWO_CLIPS                                                                                                    \
+    BUFFERS "buffer %24 f64 act local [1] \"a\"\n"                                                                   \
+            "buffer %25 f64 output step [1] as norm \"norm.v\"\n"                                                    \
+            "buffer %26 f64 output step [1] as factor \"factor.v\"\n"                                                \
+            "buffer %27 i32 output step [1] as finite \"finite.v\"\n" INPUT_TEMPLATE PASSES SQUARES CLIP OTHER_CLASS \
+            "  %25[1] %26[1] %27[1] = clip %24[1] %13[1] max_norm 2 phase optimizer\n" RAISE UPDATE_W
+#define UPDATE_V_BY(factor, finite)                                                                               \
+    "  %18[64] - %20[64] = sgd %18[64] - %19[64] %20[64] %7[1] " factor "[1] %21[1] momentum 0.9 weight_decay 0 " \
+    "phase optimizer if " finite "\n"
+
+static void clips_of_some_gradients(void **unused) {
+    (void)unused;
+    accept(TWO_CLIPS UPDATE_V_BY("%26", "%27"));
+    refuse(TWO_CLIPS UPDATE_V_BY("%16", "%17"), "which is not that of the norm that counts gv", "factor");
+    refuse(TWO_CLIPS UPDATE_V_BY("%26", "%17"), "is not skipped when the norm is not finite", "sgd");
+}
+
+// Units, and parts of one, may be updated in different ways, but each element once.
+#define HALF(first)                                                                                      \
+    "  %18[32]+" first " - %20[32]+" first " = sgd %18[32]+" first " - %19[32]+" first " %20[32]+" first \
+    " %7[1] %16[1] %21[1]" SGD
+
+static void updates_of_parts(void **unused) {
+    (void)unused;
+    accept(BUFFERS INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W HALF("0") HALF("32"));
+    refuse(BUFFERS INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W HALF("0"),
+           "parameter v is never updated", "v");
+    refuse(BUFFERS INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W HALF("0") HALF("16"),
+           "belongs to another update", "v");
+    refuse(BUFFERS INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W
+           "  %18[64] - %20[64] = lion %18[64] - %1[64] %20[64] %7[1] %16[1] %21[1] beta1 0.9 beta2 0.9 weight_decay 0 "
+           "phase optimizer if %17\n",
+           "reaches element", "gw");
+    accept(BUFFERS INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W
+           "  %18[64] - %20[64] = lion %18[64] - %19[64] %20[64] %7[1] %16[1] %21[1] beta1 0.9 beta2 0.9 "
+           "weight_decay 0 phase optimizer if %17\n");
+    // the gradient of the first half for the second
+    refuse(BUFFERS INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W HALF(
+               "0") "  %18[32]+32 - %20[32]+32 = sgd %18[32]+32 - %19[32] %20[32]+32 %7[1] %16[1] %21[1]" SGD,
+           "is not the gradient of v", "gv");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_whole_step),
+        cmocka_unit_test(classes_of_gradients),
+        cmocka_unit_test(clips_of_some_gradients),
+        cmocka_unit_test(updates_of_parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
