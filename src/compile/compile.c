@@ -280,7 +280,7 @@ static void emit_loss_sum(struct compiled *c, int template, enum phase phase) {
 }
 
 // Declares the inputs of a batch, and emits the template that counts its targets, since the loss is a mean over the
-// global batch. Returns the buffer of the scale, 1 / targets.
+// global batch. Returns the buffer of the scale of that, 1 / targets.
 static int emit_batch(struct compiled *c, const struct compile_options *o) {
     int64_t rows = c->spec.batch.sequences * c->spec.batch.seq_len;
     c->tokens = token_input(c, "tokens", rows);
@@ -305,7 +305,10 @@ static int emit_batch(struct compiled *c, const struct compile_options *o) {
         struct operand loss = compile_whole(c, c->loss);
         program_emit(&c->program, input, OP_ZERO, PHASE_INPUT, NONE, 0, NULL, 1, &loss, NULL);
     }
-    program_emit(&c->program, input, OP_RECIPROCAL, PHASE_INPUT, NONE, 1, &count, 1, &reciprocal, NULL);
+    const double weight = 1; // of the only term
+    program_term(&c->program, scale, weight);
+    program_emit(&c->program, input, OP_RECIPROCAL, PHASE_INPUT, NONE, 1, &count, 1, &reciprocal,
+                 (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(RECIPROCAL, weight)] = {.f = weight}});
     program_invoke(&c->program, input, NONE, false, false);
     return scale;
 }

@@ -36,6 +36,7 @@ void program_release(struct program *program) {
     VEC_RELEASE(&program->streams);
     VEC_RELEASE(&program->pools);
     VEC_RELEASE(&program->buffers);
+    VEC_RELEASE(&program->terms);
     VEC_RELEASE(&program->templates);
     VEC_RELEASE(&program->schedule);
     free(program->name);
@@ -137,6 +138,10 @@ void program_declare(struct program *program, int buffer, const char *as, int be
     CHECK(strlen(as) < sizeof b->as);
     strcpy(b->as, as);
     b->belongs_to = belongs_to;
+}
+
+void program_term(struct program *program, int scale, double weight) {
+    VEC_PUSH(&program->terms, (struct loss_term){scale, weight});
 }
 
 int program_root(const struct program *program, int buffer) {

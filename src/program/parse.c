@@ -9,6 +9,7 @@ enum {
     MAX_BUFFERS = 1 << 22,
     MAX_INSTRUCTIONS = 1 << 24,
     MAX_TEMPLATES = 1 << 16,
+    MAX_TERMS = 1 << 16,
     MAX_POOLS = 1 << 12,
     MAX_INVOCATIONS = 1 << 24
 };
@@ -372,6 +373,18 @@ static trireme_status parse_instruction(struct parser *p) {
                                       info->inputs, in, outputs, out, attribute));
 }
 
+static trireme_status parse_term(struct parser *p) {
+    struct loss_term term = {NONE, 0};
+    TRY(buffer_number(p, &term.scale));
+    if (!accept_word(p, "weight"))
+        BAD(p, "weight");
+    TRY(real(p, &term.weight));
+    if (p->program->terms.count == MAX_TERMS)
+        BAD(p, "fewer terms before this");
+    program_term(p->program, term.scale, term.weight);
+    return end_of_line(p);
+}
+
 static trireme_status parse_template(struct parser *p) {
     int n = 0, phase = 0;
     TRY(parse_integer(p, 0, MAX_TEMPLATES, &n));
@@ -517,6 +530,8 @@ static trireme_status parse_line(struct parser *p) {
         return parse_pool(p);
     if (accept_word(p, "buffer"))
         return parse_buffer(p);
+    if (accept_word(p, "term"))
+        return parse_term(p);
     if (accept_word(p, "template"))
         return parse_template(p);
     if (accept_word(p, "invoke"))

@@ -165,6 +165,8 @@ void program_print(const struct program *p, const struct op_table *table, struct
     }
     for (size_t i = 0; i < p->buffers.count; i++)
         print_buffer(out, p, (int)i);
+    for (size_t i = 0; i < p->terms.count; i++)
+        text_add(out, "term %%%d weight %.17g\n", p->terms.item[i].scale, p->terms.item[i].weight);
     for (size_t t = 0; t < p->templates.count; t++) {
         const struct template *template = &p->templates.item[t];
         text_add(out, "template %zu %s", t, PHASE_WORDS[template->phase]);

@@ -191,6 +191,13 @@ struct pool {
     int64_t *base; // [slots]: bytes from the start of the step arena, filled by program_plan
 };
 
+// The loss of a step is the sum of its terms: the mean of a term's losses over its targets, times its weight. A term
+// is known by its scale, weight / targets, which multiplies its losses and their gradients.
+struct loss_term {
+    int scale; // buffer
+    double weight;
+};
+
 struct program {
     char *name; // train, evaluate, ...
     struct mesh mesh;
@@ -198,6 +205,7 @@ struct program {
     VEC(struct stream) streams; // at least compute
     VEC(struct pool) pools;     // at least one
     VEC(struct buffer) buffers;
+    VEC(struct loss_term) terms;
     VEC(struct template) templates;
     VEC(struct invocation) schedule;
     // Operands of instructions, in blocks that never move; the last block has room for `operands_left` more.
@@ -258,6 +266,8 @@ void program_split_rows(struct program *program, int buffer, axis_set along);
 // Declares what a buffer means outside the program, where it is known by name: instructions may use it only as the
 // operand `as` of their rows. An optimizer's state belongs to parameters, or to all updates (NONE).
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to);
+// Declares a term of the loss.
+void program_term(struct program *program, int scale, double weight);
 int program_find(const struct program *program, const char *name);      // NONE when absent
 int program_root(const struct program *program, int buffer);            // the outermost parent
 int64_t program_root_offset(const struct program *program, int buffer); // elements from the root's start
@@ -288,14 +298,14 @@ static inline const struct operand *instruction_operand_at(const struct instruct
     return k < instruction->inputs ? &instruction->in[k] : &instruction->out[k - instruction->inputs];
 }
 // The instruction's input, or output, of that meaning; NULL where its op has none, or the instruction leaves it out.
-static inline const struct operand *instruction_input(const struct op_table *table,
-                                                      const struct instruction *instruction, enum op_meaning meaning) {
-    const int i = table->op[instruction->op].input_of[meaning];
+static inline const struct operand *instruction_input(const struct op_table *ops, const struct instruction *instruction,
+                                                      enum op_meaning meaning) {
+    const int i = ops->op[instruction->op].input_of[meaning];
     return i < 0 || instruction->in[i].buffer == NONE ? NULL : &instruction->in[i];
 }
-static inline const struct operand *instruction_output(const struct op_table *table,
+static inline const struct operand *instruction_output(const struct op_table *ops,
                                                        const struct instruction *instruction, enum op_meaning meaning) {
-    const int o = table->op[instruction->op].output_of[meaning];
+    const int o = ops->op[instruction->op].output_of[meaning];
     return o < 0 || instruction->out[o].buffer == NONE ? NULL : &instruction->out[o];
 }
 // How many buffers it may touch: those of its operands, then workspace and predicate; and the k-th of them, or NONE.

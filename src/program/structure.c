@@ -480,6 +480,9 @@ trireme_status program_check(const struct program *program, const struct op_tabl
     for (size_t i = 0; i < program->buffers.count; i++)
         TRY(check_buffer(program, (int)i, error));
     TRY(structure_check_names(program, error));
+    for (size_t i = 0; i < program->terms.count; i++)
+        if (program->terms.item[i].scale < 0 || program->terms.item[i].scale >= (int)program->buffers.count)
+            REFUSE("a term of the loss has a scale that does not exist");
     int *how = mem_alloc(program->templates.count * sizeof *how);
     trireme_status status = structure_check_schedule(program, how, error);
     for (size_t t = 0; t < program->templates.count && status == TRIREME_OK; t++)

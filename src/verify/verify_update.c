@@ -51,7 +51,6 @@ static void update_collect(struct update_check *c) {
             if (p->schedule.item[k].microbatch == 0 && update_input(c, instruction, MEANING_TARGETS) != NONE &&
                 (update_output(c, instruction, MEANING_NLL) != NONE || instruction->op == OP_LOGITS_MERGE))
                 VEC_PUSH(&c->targets, found);
-            c->gradients += p->schedule.item[k].microbatch == 0 && c->table->op[instruction->op].role == ROLE_LOSS;
             if (p->schedule.item[k].microbatch == 0)
                 add_maker(c, instruction);
             for (int o = 0; o < instruction->outputs && p->schedule.item[k].microbatch != NONE; o++)

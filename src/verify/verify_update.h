@@ -21,7 +21,6 @@ struct update_check {
     const struct op_table *table;
     VEC(struct found) role[ROLE_UPDATE + 1]; // instructions of the roles of interest, in the order they run
     VEC(struct found) targets;               // what makes losses of targets, in microbatch 0
-    int gradients;                           // how many instructions there begin the backward pass
     struct maker *maker;                     // of each buffer, what makes it first in microbatch 0
     int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
     VEC(int) declared;                       // inputs that are declared to be some operand
@@ -35,7 +34,7 @@ const char *update_name(const struct update_check *check, int buffer);
 int update_input(const struct update_check *check, const struct instruction *instruction, enum op_meaning meaning);
 int update_output(const struct update_check *check, const struct instruction *instruction, enum op_meaning meaning);
 
-// The loss is the mean over all targets of the global batch (verify_loss.c).
+// The loss is the sum of the terms that the program declares (verify_loss.c).
 trireme_status verify_loss(struct update_check *check);
 // Norms count each gradient once; every parameter is updated once (verify_optimizer.c).
 trireme_status verify_optimizer(struct update_check *check);

@@ -51,7 +51,7 @@ static const char GOOD[] = "program p microbatches 1\n"
                            "buffer %0 f64 input step [1] @0 \"a\"\n"
                            "buffer %1 f64 output step [1] @64 \"b\"\n"
                            "template 0 forward \"t\"\n"
-                           "  %1[1] = reciprocal %0[1] phase forward\n"
+                           "  %1[1] = reciprocal %0[1] weight 1 phase forward\n"
                            "invoke 0\n";
 
 // Replaces line `line` (from 1) of GOOD and expects it to be refused by number.
@@ -112,12 +112,12 @@ static void parse_errors(void **unused) {
                {6, "template 1 forward \"t\""},
                {6, "template 0 sideways \"t\""},
                {7, "  %1[1] = reciprocate %0[1] phase forward"},
-               {7, "  %2[1] = reciprocal %0[1] phase forward"},
-               {7, "  %1[1] %1[1] = reciprocal %0[1] phase forward"},
-               {7, "  %1[1] = reciprocal phase forward"},
-               {7, "  %1[1] = reciprocal %0[1](1,1) phase forward"},
-               {7, "  %1[1] = reciprocal %0[1] phase forward wait nowhere"},
-               {7, "  %1[1] = reciprocal %0[1] phase forward more"},
+               {7, "  %2[1] = reciprocal %0[1] weight 1 phase forward"},
+               {7, "  %1[1] %1[1] = reciprocal %0[1] weight 1 phase forward"},
+               {7, "  %1[1] = reciprocal weight 1 phase forward"},
+               {7, "  %1[1] = reciprocal %0[1](1,1) weight 1 phase forward"},
+               {7, "  %1[1] = reciprocal %0[1] weight 1 phase forward wait nowhere"},
+               {7, "  %1[1] = reciprocal %0[1] weight 1 phase forward more"},
                {8, "invoke 0 slot 0"}};
     for (size_t i = 0; i < ARRAY_LENGTH(BAD); i++)
         check_bad_line(ops, BAD[i].line, BAD[i].with);

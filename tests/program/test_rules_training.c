@@ -31,10 +31,11 @@
     "buffer %21 f64 optim state [1] as decayed for %18 \"v.decayed\"\n" \
     "buffer %22 f32 act local [6,8] \"h\"\n"                            \
     "buffer %23 f32 act local [6,8] gradient %22 \"dh\"\n"
-#define INPUT_TEMPLATE                                    \
+#define INPUT_TEMPLATE "term %9 weight 1\n" COUNT_TARGETS
+#define COUNT_TARGETS                                     \
     "template 0 input \"input\"\n"                        \
     "  %8[1] = targets_count %6[1,6](16,1) phase input\n" \
-    "  %9[1] = reciprocal %8[1] phase input\n"
+    "  %9[1] = reciprocal %8[1] weight 1 phase input\n"
 #define PASSES                                                                            \
     "template 1 forward \"passes\"\n"                                                     \
     "  %22[6,8] = matmul %5[6,8] %18[8,8] - - phase forward\n"                            \
@@ -159,12 +160,68 @@ static void updates_of_parts(void **unused) {
            "is not the gradient of v", "gv");
 }
 
+// A second term of the loss, of other targets and with a weight: its own count, scale, losses and gradients.
+#define TWO_TERMS                                                        \
+    BUFFERS "buffer %24 i32 input microbatch [6] as targets \"later\"\n" \
+            "buffer %25 f64 act step [1] \"later.count\"\n"              \
+            "buffer %26 f64 act step [1] \"later.scale\"\n"              \
+            "buffer %27 f32 act local [6] \"later.nll\"\n"               \
+            "buffer %28 f32 act local [6,4] \"later.logits\"\n"          \
+            "buffer %29 f32 act local [6,4] gradient %28 \"later.dlogits\"\n"
+#define COUNT_LATER(weight)                                 \
+    "  %25[1] = targets_count %24[1,6](16,1) phase input\n" \
+    "  %26[1] = reciprocal %25[1] weight " weight " phase input\n"
+#define TERMS(weight) "term %9 weight 1\nterm %26 weight " weight "\n"
+#define LATER(gradient, total, sum)                                                                  \
+    "template 1 forward \"passes\"\n"                                                                \
+    "  %22[6,8] = matmul %5[6,8] %18[8,8] - - phase forward\n"                                       \
+    "  %10[6,4] = matmul %22[6,8] %0[4,8] - - phase forward\n"                                       \
+    "  %12[6] %11[6,4] = cross_entropy_grad %10[6,4] %6[6] %9[1] vocab 4 phase forward\n"            \
+    "  %13[1] = loss_sum %12[6] %9[1] phase forward accumulate after_first\n"                        \
+    "  %28[6,4] = matmul %22[6,8] %0[4,8] - - phase forward\n"                                       \
+    "  %27[6] %29[6,4] = cross_entropy_grad %28[6,4] %24[6] " gradient "[1] vocab 4 phase forward\n" \
+    "  %13[1] = loss_sum %27[6] " total "[1] phase forward" sum "\n"                                 \
+    "  %23[6,8] = matmul_dx %11[6,4] %0[4,8] phase backward\n"                                       \
+    "  %23[6,8] = matmul_dx %29[6,4] %0[4,8] phase backward accumulate yes\n"                        \
+    "  %1[4,8] - = matmul_dw %22[6,8] %11[6,4] phase weight accumulate after_first\n"                \
+    "  %1[4,8] - = matmul_dw %22[6,8] %29[6,4] phase weight accumulate yes\n"                        \
+    "  %19[8,8] - = matmul_dw %5[6,8] %23[6,8] phase weight accumulate after_first\n"
+
+static void terms_of_the_loss(void **unused) {
+    (void)unused;
+    accept(TWO_TERMS TERMS("0.3") COUNT_TARGETS COUNT_LATER("0.3") LATER("%26", "%26", " accumulate yes") OPTIMIZER);
+    refuse(TWO_TERMS TERMS("0.3") COUNT_TARGETS COUNT_LATER("0.5") LATER("%26", "%26", " accumulate yes") OPTIMIZER,
+           "the weight of its term is declared 0.3", "reciprocal");
+    refuse(TWO_TERMS "term %9 weight 1\n" COUNT_TARGETS COUNT_LATER("0.3") LATER("%26", "%26", " accumulate yes")
+               OPTIMIZER,
+           "makes the scale of no term", "reciprocal");
+    refuse(TWO_TERMS TERMS("0.3") COUNT_TARGETS COUNT_LATER("0.3") LATER("%9", "%26", " accumulate yes") OPTIMIZER,
+           "expected the same rows of targets and nll", "later");
+    refuse(TWO_TERMS TERMS("0.3") COUNT_TARGETS COUNT_LATER("0.3") LATER("%26", "%9", " accumulate yes") OPTIMIZER,
+           "the loss leaves out rows of later.nll", "loss_sum");
+    refuse(TWO_TERMS TERMS("0.3") COUNT_TARGETS COUNT_LATER("0.3") LATER("%25", "%26", " accumulate yes") OPTIMIZER,
+           "wrong denominator: scales gradients by later.count", "cross_entropy_grad");
+    refuse(TWO_TERMS TERMS("0.3") COUNT_TARGETS
+           "  %26[1] = reciprocal %8[1] weight 0.3 phase input\n" LATER("%26", "%26", " accumulate yes") OPTIMIZER,
+           "expected the same rows of targets", "later");
+    refuse(TWO_TERMS TERMS("0.3") COUNT_TARGETS COUNT_LATER("0.3") LATER("%26", "%26", " accumulate after_first")
+               OPTIMIZER,
+           "loss", "loss_sum");
+    refuse(TWO_TERMS TERMS("0.3") COUNT_TARGETS COUNT_LATER("0.3") PASSES OPTIMIZER,
+           "the loss is summed 0 times, expected once in each of 1 microbatches", "loss");
+    refuse(BUFFERS "term %9 weight 1\nterm %9 weight 1\n" COUNT_TARGETS PASSES OPTIMIZER,
+           "two terms of the loss have the scale scale", "scale");
+    refuse(BUFFERS "term %9 weight 1\nterm %16 weight 1\n" COUNT_TARGETS PASSES OPTIMIZER,
+           "is made 0 times, expected once", "factor");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_step),
         cmocka_unit_test(classes_of_gradients),
         cmocka_unit_test(clips_of_some_gradients),
         cmocka_unit_test(updates_of_parts),
+        cmocka_unit_test(terms_of_the_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

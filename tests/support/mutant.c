@@ -94,14 +94,16 @@ static void own_operands(struct program *mutant, struct instruction *i) {
 
 struct program mutant_copy(const struct program *p) {
     struct program copy = *p;
-#define COPY(vec)                                                       \
-    do {                                                                \
-        (vec)->capacity = (vec)->count + 1;                             \
-        void *from = (vec)->item;                                       \
-        (vec)->item = mem_alloc((vec)->capacity * sizeof *(vec)->item); \
-        memcpy((vec)->item, from, (vec)->count * sizeof *(vec)->item);  \
+#define COPY(vec)                                                          \
+    do {                                                                   \
+        (vec)->capacity = (vec)->count + 1;                                \
+        void *from = (vec)->item;                                          \
+        (vec)->item = mem_alloc((vec)->capacity * sizeof *(vec)->item);    \
+        if (from)                                                          \
+            memcpy((vec)->item, from, (vec)->count * sizeof *(vec)->item); \
     } while (0)
     COPY(&copy.buffers);
+    COPY(&copy.terms);
     COPY(&copy.schedule);
     COPY(&copy.templates);
     COPY(&copy.pools);
@@ -134,6 +136,7 @@ void mutant_release(struct program *copy) {
     }
     free(copy->pools.item);
     free(copy->buffers.item);
+    free(copy->terms.item);
     free(copy->schedule.item);
     free(copy->templates.item);
 }

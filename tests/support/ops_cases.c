@@ -205,7 +205,7 @@ const struct op_case op_cases[] = {
     {"zero_columns m=19 c=150", OPS_COMPARE},
 
     {"targets_count m=4 t=9", OPS_COMPARE},
-    {"reciprocal", OPS_COMPARE},
+    {"reciprocal weight=0.3", OPS_COMPARE},
     {"loss_sum m=1", OPS_COMPARE},
     {"loss_sum m=1001", OPS_COMPARE},
     {"square_sum n=1", OPS_COMPARE},

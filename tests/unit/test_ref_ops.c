@@ -324,9 +324,9 @@ static void scalars(void **state) {
     op_instance_release(&count);
     op_instance_release(&nll);
     op_instance_release(&g);
-    run_scalars("reciprocal", 8, 0, &x, NULL, NULL);
-    assert_true(x == 0.125);
-    run_scalars("reciprocal", 0, 0, &x, NULL, NULL);
+    run_scalars("reciprocal weight=0.5", 8, 0, &x, NULL, NULL);
+    assert_true(x == 0.0625);
+    run_scalars("reciprocal weight=0.5", 0, 0, &x, NULL, NULL);
     assert_true(x == 0);
     run_scalars("increment", 41, 0, &x, NULL, NULL);
     assert_true(x == 42);

@@ -199,7 +199,7 @@ void ref_targets_count(const struct call *call) {
 // 0 where there is no target at all.
 void ref_reciprocal(const struct call *call) {
     double count = tensor_scalar(&call->in[0]);
-    tensor_set(&call->out[0], 0, count > 0 ? 1 / count : 0);
+    tensor_set(&call->out[0], 0, count > 0 ? call->attribute[0].f / count : 0);
 }
 
 void ref_loss_sum(const struct call *call) {
