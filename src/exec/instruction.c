@@ -73,6 +73,26 @@ void instruction_call(struct call *call, const struct executor *e, const struct 
     call->workspace_bytes = workspace_bytes(e, r->instruction);
 }
 
+// Where the instruction is skipped: the first output becomes what the input is that stands for it.
+static void pass_through(const struct tensor *in, const struct tensor *out) {
+    if (in->data == out->data)
+        return;
+    const int64_t size = dtype_size(out->dtype);
+    int64_t dim[OP_MAX_DIMS], from[OP_MAX_DIMS], to[OP_MAX_DIMS];
+    for (int i = 0, lead = OP_MAX_DIMS - out->ndim; i < OP_MAX_DIMS; i++) {
+        dim[i] = i < lead ? 1 : out->dim[i - lead];
+        from[i] = i < lead ? 0 : in->stride[i - lead];
+        to[i] = i < lead ? 0 : out->stride[i - lead];
+    }
+    _Static_assert(OP_MAX_DIMS == 4, "the loops below");
+    for (int64_t a = 0; a < dim[0]; a++)
+        for (int64_t b = 0; b < dim[1]; b++)
+            for (int64_t c = 0; c < dim[2]; c++) // the elements of a row are contiguous
+                memmove((char *)out->data + (a * to[0] + b * to[1] + c * to[2]) * size,
+                        (const char *)in->data + (a * from[0] + b * from[1] + c * from[2]) * size,
+                        (size_t)(dim[3] * size));
+}
+
 trireme_status instruction_execute(struct executor *e, const struct resolved *r, const struct invocation *v,
                                    trireme_error *error) {
     const struct instruction *in = r->instruction;
@@ -83,7 +103,8 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
     }
     if (when_skips(in->when, v))
         return TRIREME_OK;
-    if (in->predicate != NONE && *(const int32_t *)instruction_locate(e, in->predicate, 0, microbatch) == 0)
+    bool skipped = in->predicate != NONE && *(const int32_t *)instruction_locate(e, in->predicate, 0, microbatch) == 0;
+    if (skipped && !in->passes)
         return TRIREME_OK;
     struct call call;
     instruction_call(&call, e, r);
@@ -93,6 +114,10 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
     for (int i = 0; i < call.outputs; i++)
         if (call.out[i].data)
             call.out[i].data = locate_operand(e, &in->out[i], microbatch);
+    if (skipped) {
+        pass_through(&call.in[instruction_otherwise(in)], &call.out[0]);
+        return TRIREME_OK;
+    }
     call.accumulate = instruction_accumulates(in, v);
     if (r->communicator)
         return communicate(r, &call, error);

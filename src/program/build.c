@@ -411,6 +411,17 @@ bool instruction_leaves(const struct instruction *i) {
     return op_gives_away(i->op) && (op_is_message(i->op) || (op_is_rooted(i->op) && i->out[0].buffer == NONE));
 }
 
+bool instruction_holds_when_skipped(const struct op_table *table, const struct instruction *instruction, int out) {
+    const struct op_info *info = &table->op[instruction->op];
+    const int from = info->inplace[out];
+    if (instruction->predicate == NONE || (out == 0 && instruction->passes))
+        return true;
+    if (info->role == ROLE_COMMUNICATION)
+        return false;
+    return (info->out[out].adds && instruction->accumulate == ACCUMULATE_YES) ||
+           (from >= 0 && operand_equal(&instruction->out[out], &instruction->in[from]));
+}
+
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation) {
     return instruction->accumulate == ACCUMULATE_YES ||
            (instruction->accumulate == ACCUMULATE_AFTER_FIRST && !invocation->first);

@@ -303,6 +303,18 @@ static trireme_status read_stream(struct parser *p, int *out) {
     BAD(p, "a stream that a line before this declares");
 }
 
+static trireme_status parse_otherwise(struct parser *p, struct instruction *in) {
+    const struct op_info *info = &p->table->op[in->op];
+    char name[sizeof info->in[0].name];
+    TRY(parse_word(p, name, sizeof name, "an input's name"));
+    for (int i = 0; i < info->inputs; i++)
+        if (strcmp(info->in[i].name, name) == 0)
+            in->passes = 1 + i;
+    if (in->passes == 0)
+        BAD(p, "an input of the op before this");
+    return TRIREME_OK;
+}
+
 static trireme_status parse_tags(struct parser *p, struct instruction *in) {
     int value = 0;
     if (!accept_word(p, "phase"))
@@ -328,6 +340,8 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
         TRY(buffer_number(p, &in->workspace));
     if (accept_word(p, "if"))
         TRY(buffer_number(p, &in->predicate));
+    if (accept_word(p, "else"))
+        TRY(parse_otherwise(p, in));
     while (accept_word(p, "wait")) {
         int stream = 0, lag = 0;
         TRY(read_stream(p, &stream));

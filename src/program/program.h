@@ -150,6 +150,7 @@ struct instruction {
     int workspace; // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
+    int passes;    // 0, or 1 + the input whose value the first output has where the instruction is skipped
     // What of each stream must be done before this instruction begins. 0: nothing. 1 + k: all of the stream's
     // instructions that come before this one in the order of schedule and list, except the last k. WAIT_OWN: all up to
     // the end of the latest earlier invocation for the same microbatch whose template has some of them. WAIT_SLOT: all
@@ -354,6 +355,13 @@ bool instruction_own_part(const struct instruction *instruction);
 bool instruction_completes(const struct instruction *instruction);
 // Whether only another rank has what it makes.
 bool instruction_leaves(const struct instruction *instruction);
+// The input whose value the first output has where the instruction is skipped; NONE: none.
+static inline int instruction_otherwise(const struct instruction *instruction) {
+    return instruction->passes - 1;
+}
+// Whether output `out` holds a value even where the instruction is skipped: that of an input, or what it held
+// before. What communication makes in place is not what was there before.
+bool instruction_holds_when_skipped(const struct op_table *table, const struct instruction *instruction, int out);
 // Whether the instruction adds to its outputs in that invocation.
 bool instruction_accumulates(const struct instruction *instruction, const struct invocation *invocation);
 // Whether the invocation skips instructions with this `when`.

@@ -102,6 +102,7 @@ static trireme_status check_buffer(const struct program *program, int number, tr
 // An instruction, and the one of its operands that is being checked.
 struct checked {
     const struct program *program;
+    const struct op_table *table;
     const struct template *template;
     const struct instruction *instruction;
     const struct op_info *info;
@@ -308,24 +309,45 @@ static trireme_status structure_check_shapes(const struct checked *k, const stru
     return TRIREME_OK;
 }
 
-// An instruction that may be skipped must leave what was there before, and must not keep other ranks waiting.
+// What the first output has where the instruction is skipped must be of its shape.
+static trireme_status check_otherwise(const struct checked *k, trireme_error *error) {
+    const struct instruction *instruction = k->instruction;
+    const int from = instruction_otherwise(instruction);
+    if (from == NONE)
+        return TRIREME_OK;
+    const enum op_role role = k->info->role;
+    if (instruction->predicate == NONE || from < 0 || from >= k->info->inputs || k->info->outputs == 0 ||
+        instruction->in[from].buffer == NONE || instruction->out[0].buffer == NONE ||
+        instruction->accumulate != ACCUMULATE_NO || (role != ROLE_FORWARD && role != ROLE_BACKWARD))
+        REFUSE("%s: has nothing to pass through where it is skipped, or is never skipped", k->site);
+    const struct operand *in = &instruction->in[from], *out = &instruction->out[0];
+    const struct program *program = k->program;
+    if (in->ndim != out->ndim || memcmp(in->dim, out->dim, (size_t)in->ndim * sizeof in->dim[0]) != 0 ||
+        program->buffers.item[in->buffer].dtype != program->buffers.item[out->buffer].dtype)
+        REFUSE("%s: where it is skipped, %s would become %s, which has another shape or type", k->site,
+               program_buffer_name(program, in->buffer), program_buffer_name(program, out->buffer));
+    return TRIREME_OK;
+}
+
+// What an instruction makes that may be skipped must hold something all the same, or be an activation, which only those
+// may read that are skipped together with it (verify_memory.c).
 static trireme_status structure_check_predicate(const struct checked *k, trireme_error *error) {
     const struct program *program = k->program;
     const struct instruction *instruction = k->instruction;
+    const enum op_role role = k->info->role;
+    TRY(check_otherwise(k, error));
     if (instruction->predicate == NONE)
         return TRIREME_OK;
     const struct buffer *predicate = &program->buffers.item[instruction->predicate];
     if (predicate->dtype != DTYPE_I32 || buffer_count(predicate) != 1)
         REFUSE("%s: its predicate %s is not one i32", k->site, predicate->name);
-    if (k->info->role == ROLE_COMMUNICATION)
-        REFUSE("%s: may be skipped, though other ranks wait for it", k->site);
+    bool skips = role == ROLE_FORWARD || role == ROLE_BACKWARD || role == ROLE_COMMUNICATION || role == ROLE_DERIVE;
     for (int o = 0; o < k->info->outputs; o++) {
-        const int i = k->info->inplace[o];
-        bool stays =
-            instruction->out[o].buffer == NONE || (i >= 0 && operand_equal(&instruction->out[o], &instruction->in[i]));
-        if (!stays)
-            REFUSE("%s: may be skipped, but %s would then hold nothing", k->site,
-                   program_buffer_name(program, instruction->out[o].buffer));
+        if (instruction->out[o].buffer == NONE || instruction_holds_when_skipped(k->table, instruction, o))
+            continue;
+        const struct buffer *b = &program->buffers.item[instruction->out[o].buffer];
+        if (!skips || b->kind != KIND_ACT || (b->scope != SCOPE_LOCAL && b->scope != SCOPE_SLOT))
+            REFUSE("%s: may be skipped, but %s would then hold nothing", k->site, b->name);
     }
     return TRIREME_OK;
 }
@@ -385,6 +407,7 @@ static trireme_status check_template(const struct program *program, const struct
         const struct instruction *instruction = &t->instructions.item[i];
         struct site site = program_site(program, table, template, (int)i, NONE);
         struct checked k = {.program = program,
+                            .table = table,
                             .template = t,
                             .instruction = instruction,
                             .info = &table->op[instruction->op],

@@ -78,7 +78,8 @@ static struct instruction *copy_of(const struct instruction *instruction) {
 static bool is_twin(const struct gradient_graph *g, const struct instruction *in) {
     const struct instruction *other = g->nodes.count ? g->nodes.item[g->nodes.count - 1].instruction : NULL;
     if (in->when != WHEN_LAST || !other || other->when != WHEN_NOT_LAST || other->op != in->op ||
-        other->predicate != in->predicate || memcmp(other->attribute, in->attribute, sizeof in->attribute) != 0)
+        other->predicate != in->predicate || other->passes != in->passes ||
+        memcmp(other->attribute, in->attribute, sizeof in->attribute) != 0)
         return false;
     for (int k = 0; k < in->inputs + in->outputs; k++)
         if (!operand_equal(instruction_operand_at(in, k), instruction_operand_at(other, k)))

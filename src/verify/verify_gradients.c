@@ -130,11 +130,24 @@ static bool gradients_complete(const struct gradient_check *c, int buffer, int *
     return true;
 }
 
-// Whether `gradient` holds the gradient of `of`: by declaration, or because all of it comes unchanged from one sum.
-static bool holds_gradient(const struct gradient_check *c, int gradient, int of) {
+// Whether a sum, to which the tensor is an input, has it as a term where an instruction with that predicate runs.
+static bool has_term(const struct gradient_check *c, int use, int input, int predicate) {
+    const struct instruction *sum = c->graph.nodes.item[use].instruction;
+    return sum->predicate == NONE || sum->predicate == predicate || instruction_otherwise(sum) == input;
+}
+
+// Whether `gradient` holds the gradient of `of`, where an instruction with that predicate runs: by declaration, or
+// because all of it comes unchanged from one sum.
+static bool holds_gradient(const struct gradient_check *c, int gradient, int of, int predicate) {
     int sum = graph_passed_to(&c->graph, of);
-    if (sum != NONE && c->graph.tensor[of].contributions == 0)
-        return holds_gradient(c, gradient, sum);
+    if (sum != NONE && c->graph.tensor[of].contributions == 0) {
+        const int use = c->graph.tensor[of].identity_use;
+        const struct instruction *f = c->graph.nodes.item[use].instruction;
+        bool term = false;
+        for (int i = 0; i < f->inputs; i++)
+            term |= f->in[i].buffer == of && has_term(c, use, i, predicate);
+        return term && holds_gradient(c, gradient, sum, predicate);
+    }
     return c->program->buffers.item[gradient].gradient_of == of && !c->term[gradient].is;
 }
 
@@ -178,9 +191,14 @@ static trireme_status gradients_answer(struct gradient_check *c, int by, int use
 }
 
 // Whether `in` holds the gradient of a sum, of which entry `s` of the list of sums (FOR_SUMS) is an unanswered use.
-static bool passes_unanswered(const struct gradient_check *c, int s, const struct operand *in) {
+static bool passes_unanswered(const struct gradient_check *c, int by, int s, const struct operand *in) {
     const struct node *sum = &c->graph.nodes.item[s / OP_MAX_IN];
-    return !sum->answered[s % OP_MAX_IN] && holds_gradient(c, in->buffer, sum->instruction->out[0].buffer);
+    const struct instruction *adds = c->graph.nodes.item[by].instruction, *f = sum->instruction;
+    const int input = s % OP_MAX_IN;
+    // What a skipped sum does not have as a term must not be passed through to it.
+    const bool passed = f->predicate != NONE && instruction_otherwise(f) != input && adds->passes;
+    return !sum->answered[input] && holds_gradient(c, in->buffer, f->out[0].buffer, adds->predicate) &&
+           has_term(c, s / OP_MAX_IN, input, adds->predicate) && !passed;
 }
 
 // Adds the gradient of that sum, which must be complete.
@@ -201,12 +219,12 @@ static trireme_status check_pass(struct gradient_check *c, int by, const struct 
     if (!same_view(in, out))
         REFUSE("%s: adds other elements of %s than it makes of %s", site_of(c, by).text,
                gradients_name_of(c, in->buffer), gradients_name_of(c, out->buffer));
-    *own = holds_gradient(c, in->buffer, of) && in->buffer == out->buffer;
+    *own = holds_gradient(c, in->buffer, of, c->graph.nodes.item[by].instruction->predicate) && in->buffer == out->buffer;
     if (*own)
         return TRIREME_OK;
     FOR_SUMS(&c->graph, s, of) {
         const struct instruction *sum = c->graph.nodes.item[s / OP_MAX_IN].instruction;
-        if (passes_unanswered(c, s, in) && same_elements(c, in, &sum->in[s % OP_MAX_IN]) &&
+        if (passes_unanswered(c, by, s, in) && same_elements(c, in, &sum->in[s % OP_MAX_IN]) &&
             same_elements(c, in, &sum->out[0]))
             return answer_passed(c, by, s, in);
     }
@@ -253,7 +271,7 @@ static trireme_status verify_add_passed(struct gradient_check *c, int by, const 
     trireme_error *error = c->error;
     FOR_SUMS(&c->graph, s, of) {
         const struct instruction *sum = c->graph.nodes.item[s / OP_MAX_IN].instruction;
-        if (passes_unanswered(c, s, in) && are_matrices_of(in, out, &sum->out[0], &sum->in[s % OP_MAX_IN]))
+        if (passes_unanswered(c, by, s, in) && are_matrices_of(in, out, &sum->out[0], &sum->in[s % OP_MAX_IN]))
             return answer_passed(c, by, s, in);
     }
     REFUSE("%s: adds %s to the gradient of %s, but no sum connects the two", site_of(c, by).text,
@@ -266,6 +284,8 @@ static trireme_status check_gradient_sum(struct gradient_check *c, int by) {
     const struct operand *out = &sum->out[0];
     const int of = c->program->buffers.item[out->buffer].gradient_of;
     bool own = false;
+    if (sum->predicate != NONE)
+        REFUSE("%s: may be skipped, though it contributes to gradients", site_of(c, by).text);
     if (of == NONE || c->term[out->buffer].is)
         REFUSE("%s: adds gradients in %s, which is not the gradient of a tensor", site_of(c, by).text,
                gradients_name_of(c, out->buffer));
@@ -322,6 +342,9 @@ static bool belongs_to_gradient(const struct gradient_check *c, const struct ope
 static bool gradients_matches(struct gradient_check *c, const struct instruction *b, const struct instruction *f,
                               const char **why) {
     const struct op_info *info = &c->table->op[b->op];
+    *why = "predicate";
+    if (b->predicate != f->predicate)
+        return false;
     *why = "group";
     if (b->group != f->group || b->peer != f->peer)
         return false;
@@ -337,7 +360,7 @@ static bool gradients_matches(struct gradient_check *c, const struct instruction
                 r.gradient && info->in[i].optional && in->buffer == NONE && !graph_is_used(&c->graph, of->buffer);
             if (of->buffer != in->buffer && !absent)
                 return false;
-        } else if (r.gradient ? !same_view(in, of) || !holds_gradient(c, in->buffer, of->buffer)
+        } else if (r.gradient ? !same_view(in, of) || !holds_gradient(c, in->buffer, of->buffer, b->predicate)
                               : !same_value(c, in, of)) {
             return false;
         }
@@ -425,6 +448,40 @@ static const struct operand *made_by(const struct op_info *info, const struct in
     return &b->out[o];
 }
 
+// The input of a backward row that is the gradient of output 0 (`pass` NONE), or one at hand of input `pass`, which is
+// added to what the row makes; NONE where the instruction has none.
+static int gradient_read(const struct op_info *info, const struct instruction *b, int pass) {
+    for (int i = 0; i < info->inputs; i++) {
+        const struct op_reference r = info->reads[i];
+        bool meant = pass == NONE ? r.gradient && r.output && !r.pass && r.index == 0 : r.pass && r.index == pass;
+        if (meant && b->in[i].buffer != NONE)
+            return i;
+    }
+    return NONE;
+}
+
+// The transpose of what is skipped under a predicate is skipped under the same; then what was at hand of a gradient
+// stays, and the gradient of what passed through goes back unchanged.
+static trireme_status check_skipped_backward(const struct gradient_check *c, int by, const struct instruction *f) {
+    trireme_error *error = c->error;
+    const struct instruction *b = c->graph.nodes.item[by].instruction;
+    const struct op_info *info = &c->table->op[b->op];
+    for (int o = 0; o < info->outputs; o++) {
+        if (b->predicate == NONE || b->out[o].buffer == NONE)
+            continue;
+        const int input = info->contributes[o].index, at_hand = gradient_read(info, b, input);
+        const bool passed = input == instruction_otherwise(f) && !c->table->op[f->op].identity[input];
+        const int through = passed ? gradient_read(info, b, NONE) : at_hand;
+        const int otherwise = o == 0 ? instruction_otherwise(b) : NONE;
+        // Without `else` a gradient at hand would be lost; what then is made of it is for verify_memory.c.
+        if ((passed && (at_hand != NONE || through == NONE || otherwise != through)) ||
+            (!passed && otherwise != NONE && otherwise != through))
+            REFUSE("%s: where it is skipped, the gradient of %s is not what %s passes back", site_of(c, by).text,
+                   gradients_name_of(c, f->in[input].buffer), c->table->op[f->op].name);
+    }
+    return TRIREME_OK;
+}
+
 static trireme_status check_backward(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
     const struct instruction *b = c->graph.nodes.item[by].instruction;
@@ -435,6 +492,7 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
         REFUSE("%s: is not the backward of any %s of this program (mismatch: %s)", site_of(c, by).text,
                c->table->op[info->forward].name, why);
     const struct instruction *f = c->graph.nodes.item[use].instruction;
+    TRY(check_skipped_backward(c, by, f));
     bool sum[OP_MAX_IN] = {false};
     for (int i = 0; i < info->inputs; i++) {
         if (!info->reads[i].gradient || b->in[i].buffer == NONE)
@@ -523,6 +581,7 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
             continue;
         bool same = memcmp(f->instruction->attribute, again->attribute, sizeof again->attribute) == 0 &&
                     f->instruction->accumulate == again->accumulate && f->instruction->group == again->group &&
+                    f->instruction->predicate == again->predicate && f->instruction->passes == again->passes &&
                     f->instruction->peer == again->peer;
         for (int i = 0; i < again->inputs && same; i++)
             same = same_value(c, &again->in[i], &f->instruction->in[i]);
@@ -616,8 +675,6 @@ static trireme_status check_all(struct gradient_check *c) {
             REFUSE("%s: is left out of %s, in which nothing does the same", site_of(c, (int)i).text,
                    last ? "all invocations but the last" : "the last invocation");
         TRY(check_uses(c, (int)i));
-        if (node->backward && node->instruction->predicate != NONE)
-            REFUSE("%s: may be skipped, though it contributes to gradients", site_of(c, (int)i).text);
         if (node->again)
             TRY(check_recomputation(c, (int)i));
         else if (info->role == ROLE_HEAD)

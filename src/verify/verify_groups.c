@@ -237,6 +237,13 @@ static bool same_operands(const struct world *w, int rank, const struct rank_cal
     return true;
 }
 
+// Whether both are skipped by the same predicate, or never.
+static bool same_predicate(const struct world *w, int rank, const struct instruction *a, int other,
+                           const struct instruction *b) {
+    return strcmp(program_buffer_name(w->rank[rank].calls->program, a->predicate),
+                  program_buffer_name(w->rank[other].calls->program, b->predicate)) == 0;
+}
+
 static trireme_status check_placed_alike(const struct world *w, int rank, const struct rank_call *call, int other,
                                          const struct rank_call *theirs) {
     trireme_error *error = w->error;
@@ -267,7 +274,7 @@ static trireme_status post_collective(struct world *w, int rank, int stream, con
         const struct instruction *a = call->instruction, *b = first->instruction;
         if (a->op != b->op || call->count != first->count || call->dtype != first->dtype ||
             memcmp(a->attribute, b->attribute, sizeof a->attribute) != 0 ||
-            !same_operands(w, rank, call, c->first, first))
+            !same_operands(w, rank, call, c->first, first) || !same_predicate(w, rank, a, c->first, b))
             return refuse_meeting(w, rank, call, c->first, first);
         if (call->message)
             TRY(check_placed_alike(w, rank, call, c->first, first));
@@ -296,6 +303,9 @@ static trireme_status check_message(const struct world *w, int from, const struc
                groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);
     const char *sent = program_buffer_name(w->rank[from].calls->program, send->instruction->in[0].buffer),
                *received = program_buffer_name(w->rank[to].calls->program, receive->instruction->out[0].buffer);
+    if (!same_predicate(w, from, send->instruction, to, receive->instruction))
+        REFUSE("rank %d: %s meets rank %d's %s, which another predicate skips", w->rank[from].number,
+               groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);
     if (strcmp(sent, received) != 0)
         REFUSE("rank %d: %s meets rank %d's %s, which receives another buffer", w->rank[from].number,
                groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);

@@ -20,7 +20,13 @@ struct instance {
     int owner;          // microbatch whose values it holds, of LOCAL: invocation; NONE: no microbatch's
     int made_for;       // microbatch that last began to write it; NONE: none has
     bool reduced;       // gradients that are only there for a while: have been added to those that stay
-    enum op maker;      // of what it holds, before others added to it or passed it on
+    int32_t version;    // how often it has been written
+    struct guard {      // it holds something only where this predicate, as it was then, is not 0
+        int predicate;  // NONE: in any case
+        const struct instance *instance; // of the predicate
+        int32_t version;
+    } guard;
+    enum op maker; // of what it holds, before others added to it or passed it on
     struct written written;
     const char *taken_by;                             // buffer that took its bytes, for messages
     int32_t wrote[STREAMS_MAX], touched[STREAMS_MAX]; // clocks of the last write and access on each stream
@@ -109,8 +115,12 @@ static trireme_status memory_create(struct memory_check *c, trireme_error *error
         for (int k = 0; k < instances_of(p, b); k++) {
             struct instance *instance = &c->instances[c->first[i] + k];
             int64_t begin = instance_offset(p, b, k), bytes = align_up(buffer_bytes(b));
-            *instance = (struct instance){
-                .root = (int)i, .begin = begin, .end = begin + bytes, .owner = NONE, .made_for = NONE};
+            *instance = (struct instance){.root = (int)i,
+                                          .begin = begin,
+                                          .end = begin + bytes,
+                                          .owner = NONE,
+                                          .made_for = NONE,
+                                          .guard = {.predicate = NONE}};
             instance->state = b->scope == SCOPE_STATE;
             instance->alive = planned_alone(b);
             if (instance->end > (instance->state ? p->state_bytes : p->step_bytes))
@@ -293,6 +303,7 @@ static trireme_status memory_claim(struct memory_check *c, struct instance *inst
         REFUSE("%s: makes another %s for the same microbatch", memory_here(c).text, name);
     instance->made_for = c->now.microbatch;
     instance->reduced = false;
+    instance->guard.predicate = NONE;
     set_live(c, instance, true);
     return TRIREME_OK;
 }
@@ -313,6 +324,7 @@ static trireme_status memory_renew(struct memory_check *c, struct instance *inst
     if (is_lost(c, instance))
         REFUSE("%s: starts a new %s before the last one is reduced", memory_here(c).text, b->name);
     instance->owner = owner;
+    instance->guard.predicate = NONE;
     if (planned_alone(b))
         written_clear(&instance->written);
     else if (instance->alive)
@@ -321,8 +333,40 @@ static trireme_status memory_renew(struct memory_check *c, struct instance *inst
     return TRIREME_OK;
 }
 
-static trireme_status read_part(struct memory_check *c, int stream, const struct operand *operand, int invocation,
-                                trireme_error *error) {
+// The predicate of an instruction that runs now, or NONE.
+static struct guard guard_of(const struct memory_check *c, int predicate) {
+    if (predicate == NONE)
+        return (struct guard){.predicate = NONE};
+    const struct instance *instance = instance_of(c, program_root(c->program, predicate));
+    return (struct guard){predicate, instance, instance->version};
+}
+
+static bool same_guard(const struct guard *a, const struct guard *b) {
+    return a->predicate == b->predicate &&
+           (a->predicate == NONE || (a->instance == b->instance && a->version == b->version));
+}
+
+// Notes under which predicate the instance holds what the instruction writes there, to all of it or to a part.
+static trireme_status note_guard(struct memory_check *c, struct instance *instance,
+                                 const struct instruction *instruction, int out, bool all, trireme_error *error) {
+    const struct guard none = {.predicate = NONE};
+    const bool empty = instance->written.ranges.count == 0 && instance->written.bands.count == 0;
+    const struct guard guard =
+        instruction_holds_when_skipped(c->table, instruction, out) ? none : guard_of(c, instruction->predicate);
+    instance->version++;
+    if (guard.predicate == NONE && instruction->predicate != NONE && !(out == 0 && instruction->passes))
+        return TRIREME_OK; // goes on from what is there
+    if (all || empty)
+        instance->guard = guard;
+    else if (guard.predicate != NONE && !same_guard(&guard, &instance->guard))
+        REFUSE("%s: makes a part of %s, whose other parts are made under another condition", memory_here(c).text,
+               program_buffer_name(c->program, instance->root));
+    return TRIREME_OK;
+}
+
+// `predicate`: that of the instruction, where the operand is read only if it is not 0.
+static trireme_status read_part(struct memory_check *c, int stream, const struct operand *operand, int predicate,
+                                int invocation, trireme_error *error) {
     const struct program *p = c->program;
     int root = program_root(p, operand->buffer);
     struct instance *instance = instance_of(c, root);
@@ -352,6 +396,10 @@ static trireme_status read_part(struct memory_check *c, int stream, const struct
     }
     if (!covered)
         REFUSE("%s: reads %s before it is written", memory_here(c).text, name);
+    const struct guard guard = guard_of(c, predicate);
+    if (instance->guard.predicate != NONE && !same_guard(&instance->guard, &guard))
+        REFUSE("%s: reads %s, which is made only if %s is not 0", memory_here(c).text, name,
+               program_buffer_name(p, instance->guard.predicate));
     if (!clocks_ordered(instance->wrote, c->clock[stream]))
         REFUSE("%s: reads %s while another stream may still write it", memory_here(c).text, name);
     written_mark_read(&instance->written, &where);
@@ -394,7 +442,7 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
         REFUSE("%s: writes %s, which only %s may", memory_here(c).text, name,
                b->kind == KIND_INPUT ? "the host" : "an optimizer");
     if (accumulate) {
-        TRY(read_part(c, instruction->stream, operand, invocation, error));
+        TRY(read_part(c, instruction->stream, operand, instruction->predicate, invocation, error));
         if (c->follows && b->kind == KIND_ACT && info->role == ROLE_FORWARD && instance->maker != instruction->op)
             REFUSE("%s: adds to %s, which %s has made", memory_here(c).text, name, c->table->op[instance->maker].name);
     }
@@ -428,6 +476,8 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
     if (!accumulate)
         instance->maker =
             passes_on ? instance_of(c, program_root(p, instruction->in[0].buffer))->maker : instruction->op;
+    const struct footprint whole = {0, 0, 1, 0, buffer_count(b)};
+    TRY(note_guard(c, instance, instruction, out, footprint_contains(&where, &whole), error));
     written_add(&instance->written, where);
     instance->wrote[instruction->stream] = instance->touched[instruction->stream] =
         c->clock[instruction->stream][instruction->stream];
@@ -482,12 +532,13 @@ static trireme_status memory_run(struct memory_check *c, const struct instructio
     }
     for (int i = 0; i < instruction->inputs; i++)
         if (instruction->in[i].buffer != NONE)
-            TRY(read_part(c, stream, &instruction->in[i], invocation, error));
+            TRY(read_part(c, stream, &instruction->in[i],
+                          i == instruction_otherwise(instruction) ? NONE : instruction->predicate, invocation, error));
     if (c->table->op[instruction->op].role == ROLE_COMMUNICATION)
         TRY(memory_reduce(c, instruction, error));
     if (instruction->predicate != NONE) {
         struct operand predicate = operand_whole(c->program, instruction->predicate);
-        TRY(read_part(c, stream, &predicate, invocation, error));
+        TRY(read_part(c, stream, &predicate, NONE, invocation, error));
     }
     if (instruction->workspace != NONE) {
         struct instance *workspace = instance_of(c, instruction->workspace);

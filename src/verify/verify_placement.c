@@ -255,29 +255,90 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
 
 // ---- the schedule
 
-static trireme_status placement_check_predicate(const struct placement_check *c, const struct instruction *i) {
+// Whether all stages have the same value of a predicate, though each has a program of its own: the host gives it to
+// all, or they have exchanged it.
+static bool stages_agree_on(const struct placement_check *c, int predicate) {
+    const int root = program_root(c->program, predicate);
+    bool made = false;
+    FOR_INSTRUCTIONS(i, c->program)
+        for (int o = 0; o < i->outputs; o++) {
+            if (i->out[o].buffer == NONE || program_root(c->program, i->out[o].buffer) != root)
+                continue;
+            if (info_of(c, i)->role != ROLE_COMMUNICATION || !(i->group & AXES(AXIS_PP)) || op_is_message(i->op))
+                return false;
+            made = true;
+        }
+    return made || c->program->buffers.item[root].kind == KIND_INPUT;
+}
+
+// All ranks skip an instruction, or none of them; of communication all ranks of a group. `varies`: the axes along which
+// some of its groups may skip it and others not.
+static trireme_status placement_check_predicate(const struct placement_check *c, const struct instruction *i,
+                                                axis_set *varies) {
     trireme_error *error = c->error;
+    *varies = AXES_NONE;
     if (i->predicate == NONE)
         return TRIREME_OK;
     struct operand predicate = operand_whole(c->program, i->predicate);
     struct seen seen[AXIS_COUNT];
-    PREFIXED(placement_read(&c->placement, &predicate, "1", seen, error));
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if ((c->placement.axes & AXES(a)) && seen[a].as != SEEN_SAME)
+    const bool communicates = info_of(c, i)->role == ROLE_COMMUNICATION;
+    const axis_set together = communicates ? i->group : AXES_ALL;
+    PREFIXED(placement_read(&c->placement, &predicate, "n", seen, error));
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (!(c->placement.axes & AXES(a)) || seen[a].as == SEEN_SAME)
+            continue;
+        if (seen[a].as != SEEN_SPLIT || (together & AXES(a)))
             REFUSE("%s: its predicate %s is not the same on all ranks along %s", placement_site(c).text,
                    placement_name(c, &predicate), axis_name((enum axis)a));
+        *varies |= AXES(a);
+    }
+    if (communicates && (i->group & AXES(AXIS_PP)) && !stages_agree_on(c, i->predicate))
+        REFUSE("%s: its predicate %s is not exchanged between the stages, which may have different ones",
+               placement_site(c).text, placement_name(c, &predicate));
+    return TRIREME_OK;
+}
+
+// What ranks hold must not depend on whether they have skipped the instruction. `passed`: what passes through it.
+static trireme_status check_skipped(const struct placement_check *c, const struct instruction *i, axis_set varies,
+                                    const struct seen passed[AXIS_COUNT]) {
+    trireme_error *error = c->error;
+    const struct op_info *info = info_of(c, i);
+    for (int o = 0; o < info->outputs && i->predicate != NONE; o++) {
+        struct seen seen[AXIS_COUNT];
+        if (i->out[o].buffer == NONE)
+            continue;
+        PREFIXED(placement_read(&c->placement, &i->out[o], info->out[o].dim, seen, error));
+        for (int a = 0; a < AXIS_COUNT; a++) {
+            if (!(c->placement.axes & AXES(a)))
+                continue;
+            if ((varies & AXES(a)) && (seen[a].as == SEEN_SAME || seen[a].as == SEEN_ZERO))
+                REFUSE("%s: its predicate %s is not the same on all ranks along %s, but %s is", placement_site(c).text,
+                       program_buffer_name(c->program, i->predicate), axis_name((enum axis)a),
+                       placement_name(c, &i->out[o]));
+            if (o == 0 && i->passes &&
+                (seen[a].as != passed[a].as || seen[a].dim != passed[a].dim || seen[a].joint != passed[a].joint))
+                REFUSE("%s: where it is skipped, %s is placed differently along %s", placement_site(c).text,
+                       placement_name(c, &i->out[o]), axis_name((enum axis)a));
+        }
+    }
     return TRIREME_OK;
 }
 
 static trireme_status placement_run_once(struct placement_check *c, const struct instruction *i) {
+    axis_set varies;
+    struct seen passed[AXIS_COUNT];
     if (when_skips(i->when, &c->now))
         return TRIREME_OK;
     for (int o = 0; o < i->outputs; o++)
         if (i->out[o].buffer != NONE && c->program->buffers.item[i->out[o].buffer].scope == SCOPE_LOCAL)
             VEC_PUSH(&c->local, program_root(c->program, i->out[o].buffer));
-    TRY(placement_check_predicate(c, i));
-    return info_of(c, i)->role == ROLE_COMMUNICATION || i->op == OP_FAN_OUT ? verify_communication(c, i)
-                                                                            : run_row(c, i);
+    TRY(placement_check_predicate(c, i, &varies));
+    if (i->passes)
+        PREFIXED(placement_read(&c->placement, &i->in[instruction_otherwise(i)], info_of(c, i)->out[0].dim, passed,
+                                c->error));
+    bool communicates = info_of(c, i)->role == ROLE_COMMUNICATION || i->op == OP_FAN_OUT;
+    TRY(communicates ? verify_communication(c, i) : run_row(c, i));
+    return check_skipped(c, i, varies, passed);
 }
 
 static trireme_status run_invocation(struct placement_check *c) {

@@ -552,7 +552,7 @@ static void contributions_that_are_skipped(void **unused) {
         "  %%3[4,4] - = matmul_dw %%4[4,4] %%8[4,4] phase weight\n";
     char *whole = mem_printf(BODY, ""), *skipped = mem_printf(BODY, " if %10");
     refuse("pp 2", 1, whole, "the norm of the gradients is made 0 times", "norm"); // there is no update
-    refuse("pp 2", 1, skipped, "may be skipped, though it contributes to gradients", "rmsnorm_dx");
+    refuse("pp 2", 1, skipped, "mismatch: predicate", "rmsnorm_dx");
     free(whole);
     free(skipped);
 }

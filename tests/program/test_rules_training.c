@@ -215,6 +215,56 @@ static void terms_of_the_loss(void **unused) {
            "is made 0 times, expected once", "factor");
 }
 
+// A block that may be skipped: h goes on unchanged, in both directions.
+#define BLOCK_BUFFERS                                              \
+    BUFFERS "buffer %24 f32 act local [6,8] \"n\"\n"               \
+            "buffer %25 f32 act local [6] \"rstd\"\n"              \
+            "buffer %26 f32 act local [6,8] \"y\"\n"               \
+            "buffer %27 f32 act local [6,8] gradient %26 \"dy\"\n" \
+            "buffer %28 f32 param state [8] \"gain\"\n"            \
+            "buffer %29 i32 input microbatch [1] \"keep\"\n"       \
+            "buffer %30 i32 input microbatch [1] \"other\"\n" INPUT_TEMPLATE
+#define BLOCK(norm, add, back)                                                                  \
+    "template 1 forward \"passes\"\n"                                                           \
+    "  %22[6,8] = matmul %5[6,8] %18[8,8] - - phase forward\n"                                  \
+    "  %24[6,8] %25[6] = rmsnorm %22[6,8] %28[8] eps 1e-5 phase forward" norm "\n"              \
+    "  %26[6,8] = add %22[6,8] %24[6,8] phase forward" add "\n"                                 \
+    "  %10[6,4] = matmul %26[6,8] %0[4,8] - - phase forward\n"                                  \
+    "  %12[6] %11[6,4] = cross_entropy_grad %10[6,4] %6[6] %9[1] vocab 4 phase forward\n"       \
+    "  %13[1] = loss_sum %12[6] %9[1] phase forward accumulate after_first\n"                   \
+    "  %27[6,8] = matmul_dx %11[6,4] %0[4,8] phase backward\n"                                  \
+    "  %1[4,8] - = matmul_dw %26[6,8] %11[6,4] phase weight accumulate after_first\n"           \
+    "  %23[6,8] = rmsnorm_dx %22[6,8] %28[8] %25[6] %27[6,8] %27[6,8] phase backward" back "\n" \
+    "  %19[8,8] - = matmul_dw %5[6,8] %23[6,8] phase weight accumulate after_first\n"
+#define SKIPPED BLOCK(" if %29", " if %29 else a", " if %29 else res")
+
+static void blocks_that_are_skipped(void **unused) {
+    (void)unused;
+    accept(BLOCK_BUFFERS BLOCK("", "", "") OPTIMIZER);
+    accept(BLOCK_BUFFERS SKIPPED OPTIMIZER);
+    refuse(BLOCK_BUFFERS BLOCK(" if %29", "", "") OPTIMIZER, "reads n, which is made only if keep is not 0", "add");
+    refuse(BLOCK_BUFFERS BLOCK(" if %29", " if %29", " if %29 else res") OPTIMIZER,
+           "reads y, which is made only if keep is not 0", "matmul");
+    refuse(BLOCK_BUFFERS BLOCK(" if %29", " if %29 else b", " if %29 else res") OPTIMIZER,
+           "reads n, which is made only if keep is not 0", "add");
+    refuse(BLOCK_BUFFERS BLOCK(" if %29", " if %30 else a", " if %29 else res") OPTIMIZER,
+           "reads n, which is made only if keep is not 0", "add");
+    refuse(BLOCK_BUFFERS BLOCK(" if %29", " if %29 else a", " if %29") OPTIMIZER,
+           "reads dh, which is made only if keep is not 0", "matmul_dw");
+    refuse(BLOCK_BUFFERS BLOCK(" if %29", " if %29 else a", " if %29 else dy") OPTIMIZER,
+           "is not what rmsnorm passes back", "rmsnorm_dx");
+    refuse(BLOCK_BUFFERS BLOCK(" if %29", " if %29 else a", " if %30 else res") OPTIMIZER,
+           "reads rstd, which is made only if keep is not 0", "rmsnorm_dx");
+    // n is made in any case, but added only sometimes
+    refuse(BLOCK_BUFFERS BLOCK("", " if %29 else a", "") OPTIMIZER, "mismatch: dy", "rmsnorm_dx");
+    refuse(BLOCK_BUFFERS BLOCK("", " if %29 else a", " if %29 else res") OPTIMIZER, "mismatch: predicate",
+           "rmsnorm_dx");
+    refuse(BLOCK_BUFFERS BLOCK("", "", " if %29 else res") OPTIMIZER, "mismatch: predicate", "rmsnorm_dx");
+    refuse(BLOCK_BUFFERS BLOCK("", " else a", "") OPTIMIZER, "is never skipped", "add");
+    refuse(BLOCK_BUFFERS BLOCK(" if %29 else w", "", "") OPTIMIZER, "which has another shape", "gain");
+    refuse(BLOCK_BUFFERS BLOCK(" if %9", "", "") OPTIMIZER, "is not one i32", "rmsnorm");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_step),
@@ -222,6 +272,7 @@ int main(void) {
         cmocka_unit_test(clips_of_some_gradients),
         cmocka_unit_test(updates_of_parts),
         cmocka_unit_test(terms_of_the_loss),
+        cmocka_unit_test(blocks_that_are_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

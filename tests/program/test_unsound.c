@@ -52,11 +52,12 @@ static void outputs_that_may_be_skipped(void **unused) {
     p.mesh.degree[AXIS_PP] = 2;
     struct operand x = add_rows(&p, "x", KIND_INPUT, SCOPE_STEP);
     mask = ADD("mask", DTYPE_I32, KIND_INPUT, 1).buffer;
+    p.buffers.item[mask].placement[AXIS_PP] = PLACE_STAGE;
     struct instruction *send =
         program_communicate(&p, t, OP_SEND, PHASE_FORWARD, STREAM_MESSAGES, AXES(AXIS_PP), x, operand_none());
     send->peer = 1;
     send->predicate = mask;
-    refuse(&p, "other ranks wait for it", "send");
+    refuse(&p, "is not the same on all ranks along pp", "send");
 }
 
 // An f64 would be read as an i32; nothing says what a buffer that nobody wrote holds.
