@@ -1,5 +1,6 @@
 // Rules of the verifier about loss, norm and updates, each with a whole training step of one small product, of which
 // nothing else is wrong.
+#include "exec/executor.h"
 #include "memory/memory_plan.h"
 #include "support/by_hand.h"
 #include "support/test.h"
@@ -265,6 +266,59 @@ static void blocks_that_are_skipped(void **unused) {
     refuse(BLOCK_BUFFERS BLOCK(" if %9", "", "") OPTIMIZER, "is not one i32", "rmsnorm");
 }
 
+// ---- running what is skipped
+
+static void *memory(int64_t bytes) {
+    size_t rounded = round_up((size_t)MAX(bytes, 1), BUFFER_ALIGNMENT);
+    return memset(aligned_alloc(BUFFER_ALIGNMENT, rounded), 0, rounded);
+}
+
+// Runs a step, with that value in `keep` if there is one; `result` gets the weights, 32 and 64 elements.
+static void run_step(const char *body, int32_t keep, float result[32 + 64]) {
+    struct op_table *ops = op_table_create();
+    struct program p = read_step(ops, body);
+    struct executor *executor;
+    trireme_error error = {0};
+    assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
+    assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
+    void *state = memory(p.state_bytes), *step = memory(p.step_bytes);
+    struct streams *streams = streams_create(NULL, 1);
+    assert_int_equal(executor_create(&executor, streams, &p, ops, KERNELS_REFERENCE, state, step, &error), TRIREME_OK);
+#define FILL(name, type, value)                                                                             \
+    for (int64_t k = 0, b = program_find(&p, name); b != NONE && k < buffer_count(&p.buffers.item[b]); k++) \
+    ((type *)executor_address(executor, (int)b, 0))[k] = (type)(value)
+    FILL("w", float, (k * 7 % 13) / 13.0 - 0.5);
+    FILL("v", float, (k * 5 % 17) / 17.0 - 0.5);
+    FILL("x", float, (k * 3 % 11) / 11.0 - 0.5);
+    FILL("gain", float, 1 + k / 8.0);
+    FILL("targets", int32_t, k % 4);
+    FILL("lr", double, 0.5);
+    FILL("keep", int32_t, keep);
+#undef FILL
+    assert_int_equal(executor_run(executor, NULL, &error), TRIREME_OK);
+    memcpy(result, executor_address(executor, program_find(&p, "w"), 0), 32 * sizeof *result);
+    memcpy(result + 32, executor_address(executor, program_find(&p, "v"), 0), 64 * sizeof *result);
+    executor_free(executor);
+    streams_free(streams);
+    program_release(&p);
+    free(ops);
+    free(state);
+    free(step);
+}
+
+// With the block skipped a step is that of the model without it, and else that of the model with it.
+static void a_block_that_is_skipped_is_not_there(void **unused) {
+    (void)unused;
+    float with[96], without[96], kept[96], skipped[96];
+    run_step(BLOCK_BUFFERS BLOCK("", "", "") OPTIMIZER, 0, with);
+    run_step(BUFFERS INPUT_TEMPLATE PASSES OPTIMIZER, 0, without);
+    run_step(BLOCK_BUFFERS SKIPPED OPTIMIZER, 1, kept);
+    run_step(BLOCK_BUFFERS SKIPPED OPTIMIZER, 0, skipped);
+    assert_memory_equal(kept, with, sizeof with);
+    assert_memory_equal(skipped, without, sizeof without);
+    assert_memory_not_equal(with, without, sizeof with);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_step),
@@ -273,6 +327,7 @@ int main(void) {
         cmocka_unit_test(updates_of_parts),
         cmocka_unit_test(terms_of_the_loss),
         cmocka_unit_test(blocks_that_are_skipped),
+        cmocka_unit_test(a_block_that_is_skipped_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
