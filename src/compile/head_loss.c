@@ -76,6 +76,14 @@ static void emit_whole(const struct logits_chunk *k, bool train) {
         loss_emit(k, OP_CROSS_ENTROPY, 2, (struct operand[]){logits, k->targets}, 1, &k->nll);
 }
 
+void chunk_stand_for(const struct logits_chunk *k, int template, size_t from, int set, enum op row) {
+    struct template *t = &k->compiled->program.templates.item[template];
+    for (size_t i = from; i < t->instructions.count; i++) {
+        t->instructions.item[i].set = set;
+        t->instructions.item[i].stands_for = row;
+    }
+}
+
 static void loss_all_reduce(const struct logits_chunk *k, int buffer, bool maximum) {
     struct operand operand = loss_whole(k->compiled, buffer);
     program_communicate(&k->compiled->program, k->template, OP_ALL_REDUCE, PHASE_FORWARD,
@@ -92,6 +100,7 @@ static void emit_split(const struct logits_chunk *k, bool train) {
         sums = chunk_buffer(k, "logits.sums", sum_dtype, 1, &both);
     struct operand logits = loss_whole(k->compiled, k->logits),
                    first = loss_whole(k->compiled, k->compiled->model.vocab_first), m = loss_whole(k->compiled, max);
+    const size_t from = k->compiled->program.templates.item[k->template].instructions.count;
     struct operand sum = {.buffer = sums, .ndim = 1, .dim = {rows}, .stride = {1}}, picked = sum;
     picked.offset = rows;
     loss_emit(k, OP_LOGITS_MAX, 2, (struct operand[]){logits, first}, 1, &m);
@@ -104,6 +113,8 @@ static void emit_split(const struct logits_chunk *k, bool train) {
         struct operand d = loss_gradient(k);
         loss_emit(k, OP_LOGITS_GRAD, 6, (struct operand[]){logits, k->targets, first, m, sum, k->scale}, 1, &d);
     }
+    chunk_stand_for(k, k->template, from, program_set(&k->compiled->program),
+                    train ? OP_CROSS_ENTROPY_GRAD : OP_CROSS_ENTROPY);
 }
 
 void emit_total(struct compiled *c, int template, int nll, int scale) {

@@ -24,6 +24,9 @@ struct logits_chunk emit_logits_chunk(struct compiled *compiled, const struct co
 // A new LOCAL buffer for the chunk, named "NAME.rowsFIRST".
 int chunk_buffer(const struct logits_chunk *chunk, const char *name, enum dtype dtype, int ndim, const int64_t *dim);
 
+// Makes the instructions of a template from `from` on members of a set that stands for a row.
+void chunk_stand_for(const struct logits_chunk *chunk, int template, size_t from, int set, enum op row);
+
 // Appends to a template the sum of all rows' losses `nll`, which is added to compiled->loss over microbatches.
 void emit_total(struct compiled *compiled, int template, int nll, int scale);
 

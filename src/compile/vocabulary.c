@@ -92,6 +92,8 @@ static int emit_rows(const struct compile_options *o, struct emitter *e, int hid
 
 // For a chunk's rows, what every rank makes by itself, and what results from the exchange.
 struct exchanged {
+    int set; // of all instructions of the chunk between its logits and the gradients that others read
+    enum op row;
     struct operand first, exponentials, own, max, sum;
 };
 
@@ -105,13 +107,16 @@ static struct instruction *on_loss_stream(struct program *p, struct instruction 
     return instruction;
 }
 
-static struct exchanged emit_exchange(const struct logits_chunk *k) {
+static struct exchanged emit_exchange(const struct logits_chunk *k, bool train) {
     struct program *p = &k->compiled->program;
     struct operand logits = operand_whole(p, k->logits);
     enum dtype dtype = k->options->state->dtype, sums = dtype_accumulate(dtype);
     axis_set group = mesh_present(&p->mesh, AXES_TENSOR | AXES(AXIS_PP));
     int64_t own_dim[3] = {1, 3, k->rows}, all_dim[3] = {mesh_group_size(&p->mesh, group), 3, k->rows};
-    struct exchanged m = {.first = operand_whole(p, k->compiled->model.vocab_first),
+    const size_t from = p->templates.item[k->template].instructions.count;
+    struct exchanged m = {.set = program_set(p),
+                          .row = train ? OP_CROSS_ENTROPY_HEAD : OP_CROSS_ENTROPY,
+                          .first = operand_whole(p, k->compiled->model.vocab_first),
                           .exponentials = chunk_operand(k, "logits.exp", dtype, 2, p->buffers.item[k->logits].dim),
                           .own = chunk_operand(k, "logits.own", sums, 3, own_dim),
                           .max = chunk_operand(k, "logits.max", sums, 1, &k->rows),
@@ -125,6 +130,7 @@ static struct exchanged emit_exchange(const struct logits_chunk *k) {
     on_loss_stream(p, program_emit(p, k->template, OP_LOGITS_MERGE, PHASE_FORWARD, NONE, 2,
                                    (struct operand[]){all, k->targets}, 3, (struct operand[]){m.max, m.sum, k->nll},
                                    NULL));
+    chunk_stand_for(k, k->template, from, m.set, m.row);
     return m;
 }
 
@@ -139,6 +145,7 @@ static void emit_rows_gradient(const struct logits_chunk *k, const struct exchan
     struct operand weight = weight_of(k), times = chunk_operand(k, "logits.times", rows.dtype, 2, rows.dim),
                    picked = chunk_operand(k, "logits.picked", rows.dtype, 2, rows.dim),
                    d = operand_whole(p, gradients_contribute(gradients, k->hidden));
+    const size_t from = p->templates.item[k->template].instructions.count;
     program_emit(p, k->template, OP_LOGITS_TIMES, PHASE_BACKWARD, NONE, 2, (struct operand[]){m->exponentials, weight},
                  1, &times, NULL);
     program_emit(p, k->template, OP_LOGITS_PICK, PHASE_BACKWARD, NONE, 3,
@@ -146,6 +153,7 @@ static void emit_rows_gradient(const struct logits_chunk *k, const struct exchan
     on_loss_stream(p, program_emit(p, k->template, OP_LOGITS_DX, PHASE_BACKWARD, NONE, 7,
                                    (struct operand[]){times, picked, m->own, m->max, m->sum, k->targets, k->scale}, 1,
                                    &d, NULL));
+    chunk_stand_for(k, k->template, from, m->set, m->row);
 }
 
 // The weights' gradient, once the ranks have exchanged.
@@ -158,6 +166,7 @@ static void emit_weight_gradient(const struct logits_chunk *k, const struct exch
     program_emit(p, template_number, OP_LOGITS_GRAD, PHASE_FORWARD, NONE, 6,
                  (struct operand[]){operand_whole(p, k->logits), k->targets, m->first, m->max, m->sum, k->scale}, 1, &d,
                  k->attribute);
+    chunk_stand_for(k, template_number, at, m->set, m->row);
     differentiate(gradients, template_number, at, at + 1, template_number);
     // The rows' gradient is made in another way.
     differentiate_parameters(gradients, k->template, k->product, k->product + 1, template_number);
@@ -180,7 +189,7 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
         emit_total(c, v->loss_weight, nll, scale);
     for (int64_t first = 0; first < count;) {
         struct logits_chunk k = emit_logits_chunk(c, o, e, rows, first, nll, scale);
-        struct exchanged m = emit_exchange(&k);
+        struct exchanged m = emit_exchange(&k, gradients != NULL);
         first += k.rows;
         if (!gradients)
             continue;

@@ -140,6 +140,10 @@ void program_declare(struct program *program, int buffer, const char *as, int be
     b->belongs_to = belongs_to;
 }
 
+int program_set(struct program *program) {
+    return ++program->sets;
+}
+
 void program_term(struct program *program, int scale, double weight) {
     VEC_PUSH(&program->terms, (struct loss_term){scale, weight});
 }

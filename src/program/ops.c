@@ -184,6 +184,17 @@ static const char *read_gradient_input(const char *s, struct op_info *info) {
     return s;
 }
 
+// i0 i1
+static const char *read_identities(const char *s, struct op_info *info) {
+    while (*s && *s != ';') {
+        struct op_reference reference = {0};
+        s = read_reference(s, &reference);
+        CHECK(!reference.output && reference.index < info->inputs);
+        info->identity[reference.index] = true;
+    }
+    return s;
+}
+
 // A role's word and what follows it; false where the column does not begin with one.
 static bool read_role(const char *s, struct op_info *info) {
     static const struct {
@@ -191,8 +202,7 @@ static bool read_role(const char *s, struct op_info *info) {
         enum op_role role;
     } ROLES[] = {{"loss", ROLE_LOSS},     {"count", ROLE_COUNT},   {"scale", ROLE_SCALE},       {"total", ROLE_TOTAL},
                  {"norm", ROLE_NORM},     {"clip", ROLE_CLIP},     {"norm_sum", ROLE_NORM_SUM}, {"aid", ROLE_AID},
-                 {"update", ROLE_UPDATE}, {"derive", ROLE_DERIVE}, {"zero", ROLE_ZERO},         {"head", ROLE_HEAD},
-                 {"sum", ROLE_SUM}};
+                 {"update", ROLE_UPDATE}, {"derive", ROLE_DERIVE}, {"zero", ROLE_ZERO},         {"sum", ROLE_SUM}};
     const size_t length = strcspn(s, " ");
     for (size_t i = 0; i < ARRAY_LENGTH(ROLES); i++) {
         if (strlen(ROLES[i].word) != length || memcmp(s, ROLES[i].word, length) != 0)
@@ -204,6 +214,8 @@ static bool read_role(const char *s, struct op_info *info) {
         if (info->role == ROLE_AID && strcmp(s, " max") == 0) {
             info->maximum = true;
             s += strlen(s);
+        } else if (info->role == ROLE_AID && strncmp(s, " =", 2) == 0) {
+            s = read_identities(skip_spaces(s + 2), info);
         }
         for (int k = 0; k < info->inputs && info->role == ROLE_SUM; k++)
             info->identity[k] = true;
@@ -219,12 +231,7 @@ static void read_adjoint(const char *s, bool communication, struct op_info *info
     if (*s == 0 || read_role(s, info))
         return;
     if (*s == '=') {
-        for (s = skip_spaces(s + 1); *s && *s != ';';) {
-            struct op_reference reference = {0};
-            s = read_reference(s, &reference);
-            CHECK(!reference.output && reference.index < info->inputs);
-            info->identity[reference.index] = true;
-        }
+        s = read_identities(skip_spaces(s + 1), info);
         if (*s == 0)
             return;
         s = skip_spaces(s + 1);

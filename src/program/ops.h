@@ -49,7 +49,6 @@ enum op_role {
     ROLE_COMMUNICATION, // in either pass
     ROLE_SUM,
     ROLE_LOSS,
-    ROLE_HEAD,
     ROLE_AID,
     ROLE_ZERO,
     ROLE_COUNT,
@@ -147,7 +146,7 @@ extern const struct op_traffic op_traffic[OP_COUNT];
 
 // Whether ops of that role make gradients of what they belong to, a microbatch.
 static inline bool op_role_makes_gradients(enum op_role role) {
-    return role == ROLE_BACKWARD || role == ROLE_SUM || role == ROLE_HEAD || role == ROLE_LOSS;
+    return role == ROLE_BACKWARD || role == ROLE_SUM || role == ROLE_LOSS;
 }
 // Whether an op is one end of a message; whether only one rank of its group, the root, has its input or its output.
 static inline bool op_is_message(enum op op) {

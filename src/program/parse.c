@@ -10,6 +10,7 @@ enum {
     MAX_INSTRUCTIONS = 1 << 24,
     MAX_TEMPLATES = 1 << 16,
     MAX_TERMS = 1 << 16,
+    MAX_SETS = 1 << 20,
     MAX_POOLS = 1 << 12,
     MAX_INVOCATIONS = 1 << 24
 };
@@ -315,6 +316,19 @@ static trireme_status parse_otherwise(struct parser *p, struct instruction *in) 
     return TRIREME_OK;
 }
 
+static trireme_status parse_set(struct parser *p, struct instruction *in) {
+    char name[24];
+    TRY(parse_integer(p, 1, MAX_SETS, &in->set));
+    if (!accept_word(p, "of"))
+        BAD(p, "of");
+    TRY(parse_word(p, name, sizeof name, "an op"));
+    in->stands_for = op_find(p->table, name);
+    if (in->stands_for == OP_COUNT)
+        BAD(p, "an op before this");
+    p->program->sets = MAX(p->program->sets, in->set);
+    return TRIREME_OK;
+}
+
 static trireme_status parse_tags(struct parser *p, struct instruction *in) {
     int value = 0;
     if (!accept_word(p, "phase"))
@@ -342,6 +356,8 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
         TRY(buffer_number(p, &in->predicate));
     if (accept_word(p, "else"))
         TRY(parse_otherwise(p, in));
+    if (accept_word(p, "set"))
+        TRY(parse_set(p, in));
     while (accept_word(p, "wait")) {
         int stream = 0, lag = 0;
         TRY(read_stream(p, &stream));

@@ -85,6 +85,8 @@ static void print_instruction(struct text *out, const struct program *program, c
         text_add(out, " if %%%d", in->predicate);
     if (in->passes)
         text_add(out, " else %s", info->in[instruction_otherwise(in)].name);
+    if (in->set)
+        text_add(out, " set %d of %s", in->set, table->op[in->stands_for].name);
     for (size_t s = 0; s < program->streams.count; s++) {
         const char *name = program->streams.item[s].name;
         if (in->wait[s] == WAIT_SLOT)

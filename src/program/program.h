@@ -150,7 +150,9 @@ struct instruction {
     int workspace; // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0
-    int passes;    // 0, or 1 + the input whose value the first output has where the instruction is skipped
+    int set;       // 0, or the number of the set of instructions that it belongs to, which together stand for a row
+    enum op stands_for; // in a set: that row
+    int passes;         // 0, or 1 + the input whose value the first output has where the instruction is skipped
     // What of each stream must be done before this instruction begins. 0: nothing. 1 + k: all of the stream's
     // instructions that come before this one in the order of schedule and list, except the last k. WAIT_OWN: all up to
     // the end of the latest earlier invocation for the same microbatch whose template has some of them. WAIT_SLOT: all
@@ -207,6 +209,7 @@ struct program {
     VEC(struct pool) pools;     // at least one
     VEC(struct buffer) buffers;
     VEC(struct loss_term) terms;
+    int sets; // the largest number of a set
     VEC(struct template) templates;
     VEC(struct invocation) schedule;
     // Operands of instructions, in blocks that never move; the last block has room for `operands_left` more.
@@ -267,6 +270,8 @@ void program_split_rows(struct program *program, int buffer, axis_set along);
 // Declares what a buffer means outside the program, where it is known by name: instructions may use it only as the
 // operand `as` of their rows. An optimizer's state belongs to parameters, or to all updates (NONE).
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to);
+// The number of a new set of instructions.
+int program_set(struct program *program);
 // Declares a term of the loss.
 void program_term(struct program *program, int scale, double weight);
 int program_find(const struct program *program, const char *name);      // NONE when absent

@@ -366,6 +366,7 @@ static trireme_status check_meaning(const struct checked *k, trireme_error *erro
     for (int i = 0; i < k->info->inputs; i++)
         reads |= k->instruction->in[i].buffer != NONE && is_gradient(k->program, k->instruction->in[i].buffer);
     bool makes = op_role_makes_gradients(role) || role == ROLE_ZERO ||
+                 (k->instruction->set && op_role_makes_gradients(k->table->op[k->instruction->stands_for].role)) ||
                  (role == ROLE_COMMUNICATION && (reads || instruction_arrives(k->instruction)));
     for (int o = 0; o < k->info->outputs; o++) {
         if (k->instruction->out[o].buffer == NONE)
@@ -386,6 +387,8 @@ static trireme_status check_instruction(struct checked *k, const struct op_table
         REFUSE("%s: has %d inputs and %d outputs, expected %d and %d", k->site, instruction->inputs,
                instruction->outputs, k->info->inputs, k->info->outputs);
     TRY(check_stream(program, instruction, k->site, error));
+    if (instruction->set < 0 || instruction->set > program->sets || (unsigned)instruction->stands_for >= OP_COUNT)
+        REFUSE("%s: belongs to a set that does not exist", k->site);
     if (!valid_buffer(program, instruction->workspace) || !valid_buffer(program, instruction->predicate))
         REFUSE("%s: its workspace or predicate is a buffer that does not exist", k->site);
     if (instruction->workspace != NONE) {

@@ -26,7 +26,7 @@ static void graph_classify(const struct gradient_graph *g, struct node *node) {
     const struct instruction *i = node->instruction;
     enum op_role role = g->table->op[i->op].role;
     bool forward = role == ROLE_FORWARD || role == ROLE_LOSS;
-    node->backward = role == ROLE_BACKWARD || role == ROLE_SUM || role == ROLE_HEAD;
+    node->backward = role == ROLE_BACKWARD || role == ROLE_SUM;
     if (role == ROLE_COMMUNICATION) {
         const struct buffer *b = &g->program->buffers.item[first_operand(i)];
         bool activation = b->kind == KIND_ACT;
@@ -94,9 +94,11 @@ static void graph_collect(struct gradient_graph *g, const struct route *route) {
     for (size_t k = 0; k < route->templates.count; k++) {
         int t = route->templates.item[k];
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
-            if (instruction_completes(&p->templates.item[t].instructions.item[i]))
+            const struct instruction *listed = &p->templates.item[t].instructions.item[i];
+            const struct set *set = sets_find(g->sets, listed);
+            if (instruction_completes(listed) || (set && !set_begins(set, listed)))
                 continue;
-            struct instruction *instruction = copy_of(&p->templates.item[t].instructions.item[i]);
+            struct instruction *instruction = copy_of(set ? &set->row : listed);
             struct node node = {.instruction = instruction, .template = t, .index = (int)i, .repeats = NONE};
             node.gathers = gathers_rows(p, instruction);
             for (int n = 0; n < instruction->outputs; n++)
@@ -157,11 +159,16 @@ static bool is_useful(const struct gradient_graph *g, int buffer) {
     return false;
 }
 
+bool graph_is_use(const struct gradient_graph *g, const struct node *node, int input) {
+    return g->table->op[node->instruction->op].role != ROLE_LOSS || input == 0;
+}
+
 static void count_use(struct gradient_graph *g, int use, int input) {
     const struct instruction *f = g->nodes.item[use].instruction;
     struct tensor_state *t = &g->tensor[f->in[input].buffer];
     t->uses++;
-    if (g->table->op[f->op].identity[input] && graph_is_whole(g, &f->in[input]) && graph_is_whole(g, &f->out[0]))
+    if (g->table->op[f->op].identity[input] && graph_is_whole(g, &f->in[input]) && f->out[0].buffer != NONE &&
+        graph_is_whole(g, &f->out[0]))
         t->identity_use = use;
 }
 
@@ -211,7 +218,7 @@ static void count_uses(struct gradient_graph *g) {
     for (size_t i = 0; i < g->nodes.count; i++)
         for (int k = 0; g->nodes.item[i].useful && k < g->nodes.item[i].instruction->inputs; k++) {
             int buffer = g->nodes.item[i].instruction->in[k].buffer;
-            if (buffer != NONE && graph_is_wanted(g, buffer))
+            if (buffer != NONE && graph_is_use(g, &g->nodes.item[i], k) && graph_is_wanted(g, buffer))
                 count_use(g, (int)i, k);
         }
     for (size_t i = 0; i < g->program->buffers.count; i++)
@@ -265,8 +272,8 @@ static void list_uses(struct gradient_graph *g) {
 }
 
 void gradient_graph_create(struct gradient_graph *g, const struct program *program, const struct op_table *table,
-                           const struct route *route) {
-    *g = (struct gradient_graph){.program = program, .table = table};
+                           const struct sets *sets, const struct route *route) {
+    *g = (struct gradient_graph){.program = program, .table = table, .sets = sets};
     g->tensor = mem_alloc(program->buffers.count * sizeof *g->tensor);
     slices_create(&g->slices, program);
     graph_collect(g, route);

@@ -6,6 +6,7 @@
 #include "program/footprint.h"
 #include "program/routes.h"
 #include "program/slices.h"
+#include "verify/sets.h"
 
 // An instruction.
 struct node {
@@ -42,6 +43,7 @@ struct tensor_state {
 struct gradient_graph {
     const struct program *program;
     const struct op_table *table;
+    const struct sets *sets; // each is one node, the row that it stands for, where its first instruction is
     VEC(struct node) nodes;
     struct tensor_state *tensor; // [buffers]
     struct slices slices;
@@ -49,7 +51,9 @@ struct gradient_graph {
 
 // The graph of the templates that a microbatch goes through, in the order of `route`.
 void gradient_graph_create(struct gradient_graph *graph, const struct program *program, const struct op_table *table,
-                           const struct route *route);
+                           const struct sets *sets, const struct route *route);
+// Whether an input of a node has a gradient by that node. Of a loss only what it is the gradient of has.
+bool graph_is_use(const struct gradient_graph *graph, const struct node *node, int input);
 void gradient_graph_release(struct gradient_graph *graph);
 // The buffer that first held the value of this one, which may be a recomputed copy; else the buffer itself.
 int graph_original(const struct gradient_graph *graph, int buffer);

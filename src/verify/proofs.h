@@ -5,28 +5,21 @@
 #include "program/mentions.h"
 #include "program/structure.h"
 #include "verify/placement.h"
+#include "verify/sets.h"
 
 // Each of the following proves what its comment says, or refuses the program.
 //
 // Every read sees the value that was written for it (verify_memory.c).
 trireme_status verify_memory(const struct program *program, const struct op_table *table, trireme_error *error);
 // Backward is the transpose of forward (verify_gradients.c).
-trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error);
+trireme_status verify_gradients(const struct program *program, const struct op_table *table, const struct sets *sets,
+                                trireme_error *error);
 // The loss has the right denominator; norm and update are right (verify_loss.c, verify_update.c).
-trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error);
+trireme_status verify_update(const struct program *program, const struct op_table *table, const struct sets *sets,
+                             trireme_error *error);
 // What ranks hold fits together: partial sums are reduced once, over the right axes (verify_placement.c,
 // verify_communication.c).
 trireme_status verify_placement(const struct program *program, const struct op_table *table, trireme_error *error);
-
-// The head's product, the loss and their gradient where a vocabulary is spread (verify_head.c).
-struct head {
-    const struct instruction *product, *exp, *grad; // grad: NULL where there is none
-};
-// Fills *head with the instructions that belong to a logits_merge, or to a logits_dx. Returns NULL, or what is wrong.
-const char *verify_head(const struct program *program, const struct mentions *mentions, const struct instruction *merge,
-                        struct head *head);
-const char *verify_head_gradient(const struct program *program, const struct mentions *mentions,
-                                 const struct instruction *dx, struct head *head);
 
 // How what is carried between stages is placed, by the dims of its buffer.
 struct message {

@@ -8,7 +8,14 @@ trireme_status program_verify(const struct program *program, const struct op_tab
     TRY(verify_memory(program, table, error));
     if (mesh_ranks(&program->mesh) > 1)
         TRY(verify_placement(program, table, error));
-    TRY(verify_gradients(program, table, error));
-    TRY(verify_update(program, table, error));
-    return TRIREME_OK;
+    struct sets sets;
+    trireme_status status = sets_create(&sets, program, table, error);
+    if (status == TRIREME_OK)
+        status = verify_sets(&sets, program, table, error);
+    if (status == TRIREME_OK)
+        status = verify_gradients(program, table, &sets, error);
+    if (status == TRIREME_OK)
+        status = verify_update(program, table, &sets, error);
+    sets_release(&sets);
+    return status;
 }

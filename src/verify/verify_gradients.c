@@ -18,7 +18,6 @@ struct term {
 struct gradient_check {
     const struct program *program;
     const struct op_table *table;
-    const struct mentions *mentions;
     struct term *term; // [buffers]
     struct gradient_graph graph;
     VEC(int) candidates;                    // nodes
@@ -522,26 +521,28 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
     return TRIREME_OK;
 }
 
-// The gradient of the head's input, where it is not made from the gradient of the logits.
+// The gradient of the head's input, which is made together with the loss: that of the product whose result the logits
+// are.
 static trireme_status check_head(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
-    const struct instruction *dx = c->graph.nodes.item[by].instruction;
-    struct head head;
-    const char *why = verify_head_gradient(c->program, c->mentions, dx, &head);
-    if (why)
-        REFUSE("%s: %s", site_of(c, by).text, why);
-    FOR_MAKERS(&c->graph, m, head.product->out[0].buffer) {
+    const struct instruction *loss = c->graph.nodes.item[by].instruction;
+    const struct operand *dx = &loss->out[OUTPUT(CROSS_ENTROPY_HEAD, dx)],
+                         *logits = &loss->in[INPUT(CROSS_ENTROPY_HEAD, logits)];
+    if (dx->buffer == NONE)
+        return TRIREME_OK;
+    FOR_MAKERS(&c->graph, m, logits->buffer) {
         const struct node *node = &c->graph.nodes.item[m / OP_MAX_OUT];
         const struct instruction *f = node->instruction;
-        if (!node->useful || f->op != OP_MATMUL)
+        if (!node->useful || f->op != OP_MATMUL || !operand_equal(&f->out[OUTPUT(MATMUL, y)], logits) ||
+            !operand_equal(&f->in[INPUT(MATMUL, w)], &loss->in[INPUT(CROSS_ENTROPY_HEAD, w)]))
             continue;
-        if (!same_view(&dx->out[0], &f->in[0]) ||
-            c->program->buffers.item[dx->out[0].buffer].gradient_of != f->in[0].buffer)
-            REFUSE("%s: %s is not the gradient of %s", site_of(c, by).text, gradients_name_of(c, dx->out[0].buffer),
-                   gradients_name_of(c, f->in[0].buffer));
-        return gradients_answer(c, by, m / OP_MAX_OUT, 0, &dx->out[0], false);
+        const struct operand *x = &f->in[INPUT(MATMUL, x)];
+        if (!same_view(dx, x) || c->program->buffers.item[dx->buffer].gradient_of != x->buffer)
+            REFUSE("%s: %s is not the gradient of %s", site_of(c, by).text, gradients_name_of(c, dx->buffer),
+                   gradients_name_of(c, x->buffer));
+        return gradients_answer(c, by, m / OP_MAX_OUT, INPUT(MATMUL, x), dx, false);
     }
-    REFUSE("%s: is not the gradient of any product that the loss depends on", site_of(c, by).text);
+    REFUSE("%s: its logits are not the product of anything and its weights", site_of(c, by).text);
 }
 
 static bool repeated_before(const struct gradient_check *c, int by, int buffer, int node) {
@@ -677,8 +678,6 @@ static trireme_status check_all(struct gradient_check *c) {
         TRY(check_uses(c, (int)i));
         if (node->again)
             TRY(check_recomputation(c, (int)i));
-        else if (info->role == ROLE_HEAD)
-            TRY(check_head(c, (int)i));
         else if (info->role == ROLE_SUM)
             TRY(check_gradient_sum(c, (int)i));
         else if (node->backward)
@@ -686,10 +685,14 @@ static trireme_status check_all(struct gradient_check *c) {
         else if (info->role == ROLE_LOSS) {
             const struct operand *d = &node->instruction->out[info->outputs - 1];
             const struct operand *logits = &node->instruction->in[0];
+            if (d->buffer == NONE)
+                REFUSE("%s: makes no gradient of %s", site_of(c, (int)i).text, gradients_name_of(c, logits->buffer));
             if (!belongs_to_gradient(c, d, logits))
                 REFUSE("%s: %s is not the gradient of %s, row by row", site_of(c, (int)i).text,
                        gradients_name_of(c, d->buffer), gradients_name_of(c, logits->buffer));
             TRY(gradients_answer(c, (int)i, (int)i, 0, d, false));
+            if (node->instruction->op == OP_CROSS_ENTROPY_HEAD)
+                TRY(check_head(c, (int)i));
         }
     }
     for (size_t i = 0; i < c->graph.nodes.count; i++) {
@@ -699,7 +702,7 @@ static trireme_status check_all(struct gradient_check *c) {
             REFUSE("the gradient of %s, which %s received, is never sent back",
                    gradients_name_of(c, f->instruction->out[0].buffer), site_of(c, (int)i).text);
         for (int k = 0; f->useful && k < f->instruction->inputs; k++)
-            if (f->instruction->in[k].buffer != NONE && !f->answered[k] &&
+            if (f->instruction->in[k].buffer != NONE && !f->answered[k] && graph_is_use(&c->graph, f, k) &&
                 graph_is_wanted(&c->graph, f->instruction->in[k].buffer) &&
                 graph_passed_to(&c->graph, f->instruction->in[k].buffer) == NONE)
                 REFUSE("the gradient of %s for %s is never computed",
@@ -708,11 +711,11 @@ static trireme_status check_all(struct gradient_check *c) {
     return check_terms(c);
 }
 
-static trireme_status check_route(const struct program *program, const struct op_table *table,
-                                  const struct mentions *mentions, const struct route *route, trireme_error *error) {
-    struct gradient_check c = {.program = program, .table = table, .mentions = mentions, .error = error};
+static trireme_status check_route(const struct program *program, const struct op_table *table, const struct sets *sets,
+                                  const struct route *route, trireme_error *error) {
+    struct gradient_check c = {.program = program, .table = table, .error = error};
     c.term = find_terms(program, table);
-    gradient_graph_create(&c.graph, program, table, route);
+    gradient_graph_create(&c.graph, program, table, sets, route);
     trireme_status status = check_all(&c);
     gradient_graph_release(&c.graph);
     free(c.term);
@@ -720,10 +723,9 @@ static trireme_status check_route(const struct program *program, const struct op
     return status;
 }
 
-trireme_status verify_gradients(const struct program *program, const struct op_table *table, trireme_error *error) {
+trireme_status verify_gradients(const struct program *program, const struct op_table *table, const struct sets *sets,
+                                trireme_error *error) {
     struct routes routes;
-    struct mentions mentions;
-    mentions_create(&mentions, program);
     trireme_status status = routes_create(&routes, program, error);
     struct term *term = find_terms(program, table);
     if (status == TRIREME_OK)
@@ -732,8 +734,7 @@ trireme_status verify_gradients(const struct program *program, const struct op_t
         status = check_parts(program, term, error);
     free(term);
     for (size_t i = 0; i < routes.count && status == TRIREME_OK; i++)
-        status = check_route(program, table, &mentions, &routes.item[i], error);
+        status = check_route(program, table, sets, &routes.item[i], error);
     routes_release(&routes);
-    mentions_release(&mentions);
     return status;
 }

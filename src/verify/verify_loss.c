@@ -25,61 +25,6 @@ static int64_t first_row(const struct update_check *c, const struct operand *ope
     return NONE;
 }
 
-static int update_operand(const struct op_operand *row, int count, const char *name) {
-    for (int i = 0; i < count; i++)
-        if (strcmp(row[i].name, name) == 0)
-            return i;
-    return NONE;
-}
-
-static const struct operand *input_operand(const struct update_check *c, const struct instruction *i,
-                                           const char *name) {
-    const struct op_info *info = &c->table->op[i->op];
-    return &i->in[update_operand(info->in, info->inputs, name)];
-}
-
-static bool same_input(const struct update_check *c, const struct instruction *a, const struct instruction *b,
-                       const char *name) {
-    return operand_equal(input_operand(c, a, name), input_operand(c, b, name));
-}
-
-// The template's last instruction of the op that has `operand` as its output or input of that name; NULL: none.
-static const struct instruction *find_in_template(const struct update_check *c, int template, enum op op, bool output,
-                                                  const char *name, const struct operand *operand) {
-    const struct instruction *found = NULL;
-    const struct op_info *info = &c->table->op[op];
-    int at = output ? update_operand(info->out, info->outputs, name) : update_operand(info->in, info->inputs, name);
-    FOR_MENTIONS(&c->mentions, m, operand->buffer) {
-        const struct instruction *i = m->instruction;
-        if (i->op == op && m->template == template && operand_equal(output ? &i->out[at] : &i->in[at], operand))
-            found = i;
-    }
-    return found;
-}
-
-// Where logits are split by vocabulary: what makes the loss of some rows, their sums, maxima and gradients belong
-// together. (That maxima and sums were exchanged is left to verify_placement.c.)
-static bool split_agrees(const struct update_check *c, const struct found *nll, int64_t begin, int64_t rows) {
-    struct head head;
-    if (nll->instruction->op == OP_LOGITS_MERGE)
-        return !verify_head(c->program, &c->mentions, nll->instruction, &head) &&
-               first_row(c, &head.exp->in[0], rows) == begin && (head.grad || c->role[ROLE_UPDATE].count == 0);
-    const struct instruction *n = nll->instruction;
-    const struct operand *summed = input_operand(c, n, "sum"), *largest = input_operand(c, n, "max");
-    const struct instruction *sum = find_in_template(c, nll->template, OP_LOGITS_SUM, true, "sum", summed);
-    const struct instruction *max = find_in_template(c, nll->template, OP_LOGITS_MAX, true, "max", largest);
-    const struct instruction *grad = find_in_template(c, nll->template, OP_LOGITS_GRAD, false, "sum", summed);
-    if (!sum || !max || !operand_equal(&sum->out[1], input_operand(c, n, "picked")) || !same_input(c, sum, n, "max") ||
-        !same_input(c, sum, n, "targets") || !same_input(c, sum, max, "logits") || !same_input(c, sum, max, "first") ||
-        sum->attribute[0].i != max->attribute[0].i || first_row(c, input_operand(c, sum, "logits"), rows) != begin)
-        return false;
-    if (!grad)
-        return c->role[ROLE_UPDATE].count == 0;
-    return same_input(c, grad, sum, "targets") && same_input(c, grad, sum, "max") &&
-           same_input(c, grad, sum, "first") && same_input(c, grad, sum, "logits") &&
-           grad->attribute[0].i == sum->attribute[0].i;
-}
-
 // A term of the loss, which is known by the scale that its losses and gradients are multiplied by.
 struct term {
     const struct loss_term *declared;
@@ -142,11 +87,7 @@ static trireme_status check_rows(struct update_check *c, const struct terms *ter
                                "%s: its targets are %s and its result is %s, expected the same rows of %s and %s",
                                update_site(c, f).text, update_name(c, t->buffer), update_name(c, n ? n->buffer : NONE),
                                update_name(c, targets), update_name(c, nll));
-        else if (!logits && !split_agrees(c, f, in.begin, rows))
-            status = error_set(error, TRIREME_ERROR_PROGRAM,
-                               "%s: maximum and sums are not those of the logits of its rows of %s",
-                               update_site(c, f).text, update_name(c, targets));
-        else if (logits && first_row(c, logits, rows) != in.begin)
+        else if (!logits || first_row(c, logits, rows) != in.begin)
             status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: its rows of %s are not those of its logits",
                                update_site(c, f).text, update_name(c, targets));
         else if (written_unread(&seen, &in))
@@ -277,7 +218,6 @@ static trireme_status check_terms(struct update_check *c, struct terms *terms) {
         TRY(check_count(c, &c->role[ROLE_COUNT].item[k]));
     TRY(find_terms(c, terms));
     TRY(check_scaled(c, terms, ROLE_LOSS));
-    TRY(check_scaled(c, terms, ROLE_HEAD));
     TRY(check_scaled(c, terms, ROLE_TOTAL));
     bool part = c->role[ROLE_TOTAL].count == 0;
     for (size_t i = 0; i < c->targets.count; i++)

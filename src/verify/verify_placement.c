@@ -124,8 +124,7 @@ static trireme_status find_split(const struct placement_check *c, struct row_axi
 
 // Whether the input is a term of the sum that the first output is.
 static bool is_term(const struct op_info *info, int input) {
-    bool head = info->role == ROLE_HEAD && input < 2; // linear in both
-    return head || info->identity[input] || (info->in[input].optional && strchr("PAS", info->in[input].dtype));
+    return info->identity[input] || (info->in[input].optional && strchr("PAS", info->in[input].dtype));
 }
 
 // Whether the row is linear in all of its inputs together.

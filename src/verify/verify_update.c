@@ -45,17 +45,22 @@ static void update_collect(struct update_check *c) {
         int t = p->schedule.item[k].template;
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++) {
             const struct instruction *instruction = &p->templates.item[t].instructions.item[i];
+            const struct set *set = sets_find(c->sets, instruction);
+            for (int o = 0; o < instruction->outputs && p->schedule.item[k].microbatch != NONE; o++)
+                if (instruction->out[o].buffer != NONE && p->buffers.item[instruction->out[o].buffer].kind == KIND_GRAD)
+                    c->last_gradient = (int)k;
+            if (set && !set_begins(set, instruction))
+                continue;
+            instruction = set ? &set->row : instruction;
             struct found found = {instruction, t, (int)i, (int)k};
             if (is_of_interest(c, instruction))
                 VEC_PUSH(&c->role[c->table->op[instruction->op].role], found);
             if (p->schedule.item[k].microbatch == 0 && update_input(c, instruction, MEANING_TARGETS) != NONE &&
-                (update_output(c, instruction, MEANING_NLL) != NONE || instruction->op == OP_LOGITS_MERGE))
+                (update_output(c, instruction, MEANING_NLL) != NONE ||
+                 (set && update_input(c, instruction, MEANING_LOGITS) != NONE)))
                 VEC_PUSH(&c->targets, found);
             if (p->schedule.item[k].microbatch == 0)
                 add_maker(c, instruction);
-            for (int o = 0; o < instruction->outputs && p->schedule.item[k].microbatch != NONE; o++)
-                if (instruction->out[o].buffer != NONE && p->buffers.item[instruction->out[o].buffer].kind == KIND_GRAD)
-                    c->last_gradient = (int)k;
         }
     }
 }
@@ -115,10 +120,10 @@ static trireme_status check_all_declared(const struct update_check *c) {
     return TRIREME_OK;
 }
 
-trireme_status verify_update(const struct program *program, const struct op_table *table, trireme_error *error) {
-    struct update_check c = {.program = program, .table = table, .error = error};
+trireme_status verify_update(const struct program *program, const struct op_table *table, const struct sets *sets,
+                             trireme_error *error) {
+    struct update_check c = {.program = program, .table = table, .sets = sets, .error = error};
     update_collect(&c);
-    mentions_create(&c.mentions, program);
     find_declared_inputs(&c);
     trireme_status status = verify_loss(&c);
     if (status == TRIREME_OK)
@@ -129,7 +134,6 @@ trireme_status verify_update(const struct program *program, const struct op_tabl
         VEC_RELEASE(&c.role[i]);
     VEC_RELEASE(&c.targets);
     VEC_RELEASE(&c.declared);
-    mentions_release(&c.mentions);
     free(c.maker);
     return status;
 }

@@ -2,7 +2,6 @@
 #ifndef VERIFY_VERIFY_UPDATE_H
 #define VERIFY_VERIFY_UPDATE_H
 
-#include "program/mentions.h"
 #include "verify/proofs.h"
 
 struct found {
@@ -19,12 +18,12 @@ struct maker {
 struct update_check {
     const struct program *program;
     const struct op_table *table;
+    const struct sets *sets; // each counts as the row that it stands for, where its first instruction is
     VEC(struct found) role[ROLE_UPDATE + 1]; // instructions of the roles of interest, in the order they run
     VEC(struct found) targets;               // what makes losses of targets, in microbatch 0
     struct maker *maker;                     // of each buffer, what makes it first in microbatch 0
     int last_gradient;                       // last invocation that contributes to a parameter's gradient, or NONE
     VEC(int) declared;                       // inputs that are declared to be some operand
-    struct mentions mentions;
     trireme_error *error;
 };
 

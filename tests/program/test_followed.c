@@ -265,8 +265,9 @@ static void product_without_a_backward(void **unused) {
            "  {grad.layers.0.attention_norm.weight}[16] = zero phase input\n"
            "  {grad.layers.0.attention_norm.bias}[16] = zero phase input\n");
     change_until(&t, "  {layers.0.attention.residual}[16,16] = ", "  {layers.0.mlp_norm}[16,16] ",
-                 "  {dead end}[16,16] = logits_times {layers.0.attention.heads}[16,16] "
-                 "{layers.0.attention.out.weight}[16,16] phase forward layer 0\n"
+                 "  {dead end}[16,2,8] = attention_cached {layers.0.attention.heads}[16,2,8] "
+                 "{layers.0.attention.out.weight}[16,2,8] {layers.0.attention.out.weight}[16,2,8] {starts}[1] "
+                 "scale 1 window 0 phase forward layer 0\n"
                  "  {layers.0.attention.residual}[16,16] = add_bias {dead end}[16,16] {embedding}[16,16] "
                  "{layers.0.attention.out.bias}[16] phase forward layer 0\n");
     change_until(&t, "  {d.layers.0.attention.heads}[16,16] = ", "  {grad.position.weight}",

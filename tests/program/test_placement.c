@@ -211,15 +211,15 @@ static void tensor(void **unused) {
           "split along tp");
     // the head, in chunks of rows
     FAULT(0, FLEET_STAGE, found(&p, OP_LOGITS_MAX, "logits.rows0")->attribute[0].i--,
-          "maximum and sums are not those of the logits", "targets");
+          "its vocab is not that of the rest of its set", "logits_sum");
     FAULT(0, FLEET_STAGE,
           (found(&p, OP_LOGITS_SUM, "logits.rows0")->in[1] = found(&p, OP_LOGITS_SUM, "logits.rows8")->in[1],
            found(&p, OP_LOGITS_GRAD, "logits.rows0")->in[1] = found(&p, OP_LOGITS_GRAD, "logits.rows8")->in[1]),
-          "maximum and sums are not those of the logits", "targets");
-    FAULT(0, FLEET_STAGE, exchange_rows(&p), "maximum and sums are not those of the logits", "targets");
+          "the rest of its set takes other elements", "targets");
+    FAULT(0, FLEET_STAGE, exchange_rows(&p), "its rows of targets are not those of its logits", "targets");
     FAULT(0, FLEET_STAGE,
           found(&p, OP_LOGITS_NLL, "logits.sums.rows0")->in[3] = found(&p, OP_LOGITS_NLL, "logits.sums.rows0")->in[2],
-          "maximum and sums are not those of the logits", "targets");
+          "its set does not make the nll of cross_entropy_grad", "logits_max");
     fleet_release(&f);
 }
 

@@ -16,7 +16,7 @@
         assert_refused_anew(&p, f.stages.options.ops, what, site); \
         mutant_release(&p);                                        \
     } while (0)
-#define FAULT(fault, what) FAULT_AT(fault, what, "logits_dx")
+#define FAULT(fault, what) FAULT_AT(fault, what, "logits")
 #define FLEET(...)                                                                                                    \
     struct fleet f;                                                                                                   \
     fleet_create(&f, __func__,                                                                                        \
@@ -36,33 +36,36 @@ static void operands_of_other_logits(void **unused) {
     for (int stage = 0; stage < 2; stage++) {
         const struct program *program = fleet_program(&f, stage);
         // the gradient of the logits
-        FAULT(IN(OP_LOGITS_GRAD, "logits", 1) = OTHER(OP_LOGITS_GRAD, "logits", 1), "no gradient of the same logits");
-        FAULT(IN(OP_LOGITS_GRAD, "logits", 3) = IN(OP_LOGITS_GRAD, "logits", 4), "no gradient of the same logits");
-        FAULT(IN(OP_LOGITS_GRAD, "logits", 4) = IN(OP_LOGITS_GRAD, "logits", 3), "no gradient of the same logits");
+        FAULT(IN(OP_LOGITS_GRAD, "logits", 1) = OTHER(OP_LOGITS_GRAD, "logits", 1), "the rest of its set takes other");
+        FAULT(IN(OP_LOGITS_GRAD, "logits", 3) = IN(OP_LOGITS_GRAD, "logits", 4), "its set does not make the dlogits");
+        FAULT(IN(OP_LOGITS_GRAD, "logits", 4) = IN(OP_LOGITS_GRAD, "logits", 3), "its set does not make the dlogits");
         // maximum, sum and targets
-        FAULT(IN(OP_LOGITS_DX, "logits.max", 3) = IN(OP_LOGITS_DX, "logits.max", 4), "do not belong together");
-        FAULT(IN(OP_LOGITS_DX, "logits.max", 4) = IN(OP_LOGITS_DX, "logits.max", 3), "do not belong together");
+        FAULT(IN(OP_LOGITS_DX, "logits.max", 3) = IN(OP_LOGITS_DX, "logits.max", 4), "its set does not make the dx");
+        FAULT(IN(OP_LOGITS_DX, "logits.max", 4) = IN(OP_LOGITS_DX, "logits.max", 3), "its set does not make the dx");
         FAULT((IN(OP_LOGITS_DX, "logits.max", 5) = OTHER(OP_LOGITS_DX, "logits.max", 5),
                IN(OP_LOGITS_PICK, "logits.picked", 0) = OTHER(OP_LOGITS_PICK, "logits.picked", 0)),
-              "do not belong together");
-        FAULT(IN(OP_LOGITS_MERGE, "logits.max", 0).dim[0] = 1, "its input is not gathered from all ranks");
+              "the rest of its set takes other");
+        FAULT(IN(OP_LOGITS_MERGE, "logits.max", 0).dim[0] = 1, "is not a value that its set has made");
         // the input of the head
         FAULT_AT((mutant_swap(&p, program_find(&p, "norm.rows0"), program_find(&p, "norm.rows8")),
                   mutant_swap(&p, program_find(&p, "d.norm.rows0"), program_find(&p, "d.norm.rows8"))),
-                 "are not those of the logits of its rows of targets", "logits_merge");
+                 "its rows of targets are not those of its logits", "logits_exp");
         // columns that nobody writes
         FAULT_AT(p.buffers.item[program_find(&p, "logits.all.rows8")].dim[1]++, "does not take all of logits.all.rows8",
                  "all_gather");
         FAULT_AT(p.buffers.item[program_find(&p, "logits.own.rows8")].dim[1]++, "does not take all of logits.own.rows8",
                  "all_gather");
         // products with the weights
-        FAULT(IN(OP_LOGITS_DX, "logits.max", 0) = IN(OP_LOGITS_DX, "logits.max", 1), "its operand a is not");
-        FAULT(IN(OP_LOGITS_DX, "logits.max", 1) = IN(OP_LOGITS_DX, "logits.max", 0), "its operand b is not");
-        FAULT(IN(OP_LOGITS_PICK, "logits.picked", 1).dim[0]--, "its operand b is not the weights of its targets");
-        FAULT(IN(OP_LOGITS_TIMES, "logits.exp", 0) = IN(OP_LOGITS_EXP, "logits", 0),
-              "is not the exponentials of its logits times the weights");
+        FAULT(IN(OP_LOGITS_DX, "logits.max", 0) = IN(OP_LOGITS_DX, "logits.max", 1), "its set does not make the dx");
+        FAULT(IN(OP_LOGITS_DX, "logits.max", 1) = IN(OP_LOGITS_DX, "logits.max", 0), "its set does not make the dx");
+        FAULT(IN(OP_LOGITS_PICK, "logits.picked", 1).dim[0]--, "the rest of its set takes other");
+        FAULT(IN(OP_LOGITS_TIMES, "logits.exp", 0) = IN(OP_LOGITS_EXP, "logits", 0), "takes logits.rows8 as its e");
         FAULT(IN(OP_LOGITS_PICK, "logits.picked", 0) = OTHER(OP_LOGITS_PICK, "logits.picked", 0),
-              "b is not the weights of its targets");
+              "the rest of its set takes other");
+        // a set without one of its instructions, and one of them without its set
+        FAULT(mutant_delete(mutant_find(&p, OP_LOGITS_GRAD, "logits.rows8")), "d.logits.rows8 before it is written");
+        FAULT(AT(OP_LOGITS_MERGE, "logits.max.rows8")->set = 0, "means something only in a set");
+        FAULT(AT(OP_LOGITS_DX, "logits.max.rows8")->stands_for = OP_CROSS_ENTROPY_GRAD, "but stands for");
     }
     fleet_release(&f);
 }
@@ -86,7 +89,7 @@ static void losses_of_other_rows(void **unused) {
     const struct program *program = fleet_program(&f, 1);
 #define SWAP(a, b) mutant_swap(&p, program_find(&p, a), program_find(&p, b))
     FAULT_AT((SWAP("norm.rows0", "norm.rows8"), SWAP("d.norm.rows0", "d.norm.rows8")),
-             "maximum and sums are not those of the logits of its rows", "logits_merge");
+             "its rows of targets are not those of its logits", "logits_exp");
 #undef SWAP
     fleet_release(&f);
 }

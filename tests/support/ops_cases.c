@@ -162,6 +162,7 @@ const struct op_case op_cases[] = {
     {"cross_entropy_grad m=9 V=11 vocab=7", BOTH},
     {"cross_entropy_grad m=30 V=256 vocab=256", OPS_COMPARE},
     {"cross_entropy_grad m=3 V=1100 vocab=1001", OPS_COMPARE},
+    {"cross_entropy_head m=9 V=11 C=5 vocab=7", BOTH},
     {"cross_entropy_grad m=1024 V=50304 vocab=50257", OPS_TIME},
 
     // Columns of one rank: all that there are, some of them padding, in the middle, padding alone.

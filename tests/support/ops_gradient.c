@@ -77,7 +77,8 @@ static trireme_status check_backward(const struct op_instance *backward, struct 
 // Loss ops: output 1 is the gradient of scale times the sum of output 0 (whose gradient each is then `scale`) for input
 // 0.
 static trireme_status check_loss(struct op_instance *loss, int64_t *checked, trireme_error *error) {
-    struct tensor dlogits = loss->call.out[1], weight = loss->call.out[0];
+    const int last = loss->info->outputs - 1;
+    struct tensor dlogits = loss->call.out[last], weight = loss->call.out[0];
     double *weights = mem_alloc((size_t)tensor_elements(&weight) * sizeof *weights);
     double *kept = mem_alloc((size_t)tensor_elements(&dlogits) * sizeof *kept);
     for (int64_t e = 0; e < tensor_elements(&weight); e++)
@@ -86,7 +87,7 @@ static trireme_status check_loss(struct op_instance *loss, int64_t *checked, tri
     weight.data = weights;
     dlogits.data = kept; // the op runs again and again for the differences
     const struct tensor *gradient[OP_MAX_OUT] = {&weight};
-    trireme_status status = compare(loss, gradient, 0, &dlogits, NULL, loss->info->out[1].name, checked, error);
+    trireme_status status = compare(loss, gradient, 0, &dlogits, NULL, loss->info->out[last].name, checked, error);
     free(weights);
     free(kept);
     return status;

@@ -52,6 +52,23 @@ void ref_cross_entropy_grad(const struct call *call) {
     }
 }
 
+void ref_cross_entropy_head(const struct call *call) {
+    const struct tensor *dlogits = &call->out[2], *w = &call->in[3], *dx = &call->out[1];
+    struct call grad = {.op = OP_CROSS_ENTROPY_GRAD, .inputs = 3, .outputs = 2};
+    memcpy(grad.in, call->in, 3 * sizeof grad.in[0]);
+    memcpy(grad.attribute, call->attribute, sizeof grad.attribute);
+    grad.out[0] = call->out[0];
+    grad.out[1] = *dlogits;
+    ref_cross_entropy_grad(&grad);
+    for (int64_t m = 0; m < dx->dim[0]; m++)
+        for (int64_t c = 0; c < dx->dim[1]; c++) {
+            double sum = 0;
+            for (int64_t v = 0; v < w->dim[0]; v++)
+                sum += tensor_get(dlogits, at2(dlogits, m, v)) * tensor_get(w, at2(w, v, c));
+            tensor_set(dx, at2(dx, m, c), sum);
+        }
+}
+
 // ---- the same, split by vocabulary: local column v is column first + v of all, padding from `vocab` on
 
 static int64_t own_columns(const struct call *call, const struct tensor *first) {
