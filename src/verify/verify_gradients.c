@@ -218,7 +218,8 @@ static trireme_status check_pass(struct gradient_check *c, int by, const struct 
     if (!same_view(in, out))
         REFUSE("%s: adds other elements of %s than it makes of %s", site_of(c, by).text,
                gradients_name_of(c, in->buffer), gradients_name_of(c, out->buffer));
-    *own = holds_gradient(c, in->buffer, of, c->graph.nodes.item[by].instruction->predicate) && in->buffer == out->buffer;
+    *own =
+        holds_gradient(c, in->buffer, of, c->graph.nodes.item[by].instruction->predicate) && in->buffer == out->buffer;
     if (*own)
         return TRIREME_OK;
     FOR_SUMS(&c->graph, s, of) {

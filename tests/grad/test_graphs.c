@@ -263,7 +263,7 @@ static void finish_losses(struct graph *g) {
     trireme_error error = {0};
     if (graph_differentiate(g, &error) != TRIREME_OK || graph_plan(g, &error) != TRIREME_OK ||
         verify_memory(&g->program, g->table, &error) != TRIREME_OK ||
-        verify_gradients(&g->program, g->table, &error) != TRIREME_OK)
+        verify_gradients(&g->program, g->table, &(struct sets){0}, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     graph_check_gradients(g, 5);
 }

@@ -71,6 +71,7 @@ static void accept(const char *body) {
     struct op_table *ops = op_table_create();
     struct program p = read_step(ops, body);
     trireme_error error = {0};
+    place_state(&p);
     if (program_plan(&p, ops, NULL, &error) != TRIREME_OK || program_verify(&p, ops, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     check_round_trip(&p, ops);
@@ -159,6 +160,41 @@ static void updates_of_parts(void **unused) {
     refuse(BUFFERS INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W HALF(
                "0") "  %18[32]+32 - %20[32]+32 = sgd %18[32]+32 - %19[32] %20[32]+32 %7[1] %16[1] %21[1]" SGD,
            "is not the gradient of v", "gv");
+}
+
+// An update of several steps: momentum, the matrix made orthogonal, and the update by that.
+#define MUON_BUFFERS                                \
+    BUFFERS "buffer %24 f32 act local [64] \"u\"\n" \
+            "buffer %25 f32 act local [1,8,8] \"o\"\n" INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W
+#define MOMENTUM(gradient, factor) \
+    "  %24[64] %20[64] = muon_momentum " gradient "[64] %20[64] " factor "[1] momentum 0.9 phase optimizer if %17\n"
+#define ORTHOGONAL(from, to, condition) \
+    "  %25[1,8,8]" to " = newton_schulz %24[1,8,8]" from " iterations 5 scale 1 phase optimizer" condition "\n"
+#define MUON(from) "  %18[64] - = muon %18[64] - " from "[64] %7[1] %21[1] weight_decay 0 phase optimizer if %17\n"
+
+static void updates_of_several_steps(void **unused) {
+    (void)unused;
+    accept(MUON_BUFFERS MOMENTUM("%19", "%16") ORTHOGONAL("", "", " if %17") MUON("%25"));
+    refuse(MUON_BUFFERS MOMENTUM("%19", "%16") ORTHOGONAL("", "", "") MUON("%25"),
+           "reads u, which is made only if finite is not 0", "newton_schulz");
+    refuse(MUON_BUFFERS MOMENTUM("%19", "%14") ORTHOGONAL("", "", " if %17") MUON("%25"),
+           "which is not that of the norm that counts gv", "muon_momentum");
+    refuse(MUON_BUFFERS MOMENTUM("%18", "%16") ORTHOGONAL("", "", " if %17") MUON("%25"),
+           "v is not a gradient, nor derived from one alone", "muon_momentum");
+    refuse(MUON_BUFFERS MOMENTUM("%19", "%16") ORTHOGONAL("", "", " if %17"), "no update uses what it makes", "muon");
+    refuse(MUON_BUFFERS MOMENTUM("%19", "%16") ORTHOGONAL("", "", " if %17") MUON("%25") MUON("%25"),
+           "belongs to another update", "v");
+    // what others add to on the way
+    refuse(MUON_BUFFERS MOMENTUM("%19", "%16")
+               ORTHOGONAL("", "", " if %17") "  %25[1,8,8] = newton_schulz %25[1,8,8] iterations 5 scale 1 phase "
+                                             "optimizer if %17\n" MUON("%25"),
+           "which the step has made before", "o");
+    // of w by the gradient of v
+    refuse(BUFFERS
+           "buffer %24 f32 act local [64] \"u\"\n" INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_V
+           "  %24[64] %20[64] = muon_momentum %19[64] %20[64] %16[1] momentum 0.9 phase optimizer if %17\n"
+           "  %0[32] - = muon %0[32] - %24[32] %7[1] %3[1] weight_decay 0 phase optimizer if %17\n",
+           "u is not the gradient of w", "muon");
 }
 
 // A second term of the loss, of other targets and with a weight: its own count, scale, losses and gradients.
@@ -279,6 +315,7 @@ static void run_step(const char *body, int32_t keep, float result[32 + 64]) {
     struct program p = read_step(ops, body);
     struct executor *executor;
     trireme_error error = {0};
+    place_state(&p);
     assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
     void *state = memory(p.state_bytes), *step = memory(p.step_bytes);
@@ -325,6 +362,7 @@ int main(void) {
         cmocka_unit_test(classes_of_gradients),
         cmocka_unit_test(clips_of_some_gradients),
         cmocka_unit_test(updates_of_parts),
+        cmocka_unit_test(updates_of_several_steps),
         cmocka_unit_test(terms_of_the_loss),
         cmocka_unit_test(blocks_that_are_skipped),
         cmocka_unit_test(a_block_that_is_skipped_is_not_there),

@@ -37,7 +37,9 @@ void graph_create(struct graph *g, int microbatches) {
     struct operand targets = operand_microbatches(p, g->targets), n = graph_whole(g, count),
                    scale = graph_whole(g, g->scale);
     program_emit(p, input, OP_TARGETS_COUNT, PHASE_INPUT, NONE, 1, &targets, 1, &n, NULL);
-    program_emit(p, input, OP_RECIPROCAL, PHASE_INPUT, NONE, 1, &n, 1, &scale, NULL);
+    program_term(p, g->scale, 1);
+    program_emit(p, input, OP_RECIPROCAL, PHASE_INPUT, NONE, 1, &n, 1, &scale,
+                 (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(RECIPROCAL, weight)] = {.f = 1}});
     program_invoke(p, input, NONE, false, false);
     g->forward = program_template(p, "forward", PHASE_FORWARD, 0);
     gradients_init(&g->gradients, p, g->table);
