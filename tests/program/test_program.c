@@ -509,7 +509,7 @@ static void what_is_compiled_is_proved(void **unused) {
     small_model_create(&small, (const char *const[]){SMALL_GPT2, NULL}, false);
     const struct engine *e = &small.engine;
     struct op_table *ops = op_table_create();
-    ops->op[OP_LOSS_SUM].role = ROLE_AID; // nothing sums the loss
+    ops->op[OP_LOSS_SUM].role = ROLE_FORWARD; // nothing sums the loss
     struct compile_options options = {.config = &small.config,
                                       .model = e->model,
                                       .ops = ops,
