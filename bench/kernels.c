@@ -251,7 +251,7 @@ static void attention_line(struct bench *b, int64_t batch, int64_t length, int64
     struct tensor lse = make(arena, DTYPE_F32, 3, (int64_t[]){batch, heads, length});
     struct tensor starts = make(arena, DTYPE_I32, 2, (int64_t[]){batch, length});
     memset(starts.data, 0, (size_t)(4 * batch * length));
-    struct call forward = {.op = OP_ATTENTION, .inputs = 4, .outputs = 2, .threads = b->threads};
+    struct call forward = {.op = OP_ATTENTION, .inputs = 5, .outputs = 2, .threads = b->threads};
     forward.in[0] = heads_view(&qkv, 0, heads, width);
     forward.in[1] = heads_view(&qkv, heads, groups, width);
     forward.in[2] = heads_view(&qkv, heads + groups, groups, width);
@@ -260,8 +260,8 @@ static void attention_line(struct bench *b, int64_t batch, int64_t length, int64
     forward.attribute[0].f = 0.125;
     struct call backward = forward;
     backward.op = OP_ATTENTION_BWD;
-    backward.inputs = 7, backward.outputs = 3;
-    backward.in[4] = o, backward.in[5] = lse, backward.in[6] = d_o;
+    backward.inputs = 8, backward.outputs = 3;
+    backward.in[5] = o, backward.in[6] = lse, backward.in[7] = d_o;
     backward.out[0] = heads_view(&dqkv, 0, heads, width);
     backward.out[1] = heads_view(&dqkv, heads, groups, width);
     backward.out[2] = heads_view(&dqkv, heads + groups, groups, width);

@@ -52,7 +52,7 @@ static void walk(const struct token_set *set) {
     if (sampler_init(&s, set, &options, &error) != TRIREME_OK)
         return;
     int32_t memory[4][3 * 50];
-    struct sampler_batch batch = {memory[0], memory[1], memory[2], memory[3]};
+    struct sampler_batch batch = {0, options.seq_len, memory[0], memory[1], memory[2], memory[3]};
     for (int split = SAMPLER_TRAIN; split <= SAMPLER_VALIDATION; split++)
         for (int64_t step = 0; step < 20 && s.range[split].windows; step++)
             if (sampler_fill(&s, split, step, 0, 3, &batch, NULL, &error) == TRIREME_OK)

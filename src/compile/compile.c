@@ -31,9 +31,14 @@ static int compile_scalar(struct compiled *c, const char *name, enum dtype dtype
     return program_buffer(&c->program, name, dtype, kind, SCOPE_STEP, 1, (int64_t[]){1});
 }
 
-static int token_input(struct compiled *c, const char *name, int64_t rows) {
-    int buffer = program_buffer(&c->program, name, DTYPE_I32, KIND_INPUT, SCOPE_MICROBATCH, 1, &rows);
-    program_split_rows(&c->program, buffer, AXES_DATA);
+// One number for each token of `rows` rows of each sequence.
+static int token_input(struct compiled *c, const char *name, int64_t sequences, int64_t rows) {
+    const bool parts = mesh_present(&c->program.mesh, AXES_PARTS); // two dims, to say which of them is split
+    const int64_t flat = sequences * rows, both[2] = {sequences, rows};
+    int buffer =
+        program_buffer(&c->program, name, DTYPE_I32, KIND_INPUT, SCOPE_MICROBATCH, parts ? 2 : 1, parts ? both : &flat);
+    program_split(&c->program, buffer, 0, AXES_SEQUENCES);
+    program_split(&c->program, buffer, 1, AXES_PARTS);
     return buffer;
 }
 
@@ -107,10 +112,12 @@ static struct emitter emitter_for(struct compiled *c, const struct compile_optio
                             .own_rows = c->model.own_rows,
                             .own_first = c->model.own_first,
                             .heads_end = c->model.heads_end,
+                            .first_position = c->model.first_position,
                             .rope = c->model.rope,
                             .dtype = o->state->dtype,
                             .sequences = c->spec.batch.sequences,
                             .seq_len = c->spec.batch.seq_len,
+                            .seq_rows = parallel_rows(o->parallel, c->spec.batch.seq_len),
                             .tokens = c->tokens,
                             .positions = c->positions,
                             .starts = c->starts};
@@ -282,11 +289,11 @@ static void emit_loss_sum(struct compiled *c, int template, enum phase phase) {
 // Declares the inputs of a batch, and emits the template that counts its targets, since the loss is a mean over the
 // global batch. Returns the buffer of the scale of that, 1 / targets.
 static int emit_batch(struct compiled *c, const struct compile_options *o) {
-    int64_t rows = c->spec.batch.sequences * c->spec.batch.seq_len;
-    c->tokens = token_input(c, "tokens", rows);
-    c->targets = token_input(c, "targets", rows);
-    c->positions = token_input(c, "positions", rows);
-    c->starts = token_input(c, "starts", rows);
+    int64_t sequences = c->spec.batch.sequences, rows = parallel_rows(o->parallel, c->spec.batch.seq_len);
+    c->tokens = token_input(c, "tokens", sequences, rows);
+    c->targets = token_input(c, "targets", sequences, rows);
+    c->positions = token_input(c, "positions", sequences, rows);
+    c->starts = token_input(c, "starts", sequences, rows);
     c->count = compile_scalar(c, "targets.count", DTYPE_F64, KIND_OUTPUT);
     c->loss = compile_scalar(c, "loss", DTYPE_F64, KIND_OUTPUT);
     int scale = compile_scalar(c, "loss.scale", DTYPE_F64, KIND_ACT);
@@ -622,10 +629,10 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
         emit_cache_declare(&c.cache, p, &o->state->table, &o->state->caches, o->model);
         c.at = c.cache.at = compile_scalar(&c, "at", DTYPE_I32, KIND_INPUT);
     }
-    c.tokens = token_input(&c, "tokens", rows);
-    c.positions = token_input(&c, "positions", rows);
+    c.tokens = token_input(&c, "tokens", 1, rows);
+    c.positions = token_input(&c, "positions", 1, rows);
     if (!cached)
-        c.starts = token_input(&c, "starts", rows);
+        c.starts = token_input(&c, "starts", 1, rows);
     c.row = compile_scalar(&c, "row", DTYPE_I32, KIND_INPUT);
     struct emitter e = emitter_for(&c, o);
     e.cache = cached ? &c.cache : NULL;

@@ -81,7 +81,7 @@ struct compiled {
     struct program program;
     struct model_state model;
     struct optimizer_state optimizer;       // training only
-    int tokens, targets, positions, starts; // inputs, i32[rows], one instance per microbatch
+    int tokens, targets, positions, starts; // inputs, an i32 for each row (struct emitter), one instance per microbatch
     int lr;                                 // input, f64[1]
     int count;                              // output, f64[1]: targets that are not masked
     int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats

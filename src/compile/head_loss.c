@@ -31,7 +31,7 @@ static struct operand loss_rows_of(int buffer, int64_t first, int64_t rows) {
 
 struct logits_chunk emit_logits_chunk(struct compiled *c, const struct compile_options *o, struct emitter *e,
                                       int hidden, int64_t first, int nll, int scale) {
-    int64_t all = e->sequences * e->seq_len, width = o->model->hidden_size, rows = MIN(chunk_rows(o, all), all - first);
+    int64_t all = emit_row_count(e), width = o->model->hidden_size, rows = MIN(chunk_rows(o, all), all - first);
     char name[2][40];
     snprintf(name[0], sizeof name[0], "norm.rows%lld", (long long)first);
     snprintf(name[1], sizeof name[1], "logits.rows%lld", (long long)first);
@@ -127,7 +127,7 @@ void emit_total(struct compiled *c, int template, int nll, int scale) {
 void emit_loss(struct compiled *c, const struct compile_options *o, struct emitter *e, int hidden, int scale,
                struct gradients *gradients) {
     struct program *p = &c->program;
-    int64_t rows = e->sequences * e->seq_len;
+    int64_t rows = emit_row_count(e);
     int nll = program_buffer(p, "nll", dtype_accumulate(o->state->dtype), KIND_ACT, SCOPE_LOCAL, 1, &rows);
     for (int64_t first = 0; first < rows;) {
         struct logits_chunk k = emit_logits_chunk(c, o, e, hidden, first, nll, scale);

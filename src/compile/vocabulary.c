@@ -80,7 +80,7 @@ void vocabulary_embed(struct vocabulary *v, const struct compile_options *o, str
 // Brings the last stage's normed rows to the ranks of all stages, tensor rank by tensor rank.
 static int emit_rows(const struct compile_options *o, struct emitter *e, int hidden) {
     struct program *p = e->program;
-    int64_t dim[2] = {e->sequences * e->seq_len, o->model->hidden_size};
+    int64_t dim[2] = {emit_row_count(e), o->model->hidden_size};
     int rows = program_buffer(p, "head.rows", o->state->dtype, KIND_ACT, SCOPE_SLOT, 2, dim);
     p->buffers.item[rows].pool = chunk_number(o->parallel->schedule, POOL_LOSS_INPUTS);
     program_split_rows(p, rows, AXES_DATA);
@@ -180,7 +180,7 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
     v->loss_weight = gradients ? vocabulary_add_template(o, p, "loss.weight", PHASE_WEIGHT, CHUNK_LOSS)
                      : last    ? vocabulary_add_template(o, p, "loss.total", PHASE_FORWARD, CHUNK_LOSS)
                                : NONE;
-    int64_t count = e->sequences * e->seq_len;
+    int64_t count = emit_row_count(e);
     int nll =
         last ? program_buffer(p, "nll", dtype_accumulate(o->state->dtype), KIND_ACT, SCOPE_LOCAL, 1, &count) : NONE;
     size_t from = p->templates.item[v->loss].instructions.count;

@@ -99,14 +99,18 @@ static int64_t train_window(const struct sampler *s, uint64_t k) {
 struct marking {
     const struct sampler *sampler;
     int64_t begin, start; // its first token; the first of its places that are not marked
-    int32_t *targets, *starts, *positions;
+    const struct sampler_batch *row;
 };
+
+static bool is_filled(const struct sampler_batch *row, int64_t place) {
+    return row->begin <= place && place < row->end;
+}
 
 // The document that begins at the first place that is not marked goes on to place `end`.
 static void sampler_mark(struct marking *m, int64_t end) {
-    for (int64_t i = m->start; i < end; i++) {
-        m->starts[i] = (int32_t)m->start;
-        m->positions[i] = (int32_t)(i - m->start);
+    for (int64_t i = MAX(m->start, m->row->begin); i < MIN(end, m->row->end); i++) {
+        m->row->starts[i - m->row->begin] = (int32_t)m->start;
+        m->row->positions[i - m->row->begin] = (int32_t)(i - m->start);
     }
     m->start = end;
 }
@@ -114,19 +118,31 @@ static void sampler_mark(struct marking *m, int64_t end) {
 static bool mark_document(void *user, int64_t position) {
     struct marking *m = user;
     const int64_t place = position - m->begin;
-    if (!token_set_delimited(m->sampler->set, position))
-        m->targets[place - 1] = -1;
+    if (is_filled(m->row, place - 1) && !token_set_delimited(m->sampler->set, position))
+        m->row->targets[place - 1 - m->row->begin] = -1;
     sampler_mark(m, place);
     return true;
 }
 
 // Sets starts and positions of a row, and masks targets at its document boundaries. The row begins at token `begin`;
 // `known` of its tokens have a target.
-static trireme_status mark_documents(const struct sampler *s, int64_t begin, int64_t known, int32_t *targets,
-                                     int32_t *starts, int32_t *positions, trireme_error *error) {
-    struct marking m = {s, begin, 0, targets, starts, positions};
+static trireme_status mark_documents(const struct sampler *s, int64_t begin, int64_t known,
+                                     const struct sampler_batch *row, trireme_error *error) {
+    struct marking m = {s, begin, 0, row};
     TRY(token_set_documents(s->set, begin + 1, begin + known + 1, mark_document, &m, error));
     sampler_mark(&m, s->options.seq_len);
+    return TRIREME_OK;
+}
+
+// Reads those of the tokens from `begin` on that are in the row's part; there are `count`, the rest becomes `missing`.
+static trireme_status read_places(const struct sampler *s, const struct sampler_batch *row, int64_t begin,
+                                  int64_t count, int32_t vocab_size, int32_t missing, int32_t *out,
+                                  trireme_error *error) {
+    const int64_t known = MAX(MIN(count, row->end), row->begin);
+    if (known > row->begin)
+        TRY(token_set_read(s->set, begin + row->begin, begin + known, vocab_size, out, error));
+    for (int64_t i = known; i < row->end; i++)
+        out[i - row->begin] = missing;
     return TRIREME_OK;
 }
 
@@ -138,27 +154,24 @@ static trireme_status fill_row(const struct sampler *s, int64_t begin, int64_t e
     int32_t vocab_size = s->options.vocab_size;
     if (s->options.tokenizer)
         vocab_size = MIN(vocab_size, tokenizer_vocab_size(s->options.tokenizer));
-    TRY(token_set_read(s->set, begin, begin + inputs, vocab_size, row->tokens, error));
-    TRY(token_set_read(s->set, begin + 1, begin + 1 + known, vocab_size, row->targets, error));
-    for (int64_t i = inputs; i < length; i++)
-        row->tokens[i] = 0;
-    for (int64_t i = known; i < length; i++)
-        row->targets[i] = -1;
-    return mark_documents(s, begin, known, row->targets, row->starts, row->positions, error);
+    TRY(read_places(s, row, begin, inputs, vocab_size, 0, row->tokens, error));
+    TRY(read_places(s, row, begin + 1, known, vocab_size, -1, row->targets, error));
+    return mark_documents(s, begin, known, row, error);
 }
 
-static void fill_masked_row(const struct sampler *s, const struct sampler_batch *row) {
-    for (int64_t i = 0; i < s->options.seq_len; i++) {
+static void fill_masked_row(const struct sampler_batch *row) {
+    for (int64_t i = 0; i < row->end - row->begin; i++) {
         row->tokens[i] = 0;
         row->targets[i] = -1;
         row->starts[i] = 0;
-        row->positions[i] = (int32_t)i;
+        row->positions[i] = (int32_t)(row->begin + i);
     }
 }
 
 trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, int64_t step, int64_t first,
                             int64_t rows, const struct sampler_batch *batch, struct sampler_counts *counts,
                             trireme_error *error) {
+    CHECK(0 <= batch->begin && batch->begin <= batch->end && batch->end <= s->options.seq_len);
     CHECK(step >= 0 && first >= 0 && rows >= 0 && rows <= s->options.global_batch_size - first);
     const struct sampler_range *range = &s->range[split];
     CHECK(range->windows > 0);
@@ -168,15 +181,16 @@ trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, i
     sample += first;
     struct sampler_counts sum = {0};
     for (int64_t r = 0; r < rows; r++, sample++) {
-        int64_t at = r * length;
-        struct sampler_batch row = {batch->tokens + at, batch->targets + at, batch->starts + at, batch->positions + at};
+        const int64_t places = batch->end - batch->begin, at = r * places;
+        struct sampler_batch row = {batch->begin,        batch->end,         batch->tokens + at,
+                                    batch->targets + at, batch->starts + at, batch->positions + at};
         if (split == SAMPLER_TRAIN)
             TRY(fill_row(s, train_window(s, (uint64_t)sample), range->end, &row, error));
         else if (sample < range->windows)
             TRY(fill_row(s, range->begin + sample * length, range->end, &row, error));
         else
-            fill_masked_row(s, &row);
-        for (int64_t i = 0; i < length; i++) {
+            fill_masked_row(&row);
+        for (int64_t i = 0; i < places; i++) {
             if (row.targets[i] < 0)
                 continue;
             sum.targets++;

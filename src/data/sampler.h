@@ -51,14 +51,15 @@ struct sampler {
 trireme_status sampler_init(struct sampler *s, const struct token_set *set, const struct sampler_options *options,
                             trireme_error *error);
 
-// Rows of a batch, one after another: B rows of T tokens. Caller owns the arrays.
+// The tokens [begin, end) of rows of a batch, one row after another: B rows of T = end - begin. Caller owns the arrays.
 struct sampler_batch {
+    int64_t begin, end; // 0 <= begin <= end <= seq_len
     int32_t *tokens;    // (B, T)
     int32_t *targets;   // (B, T) the next token; -1 where there is none, or where it begins another document (except
                         //        llm.c's end-of-text, which begins a document and is a target of the one before)
     int32_t *starts;    // (B, T) index in the row at which this token's document begins, 0 if before the row:
-                        //        token i may attend to [starts[i], i]
-    int32_t *positions; // (B, T) i - starts[i]
+                        //        the row's token i may attend to [its start, i]
+    int32_t *positions; // (B, T) of the row's token i: i - its start
 };
 
 struct sampler_counts {

@@ -73,6 +73,11 @@ int64_t engine_first_sequence(const struct engine *e) {
     return mesh_index(&e->parallel->mesh, e->member.rank, AXES_SEQUENCES) * batch->microbatches * batch->sequences;
 }
 
+struct engine_rows engine_rows(const struct engine *e) {
+    const int64_t rows = parallel_rows(e->parallel, e->parallel->batch.seq_len);
+    return (struct engine_rows){mesh_index(&e->parallel->mesh, e->member.rank, AXES_PARTS) * rows, rows};
+}
+
 // ---- memory
 
 // Appends "state 1.2 GB, the largest embed 300.0 MB; step 3.4 GB, the largest at its peak logits.rows0 128.0 MB, ...",
@@ -495,6 +500,7 @@ void engine_constants(struct engine *e) {
         model_fill_rope(e->model, rope->dim[0], rope->dtype, engine_state(e, s->model.rope));
     }
     set_i32(e, s->model.vocab_first, parallel_vocabulary_index(plan, e->member.rank) * plan->split.vocab_size);
+    set_i32(e, s->model.first_position, engine_rows(e).first);
     set_i32(e, s->model.own_first, shard * (e->model->padded_vocab_size / shards));
     set_i32(e, s->model.heads_end,
             model_split_heads(&plan->split, e->model, mesh_index(&plan->mesh, e->member.rank, AXES_TENSOR)) *

@@ -57,6 +57,11 @@ const struct compiled *engine_compiled(const struct engine *engine, enum program
 struct executor *engine_executor(const struct engine *engine, enum program_kind kind);
 // The first of the rank's sequences in a global batch; it has as many as the plan's batch says.
 int64_t engine_first_sequence(const struct engine *engine);
+// The rank's part of each sequence: `rows` tokens from `first` on.
+struct engine_rows {
+    int64_t first, rows;
+};
+struct engine_rows engine_rows(const struct engine *engine);
 // Bytes of both arenas of this rank, which all its programs share: what the rank is predicted to take.
 size_t engine_bytes(const struct engine *engine);
 

@@ -20,18 +20,20 @@ trireme_status synthetic_model(struct model_config *out, const struct config *co
 void synthetic_fill(struct engine *e, uint64_t seed) {
     const struct compiled *c = engine_compiled(e, PROGRAM_TRAIN);
     const struct executor *executor = engine_executor(e, PROGRAM_TRAIN);
-    const int64_t seq_len = c->spec.batch.seq_len, rows = c->spec.batch.sequences * seq_len;
-    const int64_t first = engine_first_sequence(e) * seq_len;
+    const struct engine_rows part = engine_rows(e);
+    const int64_t first = engine_first_sequence(e) * c->spec.batch.seq_len;
     for (int m = 0; m < c->spec.batch.microbatches; m++) {
         int32_t *tokens = executor_address(executor, c->tokens, m),
                 *targets = executor_address(executor, c->targets, m),
                 *positions = executor_address(executor, c->positions, m),
                 *starts = executor_address(executor, c->starts, m);
-        for (int64_t i = 0; i < rows; i++) {
-            struct rng_block random = rng_philox(seed, (uint64_t)m, (uint64_t)(first + i));
+        for (int64_t i = 0; i < c->spec.batch.sequences * part.rows; i++) {
+            const int64_t position = part.first + i % part.rows, sequence = i / part.rows;
+            const int64_t token = first + sequence * c->spec.batch.seq_len + position;
+            struct rng_block random = rng_philox(seed, (uint64_t)m, (uint64_t)token);
             tokens[i] = (int32_t)(random.word[0] % (uint64_t)e->model->vocab_size);
             targets[i] = (int32_t)(random.word[1] % (uint64_t)e->model->vocab_size);
-            positions[i] = (int32_t)(i % seq_len);
+            positions[i] = (int32_t)position;
             starts[i] = 0;
         }
     }

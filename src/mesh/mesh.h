@@ -57,6 +57,9 @@ enum {
 #include "mesh/axes.def"
 #undef ROLE
 #undef AXIS
+    ,
+    // Along these, ranks have parts of the same sequences, in their order.
+    AXES_PARTS = AXES_DATA & ~AXES_SEQUENCES
 };
 
 struct mesh {
@@ -81,7 +84,7 @@ int mesh_members(const struct mesh *mesh, int rank, axis_set group, int peer, in
 // The axes of `group` whose degree is above one.
 axis_set mesh_present(const struct mesh *mesh, axis_set group);
 
-const char *axis_name(enum axis axis); // "kv", "tp", "fsdp", "dp", "pp"
+const char *axis_name(enum axis axis); // "kv", "tp", "cp", "fsdp", "dp", "pp"
 // "tp+dp" in the order of the enum, "none" for the empty set; `text` holds at least AXES_TEXT bytes.
 enum { AXES_TEXT = 32 };
 const char *axes_print(axis_set set, char text[AXES_TEXT]);

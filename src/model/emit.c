@@ -17,7 +17,7 @@ struct operand emit_parameter(const struct emitter *e, int layer, const char *pa
 }
 
 int64_t emit_row_count(const struct emitter *e) {
-    return e->sequences * e->seq_len;
+    return e->sequences * e->seq_rows;
 }
 
 int64_t emit_stream_rows(const struct emitter *e) {
@@ -47,6 +47,11 @@ void emit_forward(const struct emitter *e, enum op op, int layer, int inputs, co
 
 struct operand emit_whole_operand(const struct emitter *e, int buffer) {
     return buffer == NONE ? operand_none() : operand_whole(e->program, buffer);
+}
+
+struct operand emit_row_numbers(const struct emitter *e, int buffer) {
+    const int64_t rows = emit_row_count(e);
+    return operand_shape(emit_whole_operand(e, buffer), 1, &rows);
 }
 
 // ---- between tensor ranks

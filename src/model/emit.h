@@ -26,16 +26,18 @@ struct emitter {
     const struct parameter_table *table;
     const struct model_split *split;
     const int *parameter; // buffer of each parameter of the table
-    int vocab_first;      // these four are those of struct model_state
+    int vocab_first;      // these five are those of struct model_state
     struct operand own_rows;
     int own_first;
     int heads_end;
+    int first_position;
     int rope;     // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
     int template; // that instructions are appended to
     enum dtype dtype;
-    int64_t sequences, seq_len;     // rows = sequences x seq_len
-    int tokens, positions;          // i32[rows]
-    int starts;                     // i32[rows]: the first position that each token may attend to; NONE with a cache
+    int64_t sequences, seq_len;     // of the microbatch; and tokens of a sequence
+    int64_t seq_rows;               // how many of a sequence's tokens this rank has; rows = sequences x seq_rows
+    int tokens, positions;          // i32[rows], or i32[sequences, seq_rows]
+    int starts;                     // the same: the first position that each token may attend to; NONE with a cache
     const struct emit_cache *cache; // NULL in training and evaluation
 };
 
@@ -52,6 +54,8 @@ int emit_positions(struct emitter *emitter, int x);
 int emit_layer(struct emitter *emitter, int layer, int x);
 // The norm after the last block: returns the normed rows, all of them on each tensor rank, ready for the head.
 int emit_final_norm(struct emitter *emitter, int x);
+// How many rows of tokens this rank has.
+int64_t emit_row_count(const struct emitter *emitter);
 // How many rows of the residual stream this rank has between layers.
 int64_t emit_stream_rows(const struct emitter *emitter);
 // Returns the logits, [rows of x, the rank's part of the vocabulary], of hidden states `x`; the buffer is named `name`.

@@ -149,7 +149,8 @@ trireme_status split_check(int64_t parts, const char *what, int ranks, trireme_e
 // The parameter `part` of a layer, or of the model when layer is NONE; absent where there is none.
 struct operand emit_parameter(const struct emitter *e, int layer, const char *part);
 struct operand emit_whole_operand(const struct emitter *e, int buffer);
-int64_t emit_row_count(const struct emitter *e);
+// One number for each row, [rows].
+struct operand emit_row_numbers(const struct emitter *e, int buffer);
 // Whether tensor ranks split the model.
 bool emit_is_split(const struct emitter *e);
 // New buffers: in any dtype; in that of the model, [n_rows, columns]; in the one that sums are made in.

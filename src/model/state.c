@@ -117,7 +117,8 @@ void model_entries_add(struct model_entries *entries, struct state_table *state,
                        const struct model_config *config, enum dtype dtype, int64_t positions) {
     const struct state_layout *layout = &units->layout;
     const struct unit_values keep = {"parameters", dtype, STATE_PARAMETERS, layout->zero_stage == 3, NULL};
-    *entries = (struct model_entries){.rope = NONE, .vocab_first = NONE, .own_first = NONE, .heads_end = NONE};
+    *entries = (struct model_entries){
+        .rope = NONE, .vocab_first = NONE, .own_first = NONE, .first_position = NONE, .heads_end = NONE};
     entries->unit = mem_alloc((size_t)units->units * sizeof *entries->unit);
     for (int u = 0; u < units->units; u++)
         entries->unit[u] = model_units_add(units, state, u, &keep, NONE);
@@ -128,6 +129,12 @@ void model_entries_add(struct model_entries *entries, struct state_table *state,
         entries->vocab_first = add_i32(state, "vocab.first", "first");
         if (layout->vocabulary)
             state->entries.item[entries->vocab_first].placement[AXIS_PP] = PLACE_STAGE;
+    }
+    if (mesh_present(&units->mesh, AXES_PARTS)) {
+        entries->first_position = add_i32(state, "position.first", "first");
+        for (int a = 0; a < AXIS_COUNT; a++)
+            if (mesh_present(&units->mesh, AXES_PARTS & AXES(a)))
+                state->entries.item[entries->first_position].placement[a] = PLACE_SHARD(0);
     }
     if (layout->rows) {
         entries->own_first = add_i32(state, "embed.first", "first");
@@ -178,6 +185,7 @@ void model_state_declare(struct model_state *out, struct program *program, const
     out->rope = declare_entry(program, state, entries->rope);
     out->vocab_first = declare_entry(program, state, entries->vocab_first);
     out->own_first = declare_entry(program, state, entries->own_first);
+    out->first_position = declare_entry(program, state, entries->first_position);
     out->heads_end = declare_entry(program, state, entries->heads_end);
     if (units->layout.rows)
         out->own_rows = own_rows(out, program, units);

@@ -49,11 +49,12 @@ int model_units_add(const struct model_units *units, struct state_table *state, 
 
 // The model's entries of a state.
 struct model_entries {
-    int *unit;       // [units]: the unit's parameters, or the rank's part of them
-    int rope;        // rope_table of the model, or NONE
-    int vocab_first; // i32[1]: first row of the vocabulary that the rank has; NONE where it is not split
-    int own_first;   // i32[1]: first of the embedding's rows that the rank has of those looked up for all; or NONE
-    int heads_end;   // i32[1]: columns of the rank's attention that are not padding; NONE where padding stays zero
+    int *unit;          // [units]: the unit's parameters, or the rank's part of them
+    int rope;           // rope_table of the model, or NONE
+    int vocab_first;    // i32[1]: first row of the vocabulary that the rank has; NONE where it is not split
+    int own_first;      // i32[1]: first of the embedding's rows that the rank has of those looked up for all; or NONE
+    int first_position; // i32[1]: of the rank's part of each sequence; NONE where ranks have whole sequences
+    int heads_end;      // i32[1]: columns of the rank's attention that are not padding; NONE where padding stays zero
 };
 // Adds the parameters, in `dtype`; for models with rotary embedding the table for `positions` positions; and the
 // numbers that the layout needs. model_entries_release frees the array of *entries.
@@ -67,7 +68,7 @@ struct model_state {
     int *unit;      // flat buffer of each unit, [elements], or of the rank's part of it
     int *gathered;  // where parameters are sharded: LOCAL buffers for the whole units; else `unit`
     int *parameter; // buffer of each parameter of the table: a slice of its unit, gathered if sharded
-    int rope, vocab_first, own_first, heads_end; // as in struct model_entries
+    int rope, vocab_first, own_first, first_position, heads_end; // as in struct model_entries
     // Where rows are looked up in the ranks' parts of the embedding: this rank's part, [rows, hidden_size], a view of
     // its unit's buffer. Else absent.
     struct operand own_rows;

@@ -18,8 +18,8 @@ struct batch_shape {
 struct parallel {
     struct mesh mesh;
     struct model_split split;
-    // What is sharded over AXIS_FSDP: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters (Rajbhandari
-    // et al., "ZeRO", 2020, section 5). 0 where that axis has one rank.
+    // What is sharded over AXES_SHARD: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters (Rajbhandari
+    // et al., "ZeRO", 2020, section 5). 0 where these have one rank.
     int zero_stage;
     bool reduce_bf16;         // gradients travel as bf16
     bool overlap;             // tensor ranks exchange inputs' gradients while they compute weights' gradients
@@ -36,6 +36,11 @@ struct parallel {
 };
 
 enum { PARALLEL_MAX_RANKS = 1 << 20 };
+
+// How many tokens of a sequence of `seq_len` a rank has.
+static inline int64_t parallel_rows(const struct parallel *parallel, int64_t seq_len) {
+    return seq_len / mesh_group_size(&parallel->mesh, AXES_PARTS);
+}
 
 // Chunks of each rank, and virtual stages of all ranks together.
 static inline int parallel_chunks(const struct parallel *parallel) {

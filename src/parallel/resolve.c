@@ -193,9 +193,9 @@ static trireme_status check_countable(const struct config *config, const struct 
 
 // Each piece of logits has some instructions and buffers, which are verified and planned: with this many pieces that
 // takes a second or two.
-static trireme_status check_logits_rows(const struct config *config, int64_t sequences, trireme_error *error) {
+static trireme_status check_logits_rows(const struct config *config, int64_t rows, trireme_error *error) {
     enum { PIECES_MOST = 16384 };
-    int64_t rows = sequences * config->training.seq_len, given = config->training.logits_rows;
+    int64_t given = config->training.logits_rows;
     if (!given || (rows - 1) / given < PIECES_MOST)
         return TRIREME_OK;
     return config_refuse(config, "training.logits_rows", error,
@@ -220,7 +220,8 @@ static int64_t micro_batch_size(const struct config *config, int64_t replicas, i
 static void leave_rest(const struct config_parallelism *p, int64_t *replicas, int64_t *shards) {
     *replicas = p->data_parallel_replicate_degree ? p->data_parallel_replicate_degree : 1;
     *shards = p->data_parallel_shard_degree;
-    bool open = MIN(*replicas, MIN(p->tensor_parallel_degree, p->pipeline_parallel_degree)) > 0;
+    bool open = MIN(MIN(*replicas, p->context_parallel_degree),
+                    MIN(p->tensor_parallel_degree, p->pipeline_parallel_degree)) > 0;
     if (*shards == -1 && open && p->zero_stage > 0)
         return;
     if (*shards == -1)
@@ -231,7 +232,8 @@ static void leave_rest(const struct config_parallelism *p, int64_t *replicas, in
 
 // A user who sets another stage than the one that would be taken anyway wants something sharded, unless the user also
 // says that there is one shard.
-static trireme_status check_zero_stage(const struct config *config, int64_t shards, int ranks, trireme_error *error) {
+static trireme_status check_zero_stage(const struct config *config, int64_t shards, int64_t contexts, int ranks,
+                                       trireme_error *error) {
     int64_t stage = config->parallelism.zero_stage;
     if (stage == 0 && shards > 1)
         return config_refuse(config, "parallelism.zero_stage", error,
@@ -239,7 +241,7 @@ static trireme_status check_zero_stage(const struct config *config, int64_t shar
                              "data_parallel_replicate_degree",
                              (long long)shards);
     bool asked = stage > 0 && stage < 3, open = config->parallelism.data_parallel_shard_degree == -1;
-    if (asked && open && shards == 1 && ranks > 1)
+    if (asked && open && shards * contexts == 1 && ranks > 1)
         return config_refuse(config, "parallelism.zero_stage", error,
                              "but the other degrees leave no ranks to shard over: set data_parallel_shard_degree");
     return TRIREME_OK;
@@ -271,17 +273,17 @@ static trireme_status check_no_pipeline(const struct config *config, trireme_err
 trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
                               trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
-    int64_t shards = MAX(0, p->data_parallel_shard_degree), stages = 0;
+    int64_t shards = MAX(0, p->data_parallel_shard_degree), contexts = MAX(1, p->context_parallel_degree), stages = 0;
     if (config_is_set(config, "parallelism.pipeline_parallel_degree"))
         stages = MAX(0, p->pipeline_parallel_degree);
     // Where the degrees that are given take all ranks, the others are 1.
-    if (MAX(1, p->data_parallel_replicate_degree) * MAX(1, shards) * MAX(1, p->tensor_parallel_degree) *
+    if (MAX(1, p->data_parallel_replicate_degree) * MAX(1, shards) * MAX(1, p->tensor_parallel_degree) * contexts *
             MAX(1, stages) ==
         ranks) {
         shards = MAX(1, shards);
         stages = MAX(1, stages);
     }
-    TRY(check_zero_stage(config, shards, ranks, error));
+    TRY(check_zero_stage(config, shards, contexts, ranks, error));
     if (stages == 1)
         return check_no_pipeline(config, error);
     TRY(resolve_check_schedule(config, error));
@@ -319,14 +321,15 @@ static trireme_status resolve_mesh(struct parallel *out, const struct config *co
 static trireme_status resolve_strategies(struct parallel *out, const struct config *config, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
     bool f64 = config->training.dtype == CONFIG_DTYPE_F64;
-    TRY(check_zero_stage(config, out->mesh.degree[AXIS_FSDP], mesh_ranks(&out->mesh), error));
+    TRY(check_zero_stage(config, out->mesh.degree[AXIS_FSDP], out->mesh.degree[AXIS_CP], mesh_ranks(&out->mesh),
+                         error));
     if (p->reduce_dtype == CONFIG_REDUCE_BF16 && f64)
         return config_refuse(config, "parallelism.reduce_dtype", error,
                              "but training.dtype is f64: only gradients in f32 travel as bf16");
     if (p->reduce_dtype == CONFIG_REDUCE_F64 && !f64)
         return config_refuse(config, "parallelism.reduce_dtype", error,
                              "but gradients are accumulated in f32: f32 is as they are");
-    out->zero_stage = out->mesh.degree[AXIS_FSDP] > 1 ? (int)p->zero_stage : 0;
+    out->zero_stage = mesh_group_size(&out->mesh, AXES_SHARD) > 1 ? (int)p->zero_stage : 0;
     out->reduce_bf16 = p->reduce_dtype == CONFIG_REDUCE_BF16;
     out->overlap = out->split.ranks > 1 && p->tensor_parallel_overlap;
     out->prefetch = (int)p->data_parallel_prefetch;
@@ -366,13 +369,18 @@ static trireme_status resolve_batch(struct parallel *out, const struct config *c
                             "which does not split into microbatches of %lld sequences on %s",
                             (long long)out->batch.sequences, counted(replicas, "data-parallel rank").text);
     TRY(check_countable(config, model, out->batch.sequences, error));
-    TRY(check_logits_rows(config, out->batch.sequences, error));
+    const int contexts = mesh_group_size(&out->mesh, AXES_PARTS);
+    if (t->seq_len % contexts)
+        return config_refuse(config, "training.seq_len", error,
+                             "whose tokens do not split over %d context-parallel ranks", contexts);
+    const int64_t rows = out->batch.sequences * parallel_rows(out, t->seq_len);
+    TRY(check_logits_rows(config, rows, error));
     out->batch.microbatches = (int)(t->global_batch_size / replicas / out->batch.sequences);
-    if (out->split.sequence && out->batch.sequences * out->batch.seq_len % out->split.ranks)
+    if (out->split.sequence && rows % out->split.ranks)
         return config_refuse(config, "training.seq_len", error,
                              "whose rows, %lld in a microbatch, do not split over %d tensor-parallel ranks: set "
                              "parallelism.sequence_parallel to false",
-                             (long long)(out->batch.sequences * out->batch.seq_len), out->split.ranks);
+                             (long long)rows, out->split.ranks);
     return TRIREME_OK;
 }
 

@@ -127,10 +127,14 @@ int program_again(struct program *program, int buffer, int parent) {
     return again;
 }
 
-void program_split_rows(struct program *program, int buffer, axis_set along) {
+void program_split(struct program *program, int buffer, int dim, axis_set along) {
     for (int a = 0; a < AXIS_COUNT; a++)
         if (mesh_present(&program->mesh, along & AXES(a)))
-            program->buffers.item[buffer].placement[a] = PLACE_SHARD(0);
+            program->buffers.item[buffer].placement[a] = (int8_t)PLACE_SHARD(dim);
+}
+
+void program_split_rows(struct program *program, int buffer, axis_set along) {
+    program_split(program, buffer, 0, along);
 }
 
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to) {

@@ -89,13 +89,19 @@ static const char *ops_read_word(const char *s, char *word, size_t size) {
     return s;
 }
 
-// name:D[a,b]?+
+// name:D[a,b]?+ or name:D[@a]?+
 static const char *read_operand(const char *s, struct op_operand *operand) {
     s = ops_read_word(s, operand->name, sizeof operand->name);
     s = ops_expect(s, ':');
     CHECK(strchr("PASIUX", *s) != NULL);
     operand->dtype = *s++;
     s = ops_expect(s, '[');
+    if (*s == '@') {
+        CHECK(islower((unsigned char)s[1]) && s[2] == ']');
+        operand->begins = s[1];
+        operand->dim[operand->ndim++] = '1';
+        s += 2;
+    }
     while (*s != ']') {
         CHECK(operand->ndim < OP_MAX_DIMS && (isalpha((unsigned char)*s) || *s == '1'));
         operand->dim[operand->ndim] = *s++;

@@ -32,6 +32,7 @@ struct op_operand {
     bool adds; // outputs: an instruction may add to what is there (its `accumulate`)
     int ndim;
     char dim[OP_MAX_DIMS];     // letters; '1' for the extent one
+    char begins;               // the letter of which the rank's part begins at this number, or 0
     char follows[OP_MAX_DIMS]; // the letter that this one is split with (`f~c`), or 0
 };
 

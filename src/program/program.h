@@ -267,6 +267,8 @@ int program_slice(struct program *program, int parent, const char *name, int64_t
 int program_again(struct program *program, int buffer, int parent);
 // Declares that each rank along `along` holds a part of the buffer's rows; axes of one rank are left out.
 void program_split_rows(struct program *program, int buffer, axis_set along);
+// The same for any dim.
+void program_split(struct program *program, int buffer, int dim, axis_set along);
 // Declares what a buffer means outside the program, where it is known by name: instructions may use it only as the
 // operand `as` of their rows. An optimizer's state belongs to parameters, or to all updates (NONE).
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to);

@@ -112,7 +112,8 @@ static trireme_status corpus_check_validation(const struct corpus *c, const stru
                                               trireme_error *error) {
     int64_t rows = config->training.global_batch_size, batches = validation_batches(c, config->validation.steps);
     size_t bytes = (size_t)config->training.seq_len * sizeof(int32_t);
-    struct sampler_batch row = {mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes)};
+    struct sampler_batch row = {
+        0, config->training.seq_len, mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes)};
     trireme_status status = TRIREME_OK;
     int64_t targets = 0;
     for (int64_t i = 0; i < batches * rows && status == TRIREME_OK; i++) {
@@ -202,8 +203,11 @@ static trireme_status corpus_fill(const struct sampler *sampler, enum sampler_sp
                                   trireme_error *error) {
     const struct compiled *c = p->compiled;
     const int64_t sequences = c->spec.batch.sequences;
+    const struct engine_rows rows = engine_rows(e);
     for (int m = 0; m < c->spec.batch.microbatches; m++) {
-        struct sampler_batch batch = {.tokens = executor_address(p->executor, c->tokens, m),
+        struct sampler_batch batch = {.begin = rows.first,
+                                      .end = rows.first + rows.rows,
+                                      .tokens = executor_address(p->executor, c->tokens, m),
                                       .targets = executor_address(p->executor, c->targets, m),
                                       .starts = executor_address(p->executor, c->starts, m),
                                       .positions = executor_address(p->executor, c->positions, m)};

@@ -114,12 +114,12 @@ static trireme_status evaluation_load(struct evaluator *e, trireme_error *error)
     return checkpoint_load_model(&e->engine, e->control, job->directory, true, error);
 }
 
-// Adds up what ranks have counted; of ranks that share sequences one counts.
+// Adds up what ranks have counted; of ranks that share tokens one counts.
 static trireme_status add_up(const struct evaluator *e, struct evaluation *sum, trireme_error *error) {
     const struct engine *engine = &e->engine;
     const int rank = engine->member.rank;
     const bool each = world_place(engine->member.world); // has memory of its own
-    const bool first = mesh_index(&engine->parallel->mesh, rank, AXES_ALL & ~AXES_SEQUENCES) == 0;
+    const bool first = mesh_index(&engine->parallel->mesh, rank, AXES_ALL & ~AXES_DATA) == 0;
     int64_t bytes[3] = {first ? sum->loss.text_bytes : 0, (int64_t)engine_bytes(engine),
                         each || e->leads ? (int64_t)memory_resident() : 0};
     double all[ARRAY_LENGTH(bytes)];

@@ -40,9 +40,10 @@ static void graph_classify(const struct gradient_graph *g, struct node *node) {
     node->forward = forward && !node->again;
 }
 
-// Whether it gathers, from all data-parallel ranks, the rows that each has of a buffer.
+// Whether it gathers, from all data-parallel ranks, the rows that each has of a buffer, for the gradients of weights.
+// (In the forward pass and where that is repeated, a gather has a gradient of its own.)
 static bool gathers_rows(const struct program *p, const struct instruction *i) {
-    if (op_traffic[i->op].takes != HOLDING_PART || (i->group & ~AXES_DATA))
+    if (op_traffic[i->op].takes != HOLDING_PART || (i->group & ~AXES_DATA) || i->phase != PHASE_WEIGHT)
         return false;
     const struct buffer *own = &p->buffers.item[i->in[0].buffer], *all = &p->buffers.item[i->out[0].buffer];
     return (own->kind == KIND_ACT || own->kind == KIND_INPUT) && all->kind == KIND_ACT && all->gradient_of == NONE &&

@@ -6,11 +6,15 @@
 
 // ---- dims
 
-// The axes along which a dim may be split together with `axis`: tensor ranks also with the stages, where these have
-// parts of one whole.
-static axis_set placement_family(int axis) {
-    axis_set model = AXES_TENSOR | AXES(AXIS_PP);
-    return AXES(axis) & model ? model : AXES(axis) & AXES_DATA ? AXES_DATA : AXES(axis);
+axis_set placement_family(const struct placement *p, int root, int axis) {
+    const axis_set model = AXES_TENSOR | AXES(AXIS_PP);
+    const enum buffer_kind kind = p->program->buffers.item[root].kind;
+    const bool rows = kind == KIND_ACT || kind == KIND_INPUT;
+    if (AXES(axis) & model)
+        return model;
+    if (!(AXES(axis) & AXES_DATA))
+        return AXES(axis);
+    return !rows ? AXES_DATA : AXES(axis) & AXES_PARTS ? AXES_PARTS : AXES_SEQUENCES;
 }
 
 static struct held held_of_dim(const struct operand *view, int dim, axis_set joint) {
@@ -31,7 +35,7 @@ static struct held placement_declared(const struct placement *p, int buffer, int
                              AXES_NONE, 0, 0};
     axis_set joint = AXES_NONE;
     for (int a = 0; a < AXIS_COUNT; a++)
-        if ((AXES(a) & placement_family(axis) & p->axes) && b->placement[a] == place)
+        if ((AXES(a) & placement_family(p, buffer, axis) & p->axes) && b->placement[a] == place)
             joint |= AXES(a);
     struct operand whole = operand_whole(p->program, buffer);
     return held_of_dim(&whole, place - PLACE_SHARD(0), joint);
@@ -452,7 +456,7 @@ bool placement_nests(axis_set group, axis_set joint) {
 }
 
 // Sets what ranks hold along the group. Blocks along other axes are then split along the group too, or no longer.
-static void set_group(struct part *part, axis_set group, enum holds to) {
+static void set_group(const struct placement *p, int root, struct part *part, axis_set group, enum holds to) {
     axis_set joint = group;
     for (int a = 0; a < AXIS_COUNT; a++) {
         struct held *h = &part->along[a];
@@ -460,7 +464,7 @@ static void set_group(struct part *part, axis_set group, enum holds to) {
             continue;
         if (to != HOLDS_BLOCK)
             h->joint &= ~group;
-        else if (h->joint && (group & ~placement_family(a)) == 0 && placement_nests(group, h->joint))
+        else if (h->joint && (group & ~placement_family(p, root, a)) == 0 && placement_nests(group, h->joint))
             joint |= h->joint;
     }
     for (int a = 0; a < AXIS_COUNT; a++)
@@ -473,9 +477,10 @@ static void set_group(struct part *part, axis_set group, enum holds to) {
 // Blocks of blocks lie in the order of their ranks only where those of the group are neighbours.
 static trireme_status check_nested(const struct placement *p, const struct operand *in, const struct part *part,
                                    axis_set group, enum holds to, trireme_error *error) {
+    const int root = program_root(p->program, in->buffer);
     for (int a = 0; a < AXIS_COUNT && to == HOLDS_BLOCK; a++)
         if (!(group & AXES(a)) && (p->axes & AXES(a)) && part->along[a].holds == HOLDS_BLOCK && part->along[a].joint &&
-            !(group & ~placement_family(a)) && !placement_nests(group, part->along[a].joint))
+            !(group & ~placement_family(p, root, a)) && !placement_nests(group, part->along[a].joint))
             REFUSE("%s is split along %s already, in blocks that do not lie in the order of the group's ranks",
                    p->program->buffers.item[in->buffer].name, axis_name((enum axis)a));
     return TRIREME_OK;
@@ -507,8 +512,8 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
             if (!footprint_overlap(&now->where, &where))
                 continue;
             p->hash ^= hash_of(p, root, now);
-            set_group(now, group, to);
-            set_group(now, zero, HOLDS_SAME);
+            set_group(p, root, now, group, to);
+            set_group(p, root, now, zero, HOLDS_SAME);
             p->hash ^= hash_of(p, root, now);
             last = *now;
             changed++;
@@ -525,8 +530,8 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
         if ((in->along & AXES(a)) && part.along[a].holds == HOLDS_SAME)
             part.along[a] = (struct held){HOLDS_BLOCK, in->along, 0, 0};
     TRY(check_nested(p, in, &part, group, to, error));
-    set_group(&part, group, to);
-    set_group(&part, zero, HOLDS_SAME);
+    set_group(p, root, &part, group, to);
+    set_group(p, root, &part, zero, HOLDS_SAME);
     TRY(check_own_blocks(p, out, &part, error));
     put_flat(p, root, &part);
     return TRIREME_OK;

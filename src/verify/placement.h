@@ -58,6 +58,10 @@ static inline axis_set joint_sent(axis_set group, int counts) {
     return group | (axis_set)(counts + 1) << ROWS_SENT;
 }
 
+// The axes along which a dim of the root buffer may be split together with `axis`: data axes together, but in
+// activations, where parts of sequences are apart from other sequences; tensor ranks also with the stages, where these
+// have parts of one whole.
+axis_set placement_family(const struct placement *placement, int root, int axis);
 // Whether the ranks along `group` have neighbouring blocks of what is split along `joint`, so that together they have
 // one block of what is split along the rest of `joint`.
 bool placement_nests(axis_set group, axis_set joint);

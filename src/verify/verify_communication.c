@@ -69,18 +69,22 @@ static trireme_status check_input(const struct placement_check *c, const struct 
     return TRIREME_OK;
 }
 
-// The input must be blocks along the group, in the order of its ranks.
+// The input must be blocks along the group, in the order of its ranks; along parts of sequences and other sequences
+// each by itself.
 static trireme_status check_blocks(const struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
-    const struct parts *parts = &c->placement.of[program_root(c->program, i->in[0].buffer)];
+    const int root = program_root(c->program, i->in[0].buffer);
+    const struct parts *parts = &c->placement.of[root];
     struct footprint where;
     footprint_of(c->program, &i->in[0], &where);
     for (size_t k = 0; k < parts->count && !i->in[0].along; k++)
         for (int a = 0; a < AXIS_COUNT; a++) {
             const struct held *held = &parts->item[k].along[a];
+            const axis_set group =
+                i->group & ~AXES_DATA ? i->group : i->group & placement_family(&c->placement, root, a);
             if ((i->group & AXES(a)) && footprint_overlap(&parts->item[k].where, &where) &&
                 (held->holds != HOLDS_BLOCK ||
-                 (held->joint != i->group && ((i->group & ~held->joint) || !placement_nests(i->group, held->joint)))))
+                 (held->joint != group && ((group & ~held->joint) || !placement_nests(group, held->joint)))))
                 REFUSE("%s: the parts of %s along %s are not blocks in the order of the group's ranks",
                        placement_site(c).text, placement_name(c, &i->in[0]), axis_name((enum axis)a));
         }

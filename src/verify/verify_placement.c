@@ -74,26 +74,52 @@ static trireme_status split_letter(const struct placement_check *c, struct row_a
     return TRIREME_OK;
 }
 
-// In rows that look something up in a table, `first` is where the rank's part of it begins. Without it the table is
-// whole.
-static trireme_status split_first(const struct placement_check *c, struct row_axis *s) {
+// The axes along which ranks have parts that begin where the operand says (`first:I[@v]`): those along which it is
+// declared to differ. One that is declared the same is of a table that tensor ranks split, with the stages where each
+// has its own.
+static axis_set begins_along(const struct placement_check *c, const struct operand *first) {
+    const struct mesh *mesh = &c->program->mesh;
+    axis_set along = AXES_NONE;
+    if (first->buffer == NONE)
+        return AXES_NONE;
+    const struct buffer *b = &c->program->buffers.item[first->buffer];
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (b->placement[a] >= PLACE_SHARD(0))
+            along |= AXES(a);
+    if (along)
+        return mesh_present(mesh, along);
+    return mesh_present(mesh, AXES_TENSOR | (b->placement[AXIS_PP] == PLACE_STAGE ? AXES(AXIS_PP) : AXES_NONE));
+}
+
+// A letter of which something says where the rank's part begins is split accordingly, and not else.
+static trireme_status split_begun(const struct placement_check *c, struct row_axis *s) {
     trireme_error *error = c->error;
-    const axis_set tensor = mesh_present(&c->program->mesh, AXES_TENSOR);
-    const int i = s->info->input_of[MEANING_FIRST];
-    if (i < 0)
-        return TRIREME_OK;
-    // Each stage has its own `first` where the stages share the table, each shard where shards are parts of it.
-    const struct operand *operand = &s->instruction->in[i];
-    const struct buffer *first = placement_present(s, i) ? &c->program->buffers.item[operand->buffer] : NULL;
-    axis_set joint = !first                                          ? AXES_NONE
-                     : first->placement[AXIS_PP] == PLACE_STAGE      ? tensor | AXES(AXIS_PP)
-                     : first->placement[AXIS_FSDP] >= PLACE_SHARD(0) ? AXES(AXIS_FSDP)
-                                                                     : tensor;
-    if (joint & AXES(s->axis))
-        return split_letter(c, s, TABLE_LETTER, joint, operand);
-    if (s->split[TABLE_LETTER])
-        REFUSE("%s: a table is split along %s, but nothing says where this rank's part begins", placement_site(c).text,
-               axis_name((enum axis)s->axis));
+    for (int i = 0; i < s->info->inputs; i++) {
+        const char letter = s->info->in[i].begins;
+        const axis_set joint = letter ? begins_along(c, &s->instruction->in[i]) : AXES_NONE;
+        if (joint & AXES(s->axis))
+            TRY(split_letter(c, s, letter, joint, &s->instruction->in[i]));
+        else if (s->split[(int)letter])
+            REFUSE("%s: its %c is split along %s, but nothing says where this rank's part begins",
+                   placement_site(c).text, letter, axis_name((enum axis)s->axis));
+    }
+    return TRIREME_OK;
+}
+
+// Where the row has the whole of such a letter, in upper case, the ranks' parts must make it up.
+static trireme_status check_begun(const struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    const struct op_info *info = info_of(c, i);
+    int64_t extent[DIM_LETTERS];
+    const char *what;
+    CHECK(instruction_extents(c->table, i, extent, &what));
+    for (int k = 0; k < info->inputs; k++) {
+        const int part = info->in[k].begins, whole = toupper(part);
+        const int64_t ranks = part ? mesh_group_size(&c->program->mesh, begins_along(c, &i->in[k])) : 1;
+        if (part && extent[whole] > 0 && extent[whole] != extent[part] * ranks)
+            REFUSE("%s: %lld ranks have %lld of its %c each, but the whole is %lld", placement_site(c).text,
+                   (long long)ranks, (long long)extent[part], part, (long long)extent[whole]);
+    }
     return TRIREME_OK;
 }
 
@@ -101,10 +127,10 @@ static trireme_status find_split(const struct placement_check *c, struct row_axi
     trireme_error *error = c->error;
     for (int i = 0; i < s->info->inputs; i++) {
         const struct seen *seen = &s->in[i][s->axis];
-        if (placement_present(s, i) && seen->as == SEEN_SPLIT && i != s->info->input_of[MEANING_FIRST])
+        if (placement_present(s, i) && seen->as == SEEN_SPLIT && !s->info->in[i].begins)
             TRY(split_letter(c, s, s->info->in[i].dim[seen->dim], seen->joint, &s->instruction->in[i]));
     }
-    TRY(split_first(c, s));
+    TRY(split_begun(c, s));
     // An operand that has a split letter, or a letter that follows one, must be split so itself.
     for (int i = 0; i < s->info->inputs && s->any; i++) {
         const struct seen *seen = &s->in[i][s->axis];
@@ -225,18 +251,66 @@ static trireme_status check_sum(const struct placement_check *c, const struct op
     return TRIREME_OK;
 }
 
+// The letter of a row of which an operand says where the rank's part begins, 0 if none does, and for which axes.
+struct begun {
+    char letter;
+    axis_set along;
+};
+
+static struct begun begun_of(const struct placement_check *c, const struct instruction *i) {
+    const struct op_info *info = info_of(c, i);
+    for (int k = 0; k < info->inputs; k++)
+        if (info->in[k].begins)
+            return (struct begun){info->in[k].begins, begins_along(c, &i->in[k])};
+    return (struct begun){0, AXES_NONE};
+}
+
+// Only along these axes may a dim of that letter be split. Rows of parts of sequences lie in blocks, as other rows do:
+// in an operand that has sequences and positions as dims, it is the latter that is split.
+static trireme_status read_begun(const struct placement_check *c, const struct instruction *i, int input,
+                                 const struct begun *begun, struct seen seen[AXIS_COUNT]) {
+    const struct op_operand *row = &info_of(c, i)->in[input];
+    char whole[OP_MAX_DIMS];
+    struct seen part[AXIS_COUNT];
+    for (int d = 0; d < row->ndim; d++)
+        whole[d] = (char)(begun->letter && row->dim[d] == begun->letter ? toupper(row->dim[d]) : row->dim[d]);
+    PREFIXED(placement_read(&c->placement, &i->in[input], whole, seen, c->error));
+    if (!begun->along)
+        return TRIREME_OK;
+    PREFIXED(placement_read(&c->placement, &i->in[input], row->dim, part, c->error));
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (!(begun->along & AXES(a)))
+            continue;
+        seen[a] = part[a];
+        for (int d = 1; d < row->ndim && (AXES(a) & AXES_PARTS); d++)
+            if (seen[a].as == SEEN_SPLIT && seen[a].dim == 0 && row->dim[d] == begun->letter)
+                seen[a].dim = d;
+    }
+    return TRIREME_OK;
+}
+
+// And back.
+static void write_begun(const struct op_operand *row, const struct begun *begun, struct seen seen[AXIS_COUNT]) {
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if ((begun->along & AXES_PARTS & AXES(a)) && seen[a].as == SEEN_SPLIT && seen[a].dim == 1 &&
+            row->dim[1] == begun->letter)
+            seen[a].dim = 0;
+}
+
 static trireme_status run_row(struct placement_check *c, const struct instruction *i) {
     const struct op_info *info = info_of(c, i);
     struct seen in[OP_MAX_IN][AXIS_COUNT], out[OP_MAX_OUT][AXIS_COUNT];
     // Each stage works with what it has.
+    const struct begun begun = begun_of(c, i);
     bool stages_apart = info->role != ROLE_NORM && info->role != ROLE_UPDATE && info->role != ROLE_DERIVE;
     for (int k = 0; k < info->inputs; k++) {
         if (i->in[k].buffer == NONE)
             continue;
-        PREFIXED(placement_read(&c->placement, &i->in[k], info->in[k].dim, in[k], c->error));
+        TRY(read_begun(c, i, k, &begun, in[k]));
         if (stages_apart && in[k][AXIS_PP].as == SEEN_SPLIT && in[k][AXIS_PP].joint == AXES_NONE)
             in[k][AXIS_PP] = (struct seen){SEEN_SAME, NONE, AXES_NONE};
     }
+    TRY(check_begun(c, i));
     for (int a = 0; a < AXIS_COUNT; a++) {
         struct row_axis along = {.instruction = i, .info = info, .axis = a, .in = in};
         if (c->placement.axes & AXES(a))
@@ -245,6 +319,7 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
     for (int o = 0; o < info->outputs; o++) {
         if (i->out[o].buffer == NONE)
             continue;
+        write_begun(&info->out[o], &begun, out[o]);
         if (instruction_accumulates(i, &c->now) && info->out[o].adds)
             TRY(check_sum(c, &i->out[o], info->out[o].dim, out[o]));
         PREFIXED(placement_write(&c->placement, &i->out[o], out[o], c->error));

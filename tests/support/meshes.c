@@ -75,6 +75,7 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     SET("activation_checkpoint.selective_layers=%s", text_or(s->selective_layers, ""));
     SET("parallelism.data_parallel_replicate_degree=%d", degree(s->dp));
     SET("parallelism.data_parallel_shard_degree=%d", degree(s->fsdp));
+    SET("parallelism.context_parallel_degree=%d", degree(s->cp));
     SET("parallelism.tensor_parallel_degree=%d", degree(s->tp));
     SET("parallelism.pipeline_parallel_degree=%d", degree(s->pp));
     SET("parallelism.sequence_parallel=%s", s->no_sequence ? "false" : "true");
@@ -84,7 +85,7 @@ static trireme_status load_config(const struct job *job, struct config *config, 
         SET("parallelism.data_parallel_prefetch=%d", MAX(s->prefetch, 0));
     if (s->unit_layers)
         SET("parallelism.data_parallel_unit_layers=%d", MAX(s->unit_layers, 0));
-    if (s->zero)
+    if (s->zero || s->cp > 1)
         SET("parallelism.zero_stage=%d", s->zero);
     if (s->pp > 1 && s->schedule && strcmp(s->schedule, AUTO_OF_TWO) == 0) {
         SET("parallelism.pipeline_parallel_schedule=%s", "auto");
@@ -135,16 +136,17 @@ static void initialise(const struct job *job, struct engine *e) {
 }
 
 static void fill(const struct engine *e, struct executor *executor, const struct compiled *c, const struct batch *b) {
-    int64_t rows = e->parallel->batch.sequences * e->parallel->batch.seq_len,
-            first = engine_first_sequence(e) * e->parallel->batch.seq_len;
-    for (int m = 0; m < e->parallel->batch.microbatches; m++) {
-        int64_t at = first + m * rows;
-        size_t bytes = (size_t)rows * sizeof(int32_t);
-        memcpy(executor_address(executor, c->tokens, m), b->tokens + at, bytes);
-        memcpy(executor_address(executor, c->targets, m), b->targets + at, bytes);
-        memcpy(executor_address(executor, c->starts, m), b->starts + at, bytes);
-        memcpy(executor_address(executor, c->positions, m), b->positions + at, bytes);
-    }
+    const struct batch_shape *shape = &e->parallel->batch;
+    const struct engine_rows part = engine_rows(e);
+    const size_t bytes = (size_t)part.rows * sizeof(int32_t);
+    const int buffer[] = {c->tokens, c->targets, c->starts, c->positions};
+    const int32_t *const from[] = {b->tokens, b->targets, b->starts, b->positions};
+    for (int64_t s = 0; s < shape->microbatches * shape->sequences; s++)
+        for (size_t i = 0; i < ARRAY_LENGTH(buffer); i++) {
+            int32_t *to = executor_address(executor, buffer[i], (int)(s / shape->sequences));
+            const int64_t at = (engine_first_sequence(e) + s) * shape->seq_len + part.first;
+            memcpy(to + s % shape->sequences * part.rows, from[i] + at, bytes);
+        }
 }
 
 static const enum engine_values VALUES[2] = {ENGINE_GRADIENTS, ENGINE_PARAMETERS};

@@ -10,8 +10,8 @@ enum { MESH_STEPS = 5, MESH_RANKS = 8, SPEC_TEXT = 200 };
 
 // One way to train. 0 and NULL are defaults; degrees of 0 are 1.
 struct spec {
-    int dp, fsdp, tp, pp;
-    int zero;         // stage, with fsdp
+    int dp, fsdp, cp, tp, pp;
+    int zero;         // stage, with fsdp or cp
     bool no_sequence; // tensor-parallel ranks hold all rows between layers
     bool overlap;     // tensor-parallel ranks exchange gradients beside products
     bool vocabulary;  // spread over the stages

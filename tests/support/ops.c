@@ -5,6 +5,7 @@
 #include "kernels/ref/tensor.h"
 #include "support/ops_internal.h"
 
+#include <ctype.h>
 #include <math.h>
 
 enum { GUARD = 256, FILLER = 0xff, ROW_GAP = 5 };
@@ -79,6 +80,10 @@ static trireme_status spec_read(struct spec *spec, const struct op_table *table,
         if (!known)
             FAIL(TRIREME_ERROR_USAGE, "'%s': %s has neither dim nor attribute '%s'", text, spec->info->name, name);
     }
+    // The rank's part of a whole that has no extent of its own is all of it.
+    for (int l = 'a'; l <= 'z'; l++)
+        if (!spec->extent[l] && spec->extent[toupper(l)] && has_letter(spec->info, (char)l))
+            spec->extent[l] = spec->extent[toupper(l)];
     spec->extent['1'] = 1;
     return TRIREME_OK;
 }
@@ -206,12 +211,13 @@ static void place(struct op_memory *memory, struct tensor *t, int64_t first) {
 
 // ---- values
 
-static void fill_starts(const struct tensor *t, uint64_t seed) {
+// Documents of rows from position `first` on: the first may have begun before.
+static void fill_starts(const struct tensor *t, int64_t first, uint64_t seed) {
     for (int64_t b = 0; b < t->dim[0]; b++) {
-        int64_t start = 0;
+        int64_t start = first / 3;
         for (int64_t i = 0; i < t->dim[1]; i++) {
             if (rng_uniform(seed, rng_stream("starts"), (uint64_t)(b * t->dim[1] + i)) < 0.15)
-                start = i;
+                start = first + i;
             tensor_set(t, at2(t, b, i), (double)start);
         }
     }
@@ -278,7 +284,7 @@ static struct range range_of(const struct op_operand *operand, const struct spec
 // Random values; the same for the same seed, whatever the layout.
 static void fill(const struct tensor *t, const struct op_operand *operand, const struct spec *spec, uint64_t seed) {
     if (strcmp(operand->name, "starts") == 0) {
-        fill_starts(t, seed);
+        fill_starts(t, spec->first, seed);
         return;
     }
     const struct range range = range_of(operand, spec);

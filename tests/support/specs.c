@@ -2,7 +2,7 @@
 #include "support/meshes_internal.h"
 
 int spec_ranks(const struct spec *s) {
-    return degree(s->dp) * degree(s->fsdp) * degree(s->tp) * degree(s->pp);
+    return degree(s->dp) * degree(s->fsdp) * degree(s->cp) * degree(s->tp) * degree(s->pp);
 }
 
 // ---- shapes
@@ -23,7 +23,8 @@ int spec_micro_batch_size(const struct spec *s, struct shape shape) {
     while (size > 1 && !divides(sequences, size))
         size--;
     // With sequence parallelism the rows of a microbatch divide by the ranks.
-    while (size < sequences && (!divides(sequences, size) || !divides(size * shape.seq_len, degree(s->tp))))
+    while (size < sequences &&
+           (!divides(sequences, size) || !divides(size * shape.seq_len / degree(s->cp), degree(s->tp))))
         size++;
     return size;
 }
@@ -46,6 +47,10 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
         add_word(text, " x dp %d", s->dp);
     if (s->fsdp > 1)
         add_word(text, " x fsdp %d (zero %d)", s->fsdp, s->zero);
+    if (s->cp > 1)
+        add_word(text, " x cp %d", s->cp);
+    if (s->cp > 1 && s->fsdp <= 1 && s->zero)
+        add_word(text, " (zero %d)", s->zero);
     if (s->tp > 1)
         add_word(text, " x tp %d%s%s", s->tp, s->no_sequence ? "" : " (sp)", s->overlap ? " overlapped" : "");
     if (s->pp > 1)
@@ -86,7 +91,8 @@ int spec_chunks(const struct spec *s) {
 }
 
 bool spec_possible(const struct spec *s, const struct model_config *model) {
-    return s->tp <= model->num_attention_heads && s->pp * spec_chunks(s) <= model->num_hidden_layers;
+    return divides(spec_shape(s).seq_len, degree(s->cp)) && s->tp <= model->num_attention_heads &&
+           s->pp * spec_chunks(s) <= model->num_hidden_layers;
 }
 
 // ---- schedules that are files

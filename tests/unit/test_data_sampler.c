@@ -51,15 +51,21 @@ struct filled {
     struct sampler_counts counts;
 };
 
-static struct filled fill(const struct sampler *s, enum sampler_split split, int64_t step, int64_t first,
-                          int64_t rows) {
-    size_t n = (size_t)(rows * s->options.seq_len);
+// The tokens [begin, end) of rows.
+static struct filled fill_part(const struct sampler *s, enum sampler_split split, int64_t step, int64_t first,
+                               int64_t rows, int64_t begin, int64_t end) {
+    size_t n = (size_t)(rows * (end - begin));
     struct filled f = {.bytes = 4 * n * sizeof(int32_t)};
     f.memory = mem_alloc(f.bytes);
     memset(f.memory, 0x55, f.bytes);
-    f.batch = (struct sampler_batch){f.memory, f.memory + n, f.memory + 2 * n, f.memory + 3 * n};
+    f.batch = (struct sampler_batch){begin, end, f.memory, f.memory + n, f.memory + 2 * n, f.memory + 3 * n};
     assert_ok(sampler_fill(s, split, step, first, rows, &f.batch, &f.counts, &error));
     return f;
+}
+
+static struct filled fill(const struct sampler *s, enum sampler_split split, int64_t step, int64_t first,
+                          int64_t rows) {
+    return fill_part(s, split, step, first, rows, 0, s->options.seq_len);
 }
 
 // First token of the window that row `row` of `step` takes.
@@ -235,6 +241,36 @@ static void test_rows_however_asked(void **state) {
     token_set_close(set);
 }
 
+// Parts of each row are what the rows have there; documents begin where they begin in the row.
+static void test_parts_of_rows(void **state) {
+    static const int lengths[] = {9, 40, 3};
+    enum { LENGTH = 32, ROWS = 12 };
+    struct token_set *set = counting_set(state, 5000, lengths, 3);
+    struct sampler s = sampler(set, options(LENGTH, ROWS, 0.1));
+    for (int split = SAMPLER_TRAIN; split <= SAMPLER_VALIDATION; split++)
+        for (int64_t step = 0; step < 3; step++) {
+            struct filled whole = fill(&s, split, step, 0, ROWS);
+            for (int64_t size = 1; size <= LENGTH; size *= 2) {
+                int64_t targets = 0;
+                for (int64_t begin = 0; begin < LENGTH; begin += size) {
+                    struct filled part = fill_part(&s, split, step, 0, ROWS, begin, begin + size);
+                    for (int64_t i = 0; i < ROWS * size; i++) {
+                        const int64_t at = i / size * LENGTH + begin + i % size;
+                        assert_int_equal(part.batch.tokens[i], whole.batch.tokens[at]);
+                        assert_int_equal(part.batch.targets[i], whole.batch.targets[at]);
+                        assert_int_equal(part.batch.starts[i], whole.batch.starts[at]);
+                        assert_int_equal(part.batch.positions[i], whole.batch.positions[at]);
+                    }
+                    targets += part.counts.targets;
+                    free(part.memory);
+                }
+                assert_int_equal(targets, whole.counts.targets);
+            }
+            free(whole.memory);
+        }
+    token_set_close(set);
+}
+
 static void test_resume(void **state) {
     struct token_set *set = one_document(state, 3000), *again;
     struct sampler_options o = options(16, 8, 0.1);
@@ -362,7 +398,7 @@ static void test_vocabulary(void **state) {
     struct tokenizer *bytes = tokenizer_create_bytes();
     struct sampler_options o = options(299, 1, 0.0);
     int32_t memory[4 * 299];
-    struct sampler_batch batch = {memory, memory + 299, memory + 2 * 299, memory + 3 * 299};
+    struct sampler_batch batch = {0, 299, memory, memory + 299, memory + 2 * 299, memory + 3 * 299};
     o.vocab_size = 299;
     struct sampler s = sampler(set, o);
     assert_refused(sampler_fill(&s, SAMPLER_TRAIN, 0, 0, 1, &batch, NULL, &error), TRIREME_ERROR_CORRUPT,
@@ -483,7 +519,7 @@ int main(void) {
         TEST(test_phases),          TEST(test_rows_however_asked), TEST(test_resume),
         TEST(test_split),           TEST(test_too_short),          TEST(test_vocabulary),
         TEST(test_delimiter),       TEST(test_nothing_to_predict), TEST(test_begins_within_a_document),
-        TEST(test_hundred_billion),
+        TEST(test_hundred_billion), TEST(test_parts_of_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

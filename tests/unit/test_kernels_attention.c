@@ -166,7 +166,7 @@ static const struct {
     int64_t token, element;
     double value;
 } unseen[] = {{0, 2, 4, 0, INFINITY},    {0, 1, 12, 1, NAN},       {0, 2, 21, 2, NAN},        {0, 1, 33, 0, -INFINITY},
-              {0, 2, 47, 3, -INFINITY},  {0, 1, 60, 2, INFINITY},  {0, 0, 75, 1, NAN},        {0, 6, 88, 0, NAN},
+              {0, 2, 47, 3, -INFINITY},  {0, 1, 60, 2, INFINITY},  {0, 0, 75, 1, NAN},        {0, 7, 88, 0, NAN},
               {0, 1, 287, 0, INFINITY},  {0, 2, 288, 1, INFINITY}, {0, 2, 289, 0, -INFINITY}, {1, 2, 395, 3, NAN},
               {2, 1, 395, 3, -INFINITY}, {2, 0, 395, 3, 0.5},      {2, 0, 396, 3, 0.5}};
 
@@ -184,9 +184,9 @@ static void set_unseen(const struct call *call, int set) {
 
 // o and lse of the operands of a backward call as they are now.
 static void set_forward(const struct call *call, enum dtype model) {
-    struct call forward = {.op = OP_ATTENTION, .inputs = 4, .outputs = 2, .threads = 1};
-    memcpy(forward.in, call->in, 4 * sizeof *call->in);
-    memcpy(forward.out, call->in + 4, 2 * sizeof *call->in);
+    struct call forward = {.op = OP_ATTENTION, .inputs = 5, .outputs = 2, .threads = 1};
+    memcpy(forward.in, call->in, 5 * sizeof *call->in);
+    memcpy(forward.out, call->in + 5, 2 * sizeof *call->in);
     memcpy(forward.attribute, call->attribute, sizeof call->attribute);
     kernel_find(OP_ATTENTION, model, KERNELS_REFERENCE).run(&forward);
 }

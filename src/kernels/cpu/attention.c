@@ -240,7 +240,7 @@ static bool forward_finish(const struct attention *s, const struct forward_space
         int64_t at = b * o->stride[0] + (t - s->first) * o->stride[1] + head * o->stride[2];
         attention_store((char *)o->data + at * dtype_size(o->dtype), o->dtype, row, s->width);
         if (s->lse)
-            s->lse[(b * s->heads + head) * s->length + t] = w->base[t - t0] + logf(sum);
+            s->lse[(b * s->heads + head) * s->length + t - s->first] = w->base[t - t0] + logf(sum);
     }
     return vec_sum(all) == 0;
 }

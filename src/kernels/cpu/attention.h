@@ -1,10 +1,10 @@
 // Flash attention (Dao et al., "FlashAttention", NeurIPS 2022; Dao, "FlashAttention-2", 2023) on the register tile:
 // scores exist for a tile of queries and a block of keys at a time, never as a T x T matrix.
 //
-// Query t sees the keys [attention_low(t), t]. The lower end never decreases with t, so that the keys that a tile of
-// queries sees are one range; only columns in it are computed, rounded outward to whole vectors, and those that some
-// query of the tile does not see are masked. Blocks of keys lie at multiples of ATTENTION_KEYS whatever the thread
-// count, and every sum runs over them in ascending order.
+// The query at position t sees the keys [attention_low(t), t]. The lower end never decreases with t, so that the keys
+// that a tile of queries sees are one range; only columns in it are computed, rounded outward to whole vectors, and
+// those that some query of the tile does not see are masked. Blocks of keys lie at multiples of ATTENTION_KEYS whatever
+// the thread count, and every sum runs over them in ascending order.
 //
 // Everything is packed for the tile: operand a as rows along the summed dimension, operand b as rows across it,
 // `columns` (the width rounded up to vectors) wide. bf16 operands that are summed over the width are multiplied in
@@ -27,9 +27,9 @@ enum { SCORE_ROW = ATTENTION_KEYS + LANES };
 
 struct attention {
     int64_t batch, length, heads, groups, width; // groups: heads of keys and values
-    int64_t first;                               // position of the first of `length` queries; 0 but for a cache
+    int64_t first;                               // position of the first of `length` queries
     const struct tensor *q, *k, *v, *o;
-    const int32_t *starts; // NULL: all 0
+    const int32_t *starts; // of each query; NULL: all 0
     int64_t starts_row;
     float *lse; // [batch, heads, length], or NULL
     float scale;
@@ -40,7 +40,7 @@ struct attention {
 };
 
 static inline struct attention attention_of(const struct call *call, const struct tensor *o, float *lse) {
-    const struct tensor *q = &call->in[0], *starts = &call->in[3];
+    const struct tensor *q = &call->in[0], *starts = &call->in[3], *first = &call->in[4];
     bool bf16 = q->dtype == DTYPE_BF16;
     return (struct attention){
         .batch = q->dim[0],
@@ -48,6 +48,7 @@ static inline struct attention attention_of(const struct call *call, const struc
         .heads = q->dim[2],
         .groups = call->in[1].dim[2],
         .width = q->dim[3],
+        .first = first->data ? *(const int32_t *)first->data : 0,
         .q = q,
         .k = &call->in[1],
         .v = &call->in[2],
@@ -74,7 +75,7 @@ static inline int64_t attention_height(const struct attention *s) {
 }
 
 static inline int64_t attention_low(const struct attention *s, int64_t b, int64_t t) {
-    int64_t start = s->starts ? s->starts[b * s->starts_row + t] : 0;
+    int64_t start = s->starts ? s->starts[b * s->starts_row + t - s->first] : 0;
     return s->window > 0 ? MAX(start, t - s->window + 1) : start;
 }
 
@@ -96,7 +97,7 @@ struct visible {
     int64_t c0, c1;    // rounded outward to vectors, for matrix units to two
 };
 
-// For queries [t0, t1) and the keys [j0, j0 + keys).
+// For the queries at positions [t0, t1) and the keys [j0, j0 + keys).
 static inline struct visible attention_span(const struct attention *s, int64_t b, int64_t t0, int64_t t1, int64_t j0,
                                             int64_t keys) {
     struct visible r = {MAX(attention_low(s, b, t0) - j0, 0), MIN(t1 - j0, keys), 0, 0};

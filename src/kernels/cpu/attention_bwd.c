@@ -30,6 +30,7 @@ struct backward_space {
 struct backward {
     struct attention s;
     const struct tensor *d_o, *dq, *dk, *dv;
+    int64_t keys;   // of a sequence
     int64_t shared; // heads of queries that share one of keys
     int64_t parts;
     int64_t whole, dealt; // items (heads of keys) that threads take whole, and those whose parts are dealt out
@@ -73,16 +74,17 @@ static struct backward_space backward_space(const struct attention *s, char *bas
 
 static struct backward backward_of(const struct call *call) {
     struct backward r = {
-        .s = attention_of(call, &call->in[4], call->in[5].data),
-        .d_o = &call->in[6],
+        .s = attention_of(call, &call->in[5], call->in[6].data),
+        .d_o = &call->in[7],
         .dq = &call->out[0],
         .dk = &call->out[1],
         .dv = &call->out[2],
+        .keys = call->in[1].dim[1],
         .threads = call->threads,
         .workspace = call->workspace,
     };
     const struct attention *s = &r.s;
-    const int64_t items = s->batch * s->groups, blocks = divide_up(s->length, ATTENTION_KEYS);
+    const int64_t items = s->batch * s->groups, blocks = divide_up(r.keys, ATTENTION_KEYS);
     r.shared = s->heads / s->groups;
     r.parts = MIN(MAX((blocks + PART_BLOCKS - 1) / PART_BLOCKS, 1), PARTS_MAX);
     r.dealt = r.parts > 1 ? items % r.threads : 0;
@@ -146,7 +148,7 @@ VEC_INLINE void gradient_row(bool masked, struct visible span, int64_t low, int6
 // A block of queries against a block of keys.
 struct blocks {
     int64_t b, head;
-    int64_t t0, queries; // the first, and how many
+    int64_t t0, queries; // the first's row, and how many
     int64_t j0, keys;
     bool careful; // row by row (attention.h)
     struct visible span[QUERIES / TILE_ROWS];
@@ -158,9 +160,9 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct blocks *m, 
     const struct attention *s = &r->s;
     const float *lse = s->lse + (m->b * s->heads + m->head) * s->length;
     for (int64_t i = 0; i < rows; i++) {
-        int64_t t = m->t0 + i0 + i;
+        int64_t t = m->t0 + i0 + i, at = s->first + t;
         bool present = i0 + i < m->queries;
-        int64_t low = present ? attention_low(s, m->b, t) - m->j0 : 0, high = present ? t + 1 - m->j0 : 0;
+        int64_t low = present ? attention_low(s, m->b, at) - m->j0 : 0, high = present ? at + 1 - m->j0 : 0;
         float *pi = p + i * SCORE_ROW, *dsi = ds + i * SCORE_ROW;
         if (low <= span.c0 && high >= span.c1)
             gradient_row(false, span, low, high, s->scale, lse[t], delta[t], pi, dsi);
@@ -173,8 +175,8 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct blocks *m, 
 static void bwd_add_seen(const struct backward *r, const struct backward_space *w, const struct blocks *m,
                          struct visible span, int64_t i, const float *ds, float *dq) {
     const struct attention *s = &r->s;
-    const int64_t t = m->t0 + i, columns = s->columns;
-    const int64_t low = MAX(attention_low(s, m->b, t) - m->j0, span.low), high = MIN(t + 1 - m->j0, span.high);
+    const int64_t t = m->t0 + i, at = s->first + t, columns = s->columns;
+    const int64_t low = MAX(attention_low(s, m->b, at) - m->j0, span.low), high = MIN(at + 1 - m->j0, span.high);
     attention_add_row(columns, high - low, ds + low, 1, w->k_across + low * columns, columns, dq + t * columns);
 }
 
@@ -218,9 +220,9 @@ static void key_tile(const struct backward *r, const struct backward_space *w, c
 // Adds what the queries that see a key contribute to its dk and dv.
 static void key_seen(const struct backward *r, const struct backward_space *w, const struct blocks *m, int64_t k) {
     const struct attention *s = &r->s;
-    const int64_t first = MAX(m->j0 + k - m->t0, 0), columns = s->columns;
+    const int64_t at = s->first + m->t0, first = MAX(m->j0 + k - at, 0), columns = s->columns;
     int64_t end = first;
-    while (end < m->queries && attention_low(s, m->b, m->t0 + end) <= m->j0 + k)
+    while (end < m->queries && attention_low(s, m->b, at + end) <= m->j0 + k)
         end++;
     attention_add_row(columns, end - first, w->p + first * SCORE_ROW + k, SCORE_ROW,
                       w->do_across + first * w->across_row, w->across_row, w->dv + k * columns);
@@ -241,8 +243,8 @@ VEC_INLINE void blocks_gradients(const struct backward *r, bool pairs, const str
     const int64_t height = attention_height(s);
     const int tiles = (int)divide_up(m->queries, height);
     for (int i = 0; i < tiles; i++) {
-        int64_t t = m->t0 + i * height;
-        m->span[i] = attention_span(s, m->b, t, MIN(t + height, m->t0 + m->queries), m->j0, m->keys);
+        int64_t at = s->first + m->t0 + i * height, end = s->first + m->t0 + m->queries;
+        m->span[i] = attention_span(s, m->b, at, MIN(at + height, end), m->j0, m->keys);
         if (m->span[i].low < m->span[i].high)
             query_tile(r, pairs, w, m, i, delta, dq);
         else // it sees no key of this block: all lie after its queries, or before what these see
@@ -276,10 +278,10 @@ struct query {
 
 static struct query query_of(const struct backward *r, const struct blocks *m, int64_t i, const float *delta) {
     const struct attention *s = &r->s;
-    const int64_t t = m->t0 + i;
+    const int64_t t = m->t0 + i, at = s->first + t;
     if (i >= m->queries)
         return (struct query){0};
-    return (struct query){attention_low(s, m->b, t) - m->j0, t + 1 - m->j0,
+    return (struct query){attention_low(s, m->b, at) - m->j0, at + 1 - m->j0,
                           s->lse[(m->b * s->heads + m->head) * s->length + t], delta[t]};
 }
 
@@ -374,9 +376,9 @@ static int64_t gradient_tiles(const struct backward *r, const struct backward_sp
     int64_t count = 0;
     *c0 = ATTENTION_KEYS, *c1 = 0;
     for (int64_t i = 0; i < m->queries; i += AMX_SIDE) {
-        const int64_t t = m->t0 + i, set = count % 2 * AMX_SIDE * SCORE_ROW;
-        const struct visible span =
-            attention_span(&r->s, m->b, t, MIN(t + AMX_SIDE, m->t0 + m->queries), m->j0, m->keys);
+        const int64_t at = r->s.first + m->t0 + i, end = r->s.first + m->t0 + m->queries;
+        const int64_t set = count % 2 * AMX_SIDE * SCORE_ROW;
+        const struct visible span = attention_span(&r->s, m->b, at, MIN(at + AMX_SIDE, end), m->j0, m->keys);
         if (span.low >= span.high)
             continue;
         *c0 = MIN(*c0, span.c0);
@@ -440,7 +442,7 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
                       int64_t j0, float *dq) {
     const struct attention *s = &r->s;
     const bool matrix = attention_matrix(s) && !careful;
-    const int64_t keys = MIN(ATTENTION_KEYS, s->length - j0);
+    const int64_t keys = MIN(ATTENTION_KEYS, r->keys - j0);
     const struct matrix k = attention_rows(s->k, b, group), k_columns = attention_columns(s->k, b, group);
     const struct matrix v_columns = attention_columns(s->v, b, group);
     ISA(pack_b)(s->bf16, &k_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
@@ -454,8 +456,8 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
     for (int64_t h = 0; h < r->shared; h++) {
         float *dq_head = dq + h * r->rows * s->columns;
         const float *delta = w->delta + h * s->length;
-        for (int64_t t = j0 / QUERIES * QUERIES; t < s->length; t += QUERIES) {
-            if (attention_low(s, b, t) >= j0 + keys)
+        for (int64_t t = MAX(j0 - s->first, 0) / QUERIES * QUERIES; t < s->length; t += QUERIES) {
+            if (attention_low(s, b, s->first + t) >= j0 + keys)
                 break;
             struct blocks m = {b, group * r->shared + h, t, MIN(QUERIES, s->length - t), j0, keys, careful, {{0}}};
 #ifdef ISA_HAS_AMX
@@ -484,21 +486,26 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
     return attention_finite(dk, keys * s->columns) && attention_finite(dv, keys * s->columns);
 }
 
-// The first key of a part. Parts have about equal work; a block's work is the number of queries from its first key on.
-static int64_t part_start(const struct backward *r, int64_t part) {
+// The work of the block of keys from j on: the number of queries from its first key on; 1 where none sees it.
+static int64_t block_work(const struct backward *r, int64_t j) {
     const struct attention *s = &r->s;
-    const int64_t reach = s->window > 0 ? s->window + ATTENTION_KEYS : s->length;
+    const int64_t end = s->first + s->length, reach = s->window > 0 ? j + s->window + ATTENTION_KEYS : end;
+    return MAX(MIN(end, reach) - MAX(j, s->first), 1);
+}
+
+// The first key of a part. Parts have about equal work.
+static int64_t part_start(const struct backward *r, int64_t part) {
     int64_t total = 0, before = 0, j = 0;
-    for (j = 0; j < s->length; j += ATTENTION_KEYS)
-        total += MIN(s->length - j, reach);
-    for (j = 0; j < s->length && before * r->parts < total * part; j += ATTENTION_KEYS)
-        before += MIN(s->length - j, reach);
+    for (j = 0; j < r->keys; j += ATTENTION_KEYS)
+        total += block_work(r, j);
+    for (j = 0; j < r->keys && before * r->parts < total * part; j += ATTENTION_KEYS)
+        before += block_work(r, j);
     return j;
 }
 
 // The first query that a part is for, rounded down to whole blocks; its dq has no rows before.
 static int64_t part_row(const struct backward *r, int64_t part) {
-    return MIN(part_start(r, part) / QUERIES * QUERIES, r->s.length);
+    return MIN(MAX(part_start(r, part) - r->s.first, 0) / QUERIES * QUERIES, r->s.length);
 }
 
 // One part of a head of keys, row by row if `careful` (attention.h); needs delta. Whether all gradients are finite.

@@ -15,10 +15,15 @@ static int64_t head_at(const struct tensor *x, int64_t b, int64_t t, int64_t h) 
     return at4(x, b, t, h, 0);
 }
 
-// The first key that query t of batch row b attends to; the last is t itself.
-static int64_t first_key(const struct tensor *starts, int64_t window, int64_t b, int64_t t) {
-    int64_t start = tensor_int(starts, at2(starts, b, t));
-    return window > 0 ? MAX(start, t - window + 1) : start;
+// The position of query 0 (attention and its backward).
+static int64_t first_position(const struct call *call) {
+    return call->in[4].data ? tensor_int(&call->in[4], 0) : 0;
+}
+
+// The first key that query t of batch row b attends to; the last is that of its own position.
+static int64_t first_key(const struct call *call, int64_t b, int64_t t) {
+    int64_t window = call->attribute[1].i, start = tensor_int(&call->in[3], at2(&call->in[3], b, t));
+    return window > 0 ? MAX(start, first_position(call) + t - window + 1) : start;
 }
 
 // Where rows of consecutive positions lie: `width` elements from `at` on, rows `step` elements apart.
@@ -60,18 +65,18 @@ static double attention_attend(const struct tensor *q, int64_t q_at, struct rows
     return largest + math_log(total);
 }
 
-// Query t of batch row b attends to the keys from first_key to t.
+// Query t of batch row b attends to the keys from first_key to its own position.
 void ref_attention(const struct call *call) {
-    const struct tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2], *starts = &call->in[3];
+    const struct tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
     const struct tensor *o = &call->out[0], *lse = &call->out[1];
     int64_t group = q->dim[2] / k->dim[2];
     for (int64_t b = 0; b < q->dim[0]; b++)
         for (int64_t t = 0; t < q->dim[1]; t++)
             for (int64_t h = 0; h < q->dim[2]; h++) {
-                int64_t first = first_key(starts, call->attribute[1].i, b, t);
+                int64_t first = first_key(call, b, t), count = first_position(call) + t - first + 1;
                 struct rows keys = {k, head_at(k, b, first, h / group), k->stride[1]};
                 struct rows values = {v, head_at(v, b, first, h / group), v->stride[1]};
-                double l = attention_attend(q, head_at(q, b, t, h), keys, values, t - first + 1, call->attribute[0].f,
+                double l = attention_attend(q, head_at(q, b, t, h), keys, values, count, call->attribute[0].f,
                                             q->dim[3], o, head_at(o, b, t, h));
                 tensor_set(lse, at3(lse, b, h, t), l);
             }
@@ -97,7 +102,7 @@ void ref_attention_cached(const struct call *call) {
 // p (do v - do o), times scale.
 static void attention_pair(const struct call *call, int64_t b, int64_t t, int64_t h, int64_t j, double *p, double *ds) {
     const struct tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
-    const struct tensor *o = &call->in[4], *lse = &call->in[5], *dout = &call->in[6];
+    const struct tensor *o = &call->in[5], *lse = &call->in[6], *dout = &call->in[7];
     int64_t g = h / (q->dim[2] / k->dim[2]), width = q->dim[3];
     double scale = call->attribute[0].f;
     double s = scale * tensor_dot(q, head_at(q, b, t, h), k, head_at(k, b, j, g), width);
@@ -110,15 +115,15 @@ static void attention_pair(const struct call *call, int64_t b, int64_t t, int64_
 }
 
 static void attention_dq(const struct call *call) {
-    const struct tensor *q = &call->in[0], *k = &call->in[1], *starts = &call->in[3], *dq = &call->out[0];
-    int64_t group = q->dim[2] / k->dim[2], width = q->dim[3];
+    const struct tensor *q = &call->in[0], *k = &call->in[1], *dq = &call->out[0];
+    int64_t group = q->dim[2] / k->dim[2], width = q->dim[3], first = first_position(call);
     for (int64_t b = 0; b < q->dim[0]; b++)
         for (int64_t t = 0; t < q->dim[1]; t++)
             for (int64_t h = 0; h < q->dim[2]; h++)
                 for (int64_t d0 = 0; d0 < width; d0 += TILE) {
                     double sum[TILE] = {0};
                     int64_t n = MIN(TILE, width - d0);
-                    for (int64_t j = first_key(starts, call->attribute[1].i, b, t); j <= t; j++) {
+                    for (int64_t j = first_key(call, b, t); j <= first + t; j++) {
                         double p, ds;
                         attention_pair(call, b, t, h, j, &p, &ds);
                         for (int64_t d = 0; d < n; d++)
@@ -131,9 +136,9 @@ static void attention_dq(const struct call *call) {
 
 // Each key sums over the heads of its group and, for each, over the queries that attend to it.
 static void attention_dk_dv(const struct call *call) {
-    const struct tensor *q = &call->in[0], *k = &call->in[1], *starts = &call->in[3], *dout = &call->in[6];
+    const struct tensor *q = &call->in[0], *k = &call->in[1], *dout = &call->in[7];
     const struct tensor *dk = &call->out[1], *dv = &call->out[2];
-    int64_t group = q->dim[2] / k->dim[2], width = q->dim[3];
+    int64_t group = q->dim[2] / k->dim[2], width = q->dim[3], first = first_position(call);
     for (int64_t b = 0; b < k->dim[0]; b++)
         for (int64_t j = 0; j < k->dim[1]; j++)
             for (int64_t g = 0; g < k->dim[2]; g++)
@@ -141,8 +146,8 @@ static void attention_dk_dv(const struct call *call) {
                     double sum_k[TILE] = {0}, sum_v[TILE] = {0};
                     int64_t n = MIN(TILE, width - d0);
                     for (int64_t h = g * group; h < (g + 1) * group; h++)
-                        for (int64_t t = j; t < q->dim[1]; t++) {
-                            if (first_key(starts, call->attribute[1].i, b, t) > j)
+                        for (int64_t t = MAX(j - first, 0); t < q->dim[1]; t++) {
+                            if (first_key(call, b, t) > j)
                                 continue;
                             double p, ds;
                             attention_pair(call, b, t, h, j, &p, &ds);

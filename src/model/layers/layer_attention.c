@@ -137,8 +137,8 @@ static void attention_split_norm(const struct splitter *s, const struct paramete
 
 // ---- emitting
 
-// `heads` heads of the packed projection [rows, (q + k + v heads) * head_dim], the first of them number `first`.
-static struct operand heads_of(const struct emitter *e, int qkv, int64_t first, int64_t heads) {
+// `heads` heads of packed projections, those of `length` rows of each sequence, the first of them number `first`.
+static struct operand heads_of(const struct emitter *e, int qkv, int64_t length, int64_t first, int64_t heads) {
     int64_t width = e->program->buffers.item[qkv].dim[1], size = e->config->head_dim;
     struct operand view = {.buffer = qkv, .offset = first * size};
     if (e->cache) {
@@ -147,8 +147,8 @@ static struct operand heads_of(const struct emitter *e, int qkv, int64_t first, 
         memcpy(view.stride, (int64_t[]){width, size, 1}, 3 * sizeof(int64_t));
     } else {
         view.ndim = 4;
-        memcpy(view.dim, (int64_t[]){e->sequences, e->seq_len, heads, size}, 4 * sizeof(int64_t));
-        memcpy(view.stride, (int64_t[]){e->seq_len * width, width, size, 1}, 4 * sizeof(int64_t));
+        memcpy(view.dim, (int64_t[]){e->sequences, length, heads, size}, 4 * sizeof(int64_t));
+        memcpy(view.stride, (int64_t[]){length * width, width, size, 1}, 4 * sizeof(int64_t));
     }
     return view;
 }
@@ -158,12 +158,50 @@ struct projections {
     int queries, others; // the same buffer when together
 };
 
+// Sequence `number` of a buffer that has `length` rows of each.
+static int sequence_of(const struct emitter *e, int buffer, int64_t number, int64_t length) {
+    const struct buffer b = e->program->buffers.item[buffer];
+    if (e->sequences == 1)
+        return buffer;
+    char *name = mem_printf("%s.%lld", b.name, (long long)number);
+    int slice = program_slice(e->program, buffer, name, number * length * b.dim[1], 2, (int64_t[]){length, b.dim[1]});
+    free(name);
+    return slice;
+}
+
+// Keys and values of all rows of the sequences of which ranks have parts: [sequences * seq_len, 2 * kv_heads *
+// head_dim].
+static int attention_gather(struct emitter *e, int layer, struct projections in) {
+    const struct model_config *c = e->config;
+    const int64_t heads = 2 * e->split->kv_heads, width = heads * c->head_dim;
+    int own = in.others;
+    if (in.queries == in.others) {
+        own = emit_new_activation(e, layer, "attention.kv.own", emit_row_count(e), width);
+        const int64_t dim[3] = {e->sequences, e->seq_rows, width};
+        const struct operand packed = heads_of(e, in.others, e->seq_rows, e->split->heads, heads);
+        struct operand from = {.buffer = packed.buffer, .offset = packed.offset, .ndim = 3};
+        memcpy(from.dim, dim, sizeof dim);
+        memcpy(from.stride, (int64_t[]){packed.stride[0], packed.stride[1], 1}, sizeof dim);
+        emit_forward(e, OP_COPY, layer, 1, &from, 1,
+                     (struct operand[]){operand_shape(emit_whole_operand(e, own), 3, dim)}, NULL);
+    }
+    int all = emit_new_activation(e, layer, "attention.kv.all", e->sequences * e->seq_len, width);
+    for (int64_t s = 0; s < e->sequences; s++)
+        program_communicate(e->program, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program),
+                            AXES_PARTS, emit_whole_operand(e, sequence_of(e, own, s, e->seq_rows)),
+                            emit_whole_operand(e, sequence_of(e, all, s, e->seq_len)))
+            ->layer = layer;
+    return all;
+}
+
 static int attention_heads(struct emitter *e, int layer, struct projections in) {
     const struct model_config *c = e->config;
+    const bool gathers = e->first_position != NONE;
     int64_t h = e->split->heads, g = e->split->kv_heads, size = c->head_dim;
-    int64_t first = in.queries == in.others ? h : 0;
-    struct operand q = heads_of(e, in.queries, 0, h), k = heads_of(e, in.others, first, g),
-                   v = heads_of(e, in.others, first + g, g);
+    int64_t first = in.queries == in.others && !gathers ? h : 0;
+    int others = gathers ? attention_gather(e, layer, in) : in.others;
+    struct operand q = heads_of(e, in.queries, e->seq_rows, 0, h), k = heads_of(e, others, e->seq_len, first, g),
+                   v = heads_of(e, others, e->seq_len, first + g, g);
     int o = emit_new_activation(e, layer, "attention.heads", emit_row_count(e), h * size);
     union attribute attribute[OP_MAX_ATTRIBUTES] = {{.f = 1 / sqrt((double)size)},
                                                     {.i = model_layer(c, layer)->sliding_window}};
@@ -179,10 +217,11 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
             attribute);
         return o;
     }
-    int lse = emit_new_statistic(e, layer, "attention.lse", 3, (int64_t[]){e->sequences, h, e->seq_len});
-    struct operand starts = operand_shape(emit_whole_operand(e, e->starts), 2, (int64_t[]){e->sequences, e->seq_len});
-    struct operand heads = operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){e->sequences, e->seq_len, h, size});
-    emit_forward(e, OP_ATTENTION, layer, 4, (struct operand[]){q, k, v, starts}, 2,
+    int lse = emit_new_statistic(e, layer, "attention.lse", 3, (int64_t[]){e->sequences, h, e->seq_rows});
+    struct operand starts = operand_shape(emit_whole_operand(e, e->starts), 2, (int64_t[]){e->sequences, e->seq_rows});
+    struct operand heads = operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){e->sequences, e->seq_rows, h, size});
+    emit_forward(e, OP_ATTENTION, layer, 5,
+                 (struct operand[]){q, k, v, starts, emit_whole_operand(e, e->first_position)}, 2,
                  (struct operand[]){heads, emit_whole_operand(e, lse)}, attribute);
     if (e->heads_end == NONE)
         return o;
@@ -213,7 +252,7 @@ static int attention_positioned(struct emitter *e, int layer, int x, int64_t hea
     if (e->rope != NONE) {
         int y = emit_new_activation(e, layer, rope, emit_row_count(e), columns);
         emit_forward(e, OP_ROPE, layer, 3,
-                     (struct operand[]){emit_whole_operand(e, x), emit_whole_operand(e, e->positions),
+                     (struct operand[]){emit_whole_operand(e, x), emit_row_numbers(e, e->positions),
                                         emit_whole_operand(e, e->rope)},
                      1, (struct operand[]){emit_whole_operand(e, y)},
                      (union attribute[OP_MAX_ATTRIBUTES]){{.i = heads + kv_heads}});

@@ -45,7 +45,7 @@ static int embed_own_rows(struct emitter *e, const char *name) {
     const int part = emit_new_activation(e, NONE, "embedding.own", all, e->config->hidden_size);
     const int x = emit_new_activation(e, NONE, name, emit_row_count(e), e->config->hidden_size);
     program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program), AXES_SHARD,
-                        emit_whole_operand(e, e->tokens), emit_whole_operand(e, tokens));
+                        emit_row_numbers(e, e->tokens), emit_whole_operand(e, tokens));
     emit_forward(e, OP_EMBED, NONE, 3,
                  (struct operand[]){emit_whole_operand(e, tokens), e->own_rows, emit_whole_operand(e, e->own_first)}, 1,
                  (struct operand[]){emit_whole_operand(e, part)}, NULL);
@@ -61,7 +61,7 @@ static int embed_tokens(struct emitter *e, const char *name) {
     int x = emit_new_activation(e, NONE, emit_is_split(e) ? part : name, emit_row_count(e), e->config->hidden_size);
     free(part);
     emit_forward(e, OP_EMBED, NONE, 3,
-                 (struct operand[]){emit_whole_operand(e, e->tokens), emit_parameter(e, NONE, "embed.weight"),
+                 (struct operand[]){emit_row_numbers(e, e->tokens), emit_parameter(e, NONE, "embed.weight"),
                                     emit_whole_operand(e, e->vocab_first)},
                  1, (struct operand[]){emit_whole_operand(e, x)}, NULL);
     return emit_is_split(e) ? emit_leave(e, NONE, name, x) : x;
@@ -69,7 +69,7 @@ static int embed_tokens(struct emitter *e, const char *name) {
 
 // Writes position embeddings for the rows that this rank holds between layers to y, or adds them to it.
 static void embed_positions(struct emitter *e, struct operand table, int y, bool add) {
-    struct operand positions = emit_whole_operand(e, e->positions);
+    struct operand positions = emit_row_numbers(e, e->positions);
     if (e->split->sequence)
         positions = operand_part(e->program, positions, AXES_TENSOR);
     program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 3,
