@@ -264,8 +264,6 @@ static const struct {
     {"all weights are trained, in training.dtype", "lora use_lora lora_rank peft qlora load_in_4bit load_in_8bit"},
     {"a signal saves and ends a run (man trireme, train)", "exit_duration_in_mins exit_interval exit_signal_handler"},
     {"initial weights are those of the family", "init_method_std initializer_range init_std"},
-    {"context parallelism is not supported",
-     "context_parallel_degree context_parallel_size context_parallel cp cp_size"},
     {"mixture of experts is not supported",
      "expert_parallel_degree expert_parallel_size expert_model_parallel_size expert_parallel ep ep_size"
      " expert_tensor_parallel_degree expert_tensor_parallel_size etp num_experts num_moe_experts num_local_experts"

@@ -385,6 +385,9 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
                  {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree, 1},
                  {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree, 1},
                  {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree, 0}};
+    if (p->context_parallel_degree != 1)
+        return config_refuse(c, "parallelism.context_parallel_degree", error,
+                             "but plans with parts of sequences are not searched: leave it out");
     int64_t all = 1; // always divides the ranks, so no product overflows
     for (size_t i = 0; i < ARRAY_LENGTH(GIVEN); i++) {
         if (GIVEN[i].degree == 0 && GIVEN[i].least > 0)

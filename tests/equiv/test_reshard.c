@@ -23,6 +23,7 @@ enum { STEPS = 6, STOP_AT = 3 };
 #define FSDP "parallelism.data_parallel_shard_degree="
 #define ZERO "parallelism.zero_stage="
 #define TP "parallelism.tensor_parallel_degree="
+#define CP "parallelism.context_parallel_degree="
 #define PP "parallelism.pipeline_parallel_degree="
 #define UNIT "parallelism.data_parallel_unit_layers="
 #define PLAIN "parallelism.sequence_parallel=false"
@@ -48,6 +49,11 @@ static const struct mesh_choice MESHES[] = {
     {"dp 2 x tp 2 x pp 2", {DP "2", TP "2", PP "2"}},
     {"zero-3 over 2 x tp 2 x pp 2", {FSDP "2", TP "2", PP "2"}},
     {"dp 2 x zero-1 over 3", {DP "2", FSDP "3", ZERO "1"}},
+    {"cp 2", {CP "2", ZERO "0"}},
+    {"zero-3 over cp 2", {CP "2"}},
+    {"zero-1 over cp 3 x 2", {CP "3", FSDP "2", ZERO "1"}},
+    {"zero-3 over cp 2 x 2, tp 2", {CP "2", FSDP "2", TP "2"}},
+    {"cp 2 x pp 2", {CP "2", PP "2", ZERO "0"}},
     {"zero-2 over 2 x tp 4", {FSDP "2", ZERO "2", TP "4"}},
 };
 

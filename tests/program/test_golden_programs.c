@@ -33,6 +33,7 @@ static const struct subject FAMILIES[] = {
 #define NARROW "parallelism.reduce_dtype=bf16"
 #define TP "parallelism.tensor_parallel_degree="
 #define SEQUENCE "parallelism.sequence_parallel="
+#define CP "parallelism.context_parallel_degree="
 #define PP "parallelism.pipeline_parallel_degree="
 #define VOCABULARY "parallelism.vocabulary_parallel=true"
 #define SCHEDULE "parallelism.pipeline_parallel_schedule="
@@ -56,6 +57,8 @@ static const struct strategy STRATEGIES[] = {
     {"tp", 1, {TP "2", SEQUENCE "false"}, 0},
     {"tp-sequence", 1, {TP "2"}, 0},
     {"tp-overlap", 1, {TP "2", "parallelism.tensor_parallel_overlap=true", "activation_checkpoint.mode=selective"}, 0},
+    {"cp", 1, {CP "2", ZERO "0"}, 0},
+    {"cp-zero3", 3, {CP "2", FSDP "2", ZERO "3", TP "2", "activation_checkpoint.mode=selective"}, 0},
     {"gpipe", 1, {PP "2", SCHEDULE "gpipe"}, 0},
     {"1f1b-first", 0, {PP "2"}, 0},
     {"1f1b-last", 1, {PP "2"}, 0},

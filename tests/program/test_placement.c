@@ -15,6 +15,7 @@
 #define BATCH(sequences) "training.global_batch_size=" #sequences
 #define DP(n) "parallelism.data_parallel_replicate_degree=" #n
 #define FSDP(n, zero) "parallelism.data_parallel_shard_degree=" #n, "parallelism.zero_stage=" #zero
+#define CP(n) "parallelism.context_parallel_degree=" #n
 #define TP(n) "parallelism.tensor_parallel_degree=" #n
 #define PP(n) "parallelism.pipeline_parallel_degree=" #n
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
@@ -234,6 +235,28 @@ static void sequence(void **unused) {
           "before it is written", "layers.0.attention.in");
     FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.0.mlp.in")->in[0].buffer = program_find(&p, "vocab.first"),
           "vocab.first", "reaches element");
+    fleet_release(&f);
+}
+
+// Ranks with parts of sequences.
+static void context(void **unused) {
+    (void)unused;
+    FLEET(MODEL(GPT2), BATCH(4), CP(2), FSDP(2, 1));
+    const char *const all = "layers.0.attention.kv.all";
+    FAULT(0, FLEET_STAGE, found(&p, OP_ATTENTION, all)->in[4] = operand_none(), "1 ranks have 4 of its t", "attention");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ATTENTION, all)->in[4].buffer = program_find(&p, "tokens"), "attention",
+          "tokens");
+    FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "position.first")].placement[AXIS_CP] = PLACE_REPLICATE,
+          "1 ranks have", "attention");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.0.attention.kv.all.1")->group = AXES(AXIS_FSDP), "X",
+          "attention.kv");
+    FAULT(0, FLEET_STAGE, found(&p, OP_REDUCE_SCATTER, "d.layers.0.attention.kv.own.1")->group = AXES(AXIS_FSDP), "X",
+          "attention.kv");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_GATHER, "layers.0.attention.kv.all.1")),
+          "before it is written", "layers.0.attention.kv.all");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "d.layers.0.attention.kv.own.1")), "X",
+          "attention.kv");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")), "X", "layers.0");
     fleet_release(&f);
 }
 
@@ -532,6 +555,7 @@ int main(void) {
         cmocka_unit_test(one_stage_twice),
         cmocka_unit_test(tensor),
         cmocka_unit_test(sequence),
+        cmocka_unit_test(context),
         cmocka_unit_test(more_ranks_than_heads),
         cmocka_unit_test(zero_1),
         cmocka_unit_test(zero_2),

@@ -232,11 +232,6 @@ static void test_unknown_names(void **state) {
 // For a feature that is not there, no near key is suggested.
 static void test_what_is_not_there(void **state) {
     (void)state;
-    expect_refused("parallelism:\n  context_parallel_degree: 2\n",
-                   "run.yaml:2: parallelism.context_parallel_degree: unknown key, given 2; context parallelism is not "
-                   "supported");
-    expect_refused("context-parallel-size: 2\n",
-                   "run.yaml:1: context-parallel-size: unknown key, given 2; context parallelism is not supported");
     expect_refused(
         "parallelism:\n  Expert-Model-Parallel-Size: 2\n",
         "run.yaml:2: parallelism.Expert-Model-Parallel-Size: unknown key, given 2; mixture of experts is not "

@@ -3,13 +3,17 @@
 #include "support/test.h"
 
 static const struct mesh meshes[] = {
-    {.degree = {1, 1, 1, 1, 1}}, {.degree = {1, 2, 1, 1, 1}}, {.degree = {2, 3, 1, 1, 1}}, {.degree = {1, 2, 3, 2, 2}},
-    {.degree = {2, 2, 2, 2, 2}}, {.degree = {1, 8, 1, 4, 3}}, {.degree = {1, 1, 5, 1, 7}},
+    {.degree = {1, 1, 1, 1, 1, 1}}, {.degree = {1, 2, 1, 1, 1, 1}}, {.degree = {2, 3, 1, 1, 1, 1}},
+    {.degree = {1, 2, 2, 3, 2, 2}}, {.degree = {2, 2, 2, 2, 2, 2}}, {.degree = {1, 8, 1, 1, 4, 3}},
+    {.degree = {1, 1, 5, 1, 1, 7}},
 };
 
 static void tensor_ranks_are_neighbours_then_data_then_stages(void **state) {
     (void)state;
-    struct mesh mesh = {.degree = {[AXIS_KV] = 1, [AXIS_TP] = 2, [AXIS_FSDP] = 3, [AXIS_DP] = 1, [AXIS_PP] = 2}};
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_TP] = 2;
+    mesh.degree[AXIS_FSDP] = 3;
+    mesh.degree[AXIS_PP] = 2;
     assert_int_equal(mesh_ranks(&mesh), 12);
     for (int rank = 0; rank < 12; rank++) {
         assert_int_equal(mesh_coordinate(&mesh, rank, AXIS_TP), rank % 2);
@@ -74,6 +78,19 @@ static void axes_of_degree_one_are_absent(void **state) {
     assert_int_equal(mesh_present(&meshes[3], AXES_TENSOR), AXES(AXIS_TP));
 }
 
+// Ranks with parts of the same sequences are nearer than those with other sequences.
+static void parts_of_sequences_are_neighbours(void **state) {
+    (void)state;
+    assert_int_equal(AXES_PARTS, AXES(AXIS_CP));
+    assert_int_equal(AXES_SHARD, AXES(AXIS_CP) | AXES(AXIS_FSDP));
+    assert_int_equal(AXES_SEQUENCES, AXES(AXIS_FSDP) | AXES(AXIS_DP));
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_TP] = mesh.degree[AXIS_FSDP] = 2;
+    mesh.degree[AXIS_CP] = 3;
+    assert_int_equal(mesh_index(&mesh, 8, AXES_PARTS), 1);
+    assert_int_equal(mesh_index(&mesh, 8, AXES_SHARD), 4);
+}
+
 static void sets_of_axes_survive_printing(void **state) {
     (void)state;
     char text[AXES_TEXT];
@@ -84,7 +101,7 @@ static void sets_of_axes_survive_printing(void **state) {
         assert_int_equal(parsed, set);
     }
     assert_string_equal(axes_print(AXES_NONE, text), "none");
-    assert_string_equal(axes_print(AXES_DATA, text), "fsdp+dp");
+    assert_string_equal(axes_print(AXES_DATA, text), "cp+fsdp+dp");
     const char *const refused[] = {"", "none", "dp+", "+dp", "dp+dp", "dpp", "tp,dp", "d", "TP"};
     for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
         axis_set parsed = 77;
@@ -98,7 +115,7 @@ static void sets_of_axes_survive_printing(void **state) {
 
 static void a_mesh_prints_what_is_split(void **state) {
     (void)state;
-    const char *const expected[] = {"one rank", "tp 2", "tp 3 x kv 2", "pp 2 x dp 2 x fsdp 3 x tp 2"};
+    const char *const expected[] = {"one rank", "tp 2", "tp 3 x kv 2", "pp 2 x dp 2 x fsdp 3 x cp 2 x tp 2"};
     for (size_t m = 0; m < ARRAY_LENGTH(expected); m++) {
         char *text = mesh_print(&meshes[m]);
         assert_string_equal(text, expected[m]);
@@ -130,6 +147,7 @@ int main(void) {
         cmocka_unit_test(groups_partition_the_ranks),
         cmocka_unit_test(the_group_of_all_axes_counts_like_the_ranks),
         cmocka_unit_test(axes_of_degree_one_are_absent),
+        cmocka_unit_test(parts_of_sequences_are_neighbours),
         cmocka_unit_test(sets_of_axes_survive_printing),
         cmocka_unit_test(a_mesh_prints_what_is_split),
         cmocka_unit_test(ranks_are_named_by_number_or_all),
