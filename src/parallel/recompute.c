@@ -11,7 +11,8 @@ struct recomputation {
     int *replaced; // [known]: the buffer that holds the recomputed value, or NONE
     size_t known;  // how many buffers there were before the rewrite
     bool *chosen;  // [forward instructions]: selective recomputation runs it again, although that costs operations
-    // By buffer: the forward instructions that write it are maker[first_maker[b]] up to maker[first_maker[b + 1]].
+    // By root buffer: the forward instructions that write it or a slice of it are maker[first_maker[b]] up to
+    // maker[first_maker[b + 1]].
     int *first_maker, *maker;
     int *reader; // by root buffer: the one layer whose forward reads it or a slice of it, or UNREAD or MANY
 };
@@ -51,9 +52,9 @@ static void find_makers(struct recomputation *r) {
             const struct instruction *f = &r->forward->instructions.item[i];
             for (int k = 0; k < f->outputs; k++)
                 if (f->out[k].buffer != NONE && writes)
-                    r->maker[--r->first_maker[f->out[k].buffer]] = (int)i;
+                    r->maker[--r->first_maker[program_root(r->program, f->out[k].buffer)]] = (int)i;
                 else if (f->out[k].buffer != NONE)
-                    r->first_maker[f->out[k].buffer]++;
+                    r->first_maker[program_root(r->program, f->out[k].buffer)]++;
         }
         for (size_t b = 1; b <= r->known && !writes; b++)
             r->first_maker[b] += r->first_maker[b - 1];
@@ -114,9 +115,18 @@ static void replace_inputs(struct recomputation *r, struct instruction *instruct
             instruction->in[i].buffer = recompute_replace(r, instruction->in[i].buffer);
 }
 
-static int replace_root(struct recomputation *r, int root) {
+// The buffer for what is computed again; a slice is one of its root's.
+static int recompute_again(struct recomputation *r, int buffer) {
+    if (r->replaced[buffer] == NONE) {
+        const int root = program_root(r->program, buffer), parent = root == buffer ? NONE : recompute_again(r, root);
+        r->replaced[buffer] = program_again(r->program, buffer, parent);
+    }
+    return r->replaced[buffer];
+}
+
+static void replace_root(struct recomputation *r, int root) {
     if (r->replaced[root] != NONE)
-        return r->replaced[root];
+        return;
     for (int m = r->first_maker[root], before = NONE; m < r->first_maker[root + 1]; before = r->maker[m++]) {
         if (r->maker[m] == before)
             continue;
@@ -124,16 +134,11 @@ static int replace_root(struct recomputation *r, int root) {
         program_give_operands(r->program, &f, f.inputs, f.in, f.outputs, f.out);
         replace_inputs(r, &f);
         for (int k = 0; k < f.outputs; k++)
-            if (f.out[k].buffer != NONE) {
-                int made = f.out[k].buffer;
-                if (r->replaced[made] == NONE)
-                    r->replaced[made] = program_again(r->program, made, NONE);
-                f.out[k].buffer = r->replaced[made];
-            }
+            if (f.out[k].buffer != NONE)
+                f.out[k].buffer = recompute_again(r, f.out[k].buffer);
         f.phase = PHASE_BACKWARD;
         VEC_PUSH(&r->backward.out, f);
     }
-    return r->replaced[root];
 }
 
 static int recompute_replace(struct recomputation *r, int buffer) {
@@ -142,12 +147,8 @@ static int recompute_replace(struct recomputation *r, int buffer) {
     int root = program_root(r->program, buffer);
     if (!recompute_dropped(r, root))
         return buffer;
-    int again = replace_root(r, root);
-    if (root == buffer)
-        return again;
-    if (r->replaced[buffer] == NONE)
-        r->replaced[buffer] = program_again(r->program, buffer, again);
-    return r->replaced[buffer];
+    replace_root(r, root);
+    return recompute_again(r, buffer);
 }
 
 // ---- choosing what selective recomputation runs again

@@ -439,6 +439,11 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
     if (roll(dice, 3) == 0 && (!spec->recompute || strcmp(spec->recompute, "full") != 0))
         spec->full_layers = "1";
     spec->overlap = spec->tp > 1 && roll(dice, 2);
+    spec->cp = 1 + roll(dice, 4);
+    if (spec_ranks(spec) > MESH_RANKS || !spec_possible(spec, model))
+        spec->cp = 1;
+    if (spec->cp > 1 && spec->fsdp == 1)
+        spec->zero = roll(dice, 4);
     return true;
 }
 

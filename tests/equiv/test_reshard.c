@@ -122,6 +122,9 @@ static void a_llama_changes_its_mesh(void **state) {
     check_change(*state, MODEL, "zero-3 over 2 x tp 2 x pp 2", "one");
     check_change(*state, MODEL, "zero-3 over 2, units of 2 layers", "zero-1 over 2 x tp 2, units of half layers");
     check_change(*state, MODEL, "zero-1 over 2 x tp 2, units of half layers", "zero-3 over 2");
+    check_change(*state, MODEL, "zero-3 over 2", "cp 2");
+    check_change(*state, MODEL, "cp 2", "zero-3 over cp 2 x 2, tp 2");
+    check_change(*state, MODEL, "zero-3 over cp 2 x 2, tp 2", "cp 2 x pp 2");
 }
 
 static void a_gpt2_changes_its_mesh(void **state) {
@@ -133,6 +136,7 @@ static void a_gpt2_changes_its_mesh(void **state) {
     check_change(*state, MODEL, "zero-1 over 2", "pp 2");
     check_change(*state, MODEL, "tp 3 without sequence parallel", "dp 2 x zero-1 over 3");
     check_change(*state, MODEL, "dp 2 x tp 2 x pp 2", "pp 3");
+    check_change(*state, MODEL, "zero-1 over cp 3 x 2", "zero-3 over cp 2");
 }
 
 static void check_same_mesh(const char *folder, const char *const *model, const char *name) {
@@ -152,6 +156,7 @@ static void the_same_mesh_keeps_every_bit(void **state) {
     runs_prepare(*state);
     check_same_mesh(*state, F32, "zero-3 over 2 x tp 2 x pp 2");
     check_same_mesh(*state, F32, "tp 4");
+    check_same_mesh(*state, F32, "zero-3 over cp 2 x 2, tp 2");
     check_same_mesh(*state, BF16, "zero-1 over 2");
     check_same_mesh(*state, BF16, "dp 2 x tp 2 x pp 2");
 }
@@ -252,6 +257,8 @@ static void files_are_the_same_on_every_mesh(void **state) {
                                                "tp 4",
                                                "pp 2",
                                                "zero-3 over 2 x tp 2 x pp 2",
+                                               "zero-3 over cp 2",
+                                               "zero-3 over cp 2 x 2, tp 2",
                                                NULL};
     static const char *const GPT2_MODEL[] = {GPT2, COMMON, "training.dtype=bf16", "training.kernels=reference", NULL};
     static const char *const GPT2_MESHES[] = {"dp 2", "zero-2 over 2",      "tp 3 without sequence parallel",

@@ -248,15 +248,16 @@ static void context(void **unused) {
           "tokens");
     FAULT(0, FLEET_STAGE, p.buffers.item[program_find(&p, "position.first")].placement[AXIS_CP] = PLACE_REPLICATE,
           "1 ranks have", "attention");
-    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.0.attention.kv.all.1")->group = AXES(AXIS_FSDP), "X",
-          "attention.kv");
-    FAULT(0, FLEET_STAGE, found(&p, OP_REDUCE_SCATTER, "d.layers.0.attention.kv.own.1")->group = AXES(AXIS_FSDP), "X",
-          "attention.kv");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, "layers.0.attention.kv.all.1")->group = AXES(AXIS_FSDP),
+          "is the same on all ranks along cp, part is split", "layers.0.attention.kv.all");
+    FAULT(0, FLEET_STAGE, found(&p, OP_REDUCE_SCATTER, "d.layers.0.attention.kv.own.1")->group = AXES(AXIS_FSDP),
+          "is split along fsdp and cannot be reduced", "d.layers.0.attention.kv.all.1");
     FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_GATHER, "layers.0.attention.kv.all.1")),
           "before it is written", "layers.0.attention.kv.all");
-    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "d.layers.0.attention.kv.own.1")), "X",
-          "attention.kv");
-    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")), "X", "layers.0");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "d.layers.0.attention.kv.own.1")),
+          "before it is written", "d.layers.0.attention.kv.own");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
+          "is a partial sum along cp; an all_reduce is missing", "layers.0.gradients");
     fleet_release(&f);
 }
 
