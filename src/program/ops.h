@@ -63,19 +63,19 @@ enum op_role {
 };
 
 // What an operand is to code that is about all ops of a role, by the name that the operand has in each row.
-#define OP_MEANINGS(MEANING)                                                                                \
-    MEANING(FIRST, "first")     /* where the rank's part of a table begins: of the dim whose letter is v */ \
-    MEANING(TARGETS, "targets") /* of each row, -1: none */                                                 \
-    MEANING(LOGITS, "logits")                                                                               \
-    MEANING(NLL, "nll")       /* the loss of each row */                                                    \
-    MEANING(COUNT, "count")   /* how many targets there are */                                              \
-    MEANING(SCALE, "scale")   /* what losses and their gradients are multiplied by */                       \
-    MEANING(LOSS, "loss")     /* of a step */                                                               \
-    MEANING(SUM, "sum")       /* of squares */                                                              \
-    MEANING(FACTOR, "factor") /* what gradients are multiplied by, to clip them */                          \
-    MEANING(FINITE, "finite") /* whether updates are done */                                                \
-    MEANING(PARAMETER, "p")                                                                                 \
-    MEANING(RATE, "lr")                                                                                     \
+#define OP_MEANINGS(MEANING)                                                          \
+    MEANING(FIRST, "first")     /* where the rank's part of a dim begins */           \
+    MEANING(TARGETS, "targets") /* of each row, -1: none */                           \
+    MEANING(LOGITS, "logits")                                                         \
+    MEANING(NLL, "nll")       /* the loss of each row */                              \
+    MEANING(COUNT, "count")   /* how many targets there are */                        \
+    MEANING(SCALE, "scale")   /* what losses and their gradients are multiplied by */ \
+    MEANING(LOSS, "loss")     /* of a step */                                         \
+    MEANING(SUM, "sum")       /* of squares */                                        \
+    MEANING(FACTOR, "factor") /* what gradients are multiplied by, to clip them */    \
+    MEANING(FINITE, "finite") /* whether updates are done */                          \
+    MEANING(PARAMETER, "p")                                                           \
+    MEANING(RATE, "lr")                                                               \
     MEANING(UPDATES, "t") /* how many have been done */
 enum op_meaning {
 #define MEANING(id, name) MEANING_##id,
@@ -83,8 +83,6 @@ enum op_meaning {
 #undef MEANING
         MEANINGS
 };
-
-enum { TABLE_LETTER = 'v' }; // of the dim whose part begins at `first`
 
 struct op_attribute {
     char name[16];

@@ -77,11 +77,12 @@ static void find_trial_splits(struct trial *t) {
         const struct op_info *info = &t->table->op[i->op];
         if (!instruction_input(t->table, i, MEANING_FIRST))
             continue;
+        const char begins = info->in[info->input_of[MEANING_FIRST]].begins;
         for (int n = 0; n < i->inputs; n++) {
             const int of = set_row_input(t->set, t->table, i, n);
             for (int d = 0; of != NONE && d < MIN(info->in[n].ndim, t->row->in[of].ndim); d++)
                 t->split[(int)t->row->in[of].dim[d]] |=
-                    info->in[n].dim[d] == TABLE_LETTER && !set_is_internal(t->set, t->program, k, &i->in[n]);
+                    info->in[n].dim[d] == begins && !set_is_internal(t->set, t->program, k, &i->in[n]);
         }
     }
 }
@@ -328,7 +329,7 @@ static trireme_status member_input(struct trial *t, const struct instruction *i,
         dim[d] = info->in[n].dim[d] == '1' ? 1 : extent[(int)info->in[n].dim[d]];
     if (!internal && n == info->input_of[MEANING_FIRST]) {
         *out = tensor_new(DTYPE_I32, info->in[n].ndim, dim);
-        *(int32_t *)out->data = (int32_t)(rank * MAX(extent[TABLE_LETTER], 0));
+        *(int32_t *)out->data = (int32_t)(rank * MAX(extent[(int)info->in[n].begins], 0));
         return TRIREME_OK;
     }
     if (!internal) {
