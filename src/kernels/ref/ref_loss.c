@@ -29,44 +29,50 @@ void ref_cross_entropy(const struct call *call) {
     }
 }
 
-// dlogits = (softmax(logits) - onehot(target)) scale; it may overwrite the logits.
+// (softmax(logits) - onehot(target)) scale of one logit, where row m has a target.
+static double logit_gradient(const struct call *call, int64_t m, int64_t v, double lse) {
+    const struct tensor *logits = &call->in[0], *targets = &call->in[1];
+    const int32_t target = tensor_int(targets, at1(targets, m));
+    if (target < 0 || v >= call->attribute[0].i)
+        return 0;
+    return (math_exp(tensor_get(logits, at2(logits, m, v)) - lse) - (v == target)) * tensor_scalar(&call->in[2]);
+}
+
+// dlogits may overwrite the logits.
 void ref_cross_entropy_grad(const struct call *call) {
     const struct tensor *logits = &call->in[0], *targets = &call->in[1];
     const struct tensor *nll = &call->out[0], *dlogits = &call->out[1];
-    double scale = tensor_scalar(&call->in[2]);
-    int64_t vocab = call->attribute[0].i;
     for (int64_t m = 0; m < logits->dim[0]; m++) {
         int32_t target = tensor_int(targets, at1(targets, m));
         double lse = 0, loss = 0;
         if (target >= 0) {
-            lse = row_lse(logits, m, vocab);
+            lse = row_lse(logits, m, call->attribute[0].i);
             loss = lse - tensor_get(logits, at2(logits, m, target));
         }
         tensor_set(nll, at1(nll, m), loss);
-        for (int64_t v = 0; v < logits->dim[1]; v++) {
-            double g = 0;
-            if (target >= 0 && v < vocab)
-                g = (math_exp(tensor_get(logits, at2(logits, m, v)) - lse) - (v == target)) * scale;
-            tensor_set(dlogits, at2(dlogits, m, v), g);
-        }
+        for (int64_t v = 0; v < logits->dim[1]; v++)
+            tensor_set(dlogits, at2(dlogits, m, v), logit_gradient(call, m, v, lse));
     }
 }
 
+// The same, and its product with the weights.
 void ref_cross_entropy_head(const struct call *call) {
-    const struct tensor *dlogits = &call->out[2], *w = &call->in[3], *dx = &call->out[1];
+    const struct tensor *logits = &call->in[0], *w = &call->in[3], *dx = &call->out[1];
     struct call grad = {.op = OP_CROSS_ENTROPY_GRAD, .inputs = 3, .outputs = 2};
-    memcpy(grad.in, call->in, 3 * sizeof grad.in[0]);
-    memcpy(grad.attribute, call->attribute, sizeof grad.attribute);
-    grad.out[0] = call->out[0];
-    grad.out[1] = *dlogits;
-    ref_cross_entropy_grad(&grad);
-    for (int64_t m = 0; m < dx->dim[0]; m++)
+    for (int64_t m = 0; m < dx->dim[0]; m++) {
+        const double lse = row_lse(logits, m, call->attribute[0].i);
         for (int64_t c = 0; c < dx->dim[1]; c++) {
             double sum = 0;
             for (int64_t v = 0; v < w->dim[0]; v++)
-                sum += tensor_get(dlogits, at2(dlogits, m, v)) * tensor_get(w, at2(w, v, c));
+                sum += logit_gradient(call, m, v, lse) * tensor_get(w, at2(w, v, c));
             tensor_set(dx, at2(dx, m, c), sum);
         }
+    }
+    memcpy(grad.in, call->in, 3 * sizeof grad.in[0]);
+    memcpy(grad.attribute, call->attribute, sizeof grad.attribute);
+    grad.out[0] = call->out[0];
+    grad.out[1] = call->out[2];
+    ref_cross_entropy_grad(&grad);
 }
 
 // ---- the same, split by vocabulary: local column v is column first + v of all, padding from `vocab` on
