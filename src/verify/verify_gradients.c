@@ -356,8 +356,8 @@ static bool gradients_matches(struct gradient_check *c, const struct instruction
             continue;
         if (of->buffer == NONE || in->buffer == NONE) {
             // An output without uses has no gradient.
-            bool absent =
-                r.gradient && info->in[i].optional && in->buffer == NONE && !graph_is_used(&c->graph, of->buffer);
+            bool absent = r.gradient && info->in[i].optional && in->buffer == NONE && of->buffer != NONE &&
+                          !graph_is_used(&c->graph, of->buffer);
             if (of->buffer != in->buffer && !absent)
                 return false;
         } else if (r.gradient ? !same_view(in, of) || !holds_gradient(c, in->buffer, of->buffer, b->predicate)
