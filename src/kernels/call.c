@@ -17,7 +17,7 @@ enum dtype instruction_dtype(const struct program *program, const struct op_tabl
 static struct tensor call_describe_operand(const struct program *program, const struct operand *operand) {
     if (operand->buffer == NONE)
         return (struct tensor){0};
-    static const int64_t present; // a number that is looked at before there are data is 0
+    static const char present;
     struct tensor tensor = {
         .data = (void *)&present, .dtype = program->buffers.item[operand->buffer].dtype, .ndim = operand->ndim};
     memcpy(tensor.dim, operand->dim, sizeof tensor.dim);

@@ -305,7 +305,8 @@ void ISA(attention_forward)(const struct attention *s, int threads, char *worksp
 }
 
 void ISA(cpu_attention)(const struct call *call) {
-    const struct attention s = attention_of(call, &call->out[0], call->out[1].data);
+    struct attention s = attention_of(call, &call->out[0], call->out[1].data);
+    s.first = attention_first(call);
     ISA(attention_forward)(&s, call->threads, call->workspace);
 }
 

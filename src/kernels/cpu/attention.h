@@ -39,8 +39,9 @@ struct attention {
     int64_t columns; // width rounded up to vectors
 };
 
+// `first` is 0: whoever runs sets it (attention_first); whoever prepares has no data to look at.
 static inline struct attention attention_of(const struct call *call, const struct tensor *o, float *lse) {
-    const struct tensor *q = &call->in[0], *starts = &call->in[3], *first = &call->in[4];
+    const struct tensor *q = &call->in[0], *starts = &call->in[3];
     bool bf16 = q->dtype == DTYPE_BF16;
     return (struct attention){
         .batch = q->dim[0],
@@ -48,7 +49,6 @@ static inline struct attention attention_of(const struct call *call, const struc
         .heads = q->dim[2],
         .groups = call->in[1].dim[2],
         .width = q->dim[3],
-        .first = first->data ? *(const int32_t *)first->data : 0,
         .q = q,
         .k = &call->in[1],
         .v = &call->in[2],
@@ -62,6 +62,10 @@ static inline struct attention attention_of(const struct call *call, const struc
         .units = pack_units(bf16, q->dim[3]),
         .columns = round_up(q->dim[3], LANES),
     };
+}
+
+static inline int64_t attention_first(const struct call *call) {
+    return call->in[4].data ? *(const int32_t *)call->in[4].data : 0;
 }
 
 // Whether matrix units do the products (attention_matrix.h).

@@ -572,7 +572,8 @@ static void backward_dealt(const struct backward *r, const struct backward_space
 }
 
 void ISA(cpu_attention_bwd)(const struct call *call) {
-    const struct backward r = backward_of(call);
+    struct backward r = backward_of(call);
+    r.s.first = attention_first(call);
     const struct backward_sums sums = backward_sums(&r);
     memset(sums.added, 0, (size_t)r.dealt * sizeof *sums.added);
 #pragma omp parallel num_threads(r.threads)
