@@ -1,7 +1,7 @@
 // trireme bench peak|step|calibrate: what the machine can do, and what a training step does.
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/json.h"
+#include "base/parallel_for.h"
 #include "cli/cli.h"
 #include "cli/command_calibrate.h"
 #include "engine/tuning.h"

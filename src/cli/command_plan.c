@@ -1,7 +1,7 @@
 // trireme plan MODEL|CONFIG.yaml cluster=CLUSTER devices=N: the best ways to train it there.
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/json.h"
+#include "base/parallel_for.h"
 #include "cli/keys.h"
 #include "measure/synthetic.h"
 #include "planner/planner.h"

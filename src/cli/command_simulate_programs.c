@@ -1,7 +1,7 @@
 // trireme simulate CONFIG cluster=CLUSTER: a step of the programs that the ranks would run.
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/json.h"
+#include "base/parallel_for.h"
 #include "cli/command_simulate.h"
 #include "compile/stages.h"
 #include "measure/synthetic.h"
@@ -47,7 +47,7 @@ static void programs_measure_memory(struct prediction *p) {
         m.of_stage[mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP)] = who->program;
     }
     p->memory = mem_alloc((size_t)p->programs.count * sizeof *p->memory);
-    crew_run(usable_cores(), p->programs.count, measure_stage, &m);
+    parallel_for(usable_cores(), p->programs.count, measure_stage, &m);
     free(m.of_stage);
 }
 

@@ -1,6 +1,6 @@
 // The table of commands, and what surrounds the one that runs: arguments, errors, exit codes.
 #include "base/build.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "cli/cli.h"
 #include "kernels/machine.h"
 #include "launch/processes.h"

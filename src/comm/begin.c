@@ -1,7 +1,7 @@
 // Calls that begin now and end later, over any transport: a thread of the communicator, which starts with the first of
 // them, makes them one after the other, as a caller that blocks would.
 #include "base/clock.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "comm/gate.h"
 #include "comm/transport.h"
 

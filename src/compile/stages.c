@@ -1,6 +1,6 @@
 #include "compile/stages.h"
 
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "kernels/machine.h"
 #include "verify/verify.h"
 
@@ -123,7 +123,7 @@ static trireme_status compile_stage(void *argument, int stage, trireme_error *er
 }
 
 trireme_status stages_compile(struct stages *s, int stage, trireme_error *error) {
-    return stage == EVERY_STAGE ? crew_try(s->options.jobs, s->count, compile_stage, s, error)
+    return stage == EVERY_STAGE ? parallel_try(s->options.jobs, s->count, compile_stage, s, error)
                                 : compile_stage(s, stage, error);
 }
 

@@ -1,7 +1,7 @@
 #include "engine/engine.h"
 
 #include "base/amount.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "engine/compare.h"
 #include "kernels/bf16.h"
 #include "kernels/machine.h"

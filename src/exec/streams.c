@@ -4,7 +4,7 @@
 #include "exec/executor.h"
 
 #include "base/clock.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "kernels/machine.h"
 
 enum { SPIN_NANOSECONDS = 5000 };

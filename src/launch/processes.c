@@ -2,7 +2,7 @@
 
 #include "base/amount.h"
 #include "base/build.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "kernels/machine.h"
 #include "launch/ranks.h"
 

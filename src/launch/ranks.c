@@ -1,6 +1,6 @@
 #include "launch/ranks.h"
 
-#include "base/crew.h"
+#include "base/parallel_for.h"
 
 #include <pthread.h>
 #include <time.h>

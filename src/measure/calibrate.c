@@ -1,7 +1,7 @@
 #include "measure/calibrate.h"
 
 #include "base/clock.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "kernels/machine.h"
 #include "launch/ranks.h"
 #include "measure/synthetic.h"

@@ -1,6 +1,6 @@
 #include "planner/estimate.h"
 
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "parallel/layout.h"
 
 #include <math.h>
@@ -261,7 +261,7 @@ static void fill_one(void *argument, int i) {
 
 void estimator_fill(struct estimator *e) {
     e->collecting = false;
-    crew_run(e->request->threads, (int)(e->shapes.count + e->probes.count), fill_one, e);
+    parallel_for(e->request->threads, (int)(e->shapes.count + e->probes.count), fill_one, e);
 }
 
 // ---- a pipeline

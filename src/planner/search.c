@@ -1,7 +1,7 @@
 #include "planner/search.h"
 
 #include "base/clock.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "planner/listing.h"
 #include "planner/mix.h"
 
@@ -49,7 +49,7 @@ static void evaluate_one(void *argument, int i) {
 
 void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until) {
     struct batch batch = {.request = request, .job = job, .until = until};
-    crew_run(request->threads, jobs, evaluate_one, &batch);
+    parallel_for(request->threads, jobs, evaluate_one, &batch);
 }
 
 // ---- orders

@@ -1,7 +1,7 @@
 // How a rank's part in a run begins (run.h).
 #include "run/run.h"
 
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "ckpt/model_files.h"
 #include "launch/ranks.h"
 #include "run/checkpoint.h"

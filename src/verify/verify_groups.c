@@ -4,7 +4,7 @@
 //
 // Along axes where all ranks have the same program and none sends or is a root, one rank stands for all: they come to
 // the same call at the same time, and whether all meet does not depend on who goes first.
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "verify/calls.h"
 #include "verify/verify.h"
 
@@ -446,7 +446,7 @@ static trireme_status list_one(void *argument, int k, trireme_error *error) {
 // The calls of distinct programs.
 static trireme_status list_calls(const struct world *w, struct calls *calls, int count) {
     struct listing l = {w->table, calls};
-    return crew_try(usable_cores(), count, list_one, &l, w->error);
+    return parallel_try(usable_cores(), count, list_one, &l, w->error);
 }
 
 // Makes the world of the ranks at the beginning of all axes of `alike`, and calls[*distinct], one for each program.

@@ -4,8 +4,8 @@
 #include "kernels/cpu/peak.h"
 #include "support/runs.h"
 
-#include "base/crew.h"
 #include "base/json.h"
+#include "base/parallel_for.h"
 #include "base/region.h"
 #include "base/text.h"
 

@@ -1,5 +1,5 @@
 // Tests of src/base/region.h: memory for arenas, and how much is available.
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "base/region.h"
 #include "base/text.h"
 

@@ -1,5 +1,5 @@
 // A world of processes: its functions in struct transport.
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "comm/messages/messages.h"
 
 static trireme_status process_call(struct communicator *base, const struct comm_call *call, trireme_error *error) {

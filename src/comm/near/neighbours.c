@@ -1,6 +1,6 @@
 #include "comm/near/near.h"
 
-#include "base/crew.h"
+#include "base/parallel_for.h"
 
 #include <fcntl.h>
 #include <poll.h>

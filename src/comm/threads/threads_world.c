@@ -1,7 +1,7 @@
 // Worlds whose ranks are threads, and how their groups are opened.
 #include "comm/threads/threads.h"
 
-#include "base/crew.h"
+#include "base/parallel_for.h"
 
 // Only the first `zeroed` bytes are zeroed; the rest takes no memory until it is used.
 static void *world_aligned(size_t bytes, size_t zeroed) {

@@ -1,7 +1,7 @@
 #include "kernels/machine.h"
 
 #include "base/clock.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "base/region.h"
 
 #include <math.h>

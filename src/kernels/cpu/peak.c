@@ -1,7 +1,7 @@
 #include "kernels/cpu/peak.h"
 
 #include "base/clock.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 #include "kernels/machine.h"
 
-#include "base/crew.h"
+#include "base/parallel_for.h"
 
 #include <omp.h>
 

@@ -1,4 +1,4 @@
-#include "base/crew.h"
+#include "base/parallel_for.h"
 
 #include "base/system.h"
 
@@ -14,15 +14,15 @@ enum {
     CPUS_PINNED = 8192, // as many as kernels are built for
 };
 
-struct crew {
+struct pieces {
     atomic_int next;
     int count;
     void (*work)(void *argument, int i);
     void *argument;
 };
 
-static void *crew_take(void *argument) {
-    struct crew *c = argument;
+static void *pieces_take(void *argument) {
+    struct pieces *c = argument;
     for (int i = c->next++; i < c->count; i = c->next++)
         c->work(c->argument, i);
     return NULL;
@@ -41,13 +41,13 @@ trireme_status thread_start(pthread_t *out, void *(*run)(void *argument), void *
     return TRIREME_OK;
 }
 
-void crew_run(int threads, int count, void (*work)(void *argument, int i), void *argument) {
-    struct crew crew = {.count = count, .work = work, .argument = argument};
+void parallel_for(int threads, int count, void (*work)(void *argument, int i), void *argument) {
+    struct pieces pieces = {.count = count, .work = work, .argument = argument};
     pthread_t thread[THREADS_MAX];
     int started = 0, most = MIN(MIN(threads, count), THREADS_MAX) - 1;
-    while (started < most && pthread_create(&thread[started], NULL, crew_take, &crew) == 0)
+    while (started < most && pthread_create(&thread[started], NULL, pieces_take, &pieces) == 0)
         started++;
-    crew_take(&crew);
+    pieces_take(&pieces);
     for (int i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
 }
@@ -70,12 +70,12 @@ static void try_one(void *argument, int i) {
         continue;
 }
 
-trireme_status crew_try(int threads, int count, trireme_status (*work)(void *argument, int i, trireme_error *error),
-                        void *argument, trireme_error *error) {
+trireme_status parallel_try(int threads, int count, trireme_status (*work)(void *argument, int i, trireme_error *error),
+                            void *argument, trireme_error *error) {
     struct trial trial = {.work = work, .argument = argument, .first = count};
     trial.status = mem_alloc((size_t)count * sizeof *trial.status);
     trial.error = mem_alloc((size_t)count * sizeof *trial.error);
-    crew_run(threads, count, try_one, &trial);
+    parallel_for(threads, count, try_one, &trial);
     const trireme_status status = trial.first < count ? trial.status[trial.first] : TRIREME_OK;
     if (status != TRIREME_OK && error)
         *error = trial.error[trial.first];

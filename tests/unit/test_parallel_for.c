@@ -1,10 +1,10 @@
-// base/crew.h: work that fails, and the processors that a process may use, on machines with more of them than a set of
-// the usual size has room for.
+// base/parallel_for.h: work that fails, and the processors that a process may use, on machines with more of them than a
+// set of the usual size has room for.
 #include "support/sanitized.h"
 #include "support/test.h"
 
 #include "base/base.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -85,15 +85,16 @@ static void the_first_failure_is_returned(void **unused) {
             char message[32] = "";
             if (fails)
                 snprintf(message, sizeof message, "piece %d", p.fails[0]);
-            assert_int_equal(crew_try(threads, PIECES, piece, &p, &error), fails ? TRIREME_ERROR_USAGE : TRIREME_OK);
+            assert_int_equal(parallel_try(threads, PIECES, piece, &p, &error),
+                             fails ? TRIREME_ERROR_USAGE : TRIREME_OK);
             assert_string_equal(error.message, message);
             for (int i = 0; i < PIECES; i++)
                 assert_true(p.times[i] == 1 || (i > p.fails[0] && !p.times[i]));
             if (fails && threads == 1 && p.fails[0] + 1 < PIECES)
                 assert_int_equal(p.times[p.fails[0] + 1], 0);
-            assert_int_equal(crew_try(threads, PIECES, piece, &p, NULL), fails ? TRIREME_ERROR_USAGE : TRIREME_OK);
+            assert_int_equal(parallel_try(threads, PIECES, piece, &p, NULL), fails ? TRIREME_ERROR_USAGE : TRIREME_OK);
         }
-    assert_int_equal(crew_try(2, 0, piece, NULL, NULL), TRIREME_OK);
+    assert_int_equal(parallel_try(2, 0, piece, NULL, NULL), TRIREME_OK);
 }
 
 static void count_one(void *argument, int i) {
@@ -101,12 +102,12 @@ static void count_one(void *argument, int i) {
     times[i]++;
 }
 
-// More threads than a crew has room for.
+// More threads than there is room for.
 static void many_threads_do_each_piece_once(void **unused) {
     (void)unused;
     enum { MANY = 300 };
     atomic_int times[MANY] = {0};
-    crew_run(MANY, MANY, count_one, times);
+    parallel_for(MANY, MANY, count_one, times);
     for (int i = 0; i < MANY; i++)
         assert_int_equal(times[i], 1);
 }

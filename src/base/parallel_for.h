@@ -1,6 +1,6 @@
 // Work in pieces on several threads, each of which takes the next piece; and the processors to run threads on.
-#ifndef BASE_CREW_H
-#define BASE_CREW_H
+#ifndef BASE_PARALLEL_FOR_H
+#define BASE_PARALLEL_FOR_H
 
 #include "base/base.h"
 
@@ -11,12 +11,12 @@ trireme_status thread_start(pthread_t *out, void *(*run)(void *argument), void *
                             trireme_error *error);
 // Runs work(argument, i) for each i in [0, count), started in this order, on up to `threads` threads (64 at most), the
 // caller's included; on fewer where the system grants no more. Returns when all are done.
-void crew_run(int threads, int count, void (*work)(void *argument, int i), void *argument);
+void parallel_for(int threads, int count, void (*work)(void *argument, int i), void *argument);
 
 // The same for work that can fail, with an `error` for each piece. Returns the failure of the lowest i, whatever the
 // threads; after a failure nothing of a higher i is begun.
-trireme_status crew_try(int threads, int count, trireme_status (*work)(void *argument, int i, trireme_error *error),
-                        void *argument, trireme_error *error);
+trireme_status parallel_try(int threads, int count, trireme_status (*work)(void *argument, int i, trireme_error *error),
+                            void *argument, trireme_error *error);
 
 // A *processor* is what the system runs a thread on: a core, or one of a core's hardware threads. The hardware threads
 // of a core share its arithmetic units, so one of them keeps the core busy.
