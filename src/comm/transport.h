@@ -34,7 +34,7 @@ struct comm_call {
     const void *in;
     void *out;
     const int64_t *in_offset, *in_bytes, *out_offset, *out_bytes; // of an all-to-all-v
-    const _Atomic int64_t *wanted;                                // as in struct patience
+    const _Atomic int64_t *wanted;                                // as in struct deadline
 };
 
 // Whether two members may meet with these calls.

@@ -5,11 +5,11 @@
 // threads may share, or that moves messages on by itself.
 //
 // Every collective call that the thread is handed goes so:
-//   1. each member sends each other a *card*: its call and, if they are short, its data;
-//   2. a member that has all cards compares them with the first member's;
-//   3. short data, which came with the cards, are used, and the call is done; otherwise the algorithm goes on in
+//   1. each member sends each other a *header*: its call and, if they are short, its data;
+//   2. a member that has all headers compares them with the first member's;
+//   3. short data, which came with the headers, are used, and the call is done; otherwise the algorithm goes on in
 //      *rounds*, each a set of sends and receives and a function that is called when all of them are complete.
-// A send is a card and its data, and ends when the receiver answers that it has them.
+// A send is a header and its data, and ends when the receiver answers that it has them.
 //
 // Each communicator has tags of its own. In each call both ranks of a pair post matching messages in the same order, so
 // a rank that is ahead does no harm: its messages wait.
@@ -20,28 +20,28 @@
 #define COMM_MESSAGES_MESSAGES_H
 
 #include "comm/arithmetic.h"
+#include "comm/deadline.h"
 #include "comm/gate.h"
 #include "comm/messages/wire.h"
 #include "comm/near/near.h"
-#include "comm/patience.h"
 
-enum { CARD_BYTES = 4032, CARD_DATA = CARD_BYTES - 64, GROUP_TEXT = 64 };
+enum { HEADER_BYTES = 4032, HEADER_DATA = HEADER_BYTES - 64, GROUP_TEXT = 64 };
 // How many messages, each to another peer, a rank has under way at a time in long all-to-alls and gathers.
 enum { WINDOW = 8 };
 
-struct card {
+struct header {
     int32_t operation, dtype, wire, reduction, peer, padding;
     int64_t count;
     int64_t bytes; // all_to_all_v: what the sender has for the receiver
     int64_t reserved[3];
-    _Alignas(64) char data[CARD_DATA];
+    _Alignas(64) char data[HEADER_DATA];
 };
-_Static_assert(sizeof(struct card) == CARD_BYTES, "as cards travel");
-_Static_assert(sizeof(struct card) <= WIRE_LEAST,
-               "a card is one message, which may be shorter than its receiver expects");
+_Static_assert(sizeof(struct header) == HEADER_BYTES, "as headers travel");
+_Static_assert(sizeof(struct header) <= WIRE_LEAST,
+               "a header is one message, which may be shorter than its receiver expects");
 
-// An opening of a group travels as the data of a card.
-struct group_card {
+// An opening of a group travels as the data of a header.
+struct group_header {
     char name[GROUP_TEXT];
     uint64_t members; // a hash of all of them
     int32_t size, number, shown;
@@ -49,13 +49,13 @@ struct group_card {
     int32_t member[8]; // the first `shown` of the members
 };
 
-enum message { MESSAGE_CARD, MESSAGE_DATA, MESSAGE_TAKEN, MESSAGES };
+enum message { MESSAGE_HEADER, MESSAGE_DATA, MESSAGE_TAKEN, MESSAGES };
 // The tags of a communicator are number * MESSAGES + message.
 enum { NUMBER_WORLD, NUMBER_OPENING, NUMBERS }; // no communicator's; those are NUMBERS and more
 enum { TAG_BREAK, TAG_MEET };                   // of NUMBER_WORLD
 
 // What travels when a world breaks.
-struct break_card {
+struct break_header {
     int32_t cause, rank;
     char reason[COMM_REASON];
 };
@@ -95,7 +95,7 @@ struct process_communicator {
 
     // Of the thread.
     round_function *after; // the current round
-    struct patience patience;
+    struct deadline deadline;
     int round;                        // of the algorithm
     VEC(struct wire_request) pending; // of the current round; done ones are zero
     VEC(struct way {
@@ -112,7 +112,7 @@ struct process_communicator {
     char taken;                // what a receiver answers
     bool lost;                 // *error is filled, and the call ends when nothing is pending
     VEC(int) completed;        // room for a test, never counted
-    struct card *out, *in;     // [size]
+    struct header *out, *in;   // [size]
     const void **contribution; // [size]
     struct group_nodes nodes;
     char *staging[STAGINGS]; // [2][size * segment bytes]; ACROSS only with nodes
@@ -145,7 +145,7 @@ struct process_world {
     int numbers;                  // how many numbers of communicators are taken, at least
     int last_number;
     struct process_communicator *active;
-    struct break_card heard, told;
+    struct break_header heard, told;
     struct wire_request hears;  // the receive of a break
     struct wire_request *tells; // [ranks]: the sends of the break
     int *tells_done;            // [ranks]: room for a test
@@ -176,15 +176,15 @@ void round_refuse(struct process_communicator *c, enum comm_cause cause, int ran
 // The ranks whose messages of the current round have not arrived.
 struct missing round_missing(const struct process_communicator *c);
 
-// ---- calls (cards.c)
+// ---- calls (headers.c)
 
 void call_begin(struct process_communicator *c);
 
-// ---- algorithms: how calls go on after the cards
+// ---- algorithms: how calls go on after the headers
 
-round_function open_agreed;                                                                // open.c
-round_function all_reduce_cards, reduce_scatter_cards, all_gather_cards, all_to_all_cards; // short.c
-round_function broadcast_cards, barrier_cards;
+round_function open_agreed;                                                                        // open.c
+round_function all_reduce_headers, reduce_scatter_headers, all_gather_headers, all_to_all_headers; // short.c
+round_function broadcast_headers, barrier_headers;
 round_function all_reduce_parts, reduce_scatter_parts;                    // parts.c
 round_function all_gather_window, all_to_all_window, all_to_all_v_window; // window.c
 round_function broadcast_parts;                                           // broadcast.c
@@ -192,7 +192,7 @@ round_function all_reduce_nodes, reduce_scatter_nodes, all_gather_nodes;  // nod
 round_function broadcast_nodes;
 
 // messages_choose.c: functions of what all members agree on.
-bool cards_carry(const struct comm_call *call); // all data
+bool headers_carry(const struct comm_call *call); // all data
 round_function *algorithm_of(const struct process_communicator *c);
 
 // ---- parts of a long reduction (parts.c): member i reduces part i, segment by segment

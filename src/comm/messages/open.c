@@ -13,20 +13,20 @@ static uint64_t hash_members(int size, const int *members) {
     return hash;
 }
 
-static const struct group_card *theirs_of(const struct process_communicator *c, int member) {
-    return (const struct group_card *)(const void *)c->in[member].data;
+static const struct group_header *theirs_of(const struct process_communicator *c, int member) {
+    return (const struct group_header *)(const void *)c->in[member].data;
 }
 
 // On the thread, once all members have said what they open. On each rank numbers only grow, so no two communicators of
 // the same pair of ranks have the same number.
 void open_agreed(struct process_communicator *c) {
     struct process_world *w = c->world;
-    const struct group_card *own = c->call->in;
+    const struct group_header *own = c->call->in;
     int number = own->number, rank = w->base.place.rank;
     for (int i = 0; i < c->base.size; i++) {
         if (i == c->base.index)
             continue;
-        const struct group_card *theirs = theirs_of(c, i);
+        const struct group_header *theirs = theirs_of(c, i);
         if (theirs->size != own->size || theirs->members != own->members ||
             strncmp(theirs->name, own->name, GROUP_TEXT) != 0) {
             char text[2][GROUP_PRINT_TEXT];
@@ -181,13 +181,13 @@ trireme_status process_open(struct communicator **out, struct world *base, int r
     }
     struct process_communicator *c = open_create(w, size, members, name, index);
     // w->numbers is safe to read: only openings change it, and one thread at a time opens.
-    struct group_card card = {.members = hash_members(size, members), .size = size, .number = w->numbers};
+    struct group_header header = {.members = hash_members(size, members), .size = size, .number = w->numbers};
     int file = near_create(&c->near);
-    card.file = file;
-    memcpy(card.name, c->name, sizeof card.name);
-    card.shown = MIN(size, (int)ARRAY_LENGTH(card.member));
-    memcpy(card.member, members, (size_t)card.shown * sizeof *members);
-    struct comm_call call = {.operation = OPERATION_OPEN, .count = sizeof card, .in = &card};
+    header.file = file;
+    memcpy(header.name, c->name, sizeof header.name);
+    header.shown = MIN(size, (int)ARRAY_LENGTH(header.member));
+    memcpy(header.member, members, (size_t)header.shown * sizeof *members);
+    struct comm_call call = {.operation = OPERATION_OPEN, .count = sizeof header, .in = &header};
     trireme_status status = process_hand_over(c, &call, error);
     if (status == TRIREME_OK && c->near_file >= 0)
         status = open_near(c, error);

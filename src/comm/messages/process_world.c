@@ -15,9 +15,9 @@ static trireme_status process_call(struct communicator *base, const struct comm_
 // Seconds that the wire may take at least to start, and to end, however short the deadline is.
 enum { START_LEAST = 20, END_LEAST = 5 };
 
-static struct patience patience_with(const struct process_world *w, int64_t least) {
-    const int64_t deadline = w->base.deadline;
-    return patience_begin(deadline ? MAX(deadline, least * 1000000000) : 0, NULL);
+static struct deadline deadline_with(const struct process_world *w, int64_t least) {
+    const int64_t limit = w->base.deadline;
+    return deadline_begin(limit ? MAX(limit, least * 1000000000) : 0, NULL);
 }
 
 static void process_world_release(struct process_world *w) {
@@ -33,9 +33,9 @@ static bool process_world_free(struct world *base) {
     atomic_store(&w->ending, true);
     process_wake(w);
     gate_wait(&w->left, 0, 0, 0);
-    struct patience patience = patience_with(w, END_LEAST);
-    while (!gate_wait(&w->left, LEAVING, 0, patience_sleep(&patience)))
-        if (patience_ended(&patience))
+    struct deadline deadline = deadline_with(w, END_LEAST);
+    while (!gate_wait(&w->left, LEAVING, 0, deadline_sleep(&deadline)))
+        if (deadline_ended(&deadline))
             return true;
     pthread_join(w->thread, NULL);
     const bool broken = atomic_load(&w->base.broken);
@@ -61,13 +61,13 @@ trireme_status world_create_messages(struct world **out, struct wire *wire, doub
         process_world_release(w);
         return status;
     }
-    struct patience patience = patience_with(w, START_LEAST);
-    while (!gate_wait(&w->started, 0, 0, patience_sleep(&patience)))
-        if (patience_ended(&patience)) {
+    struct deadline start = deadline_with(w, START_LEAST);
+    while (!gate_wait(&w->started, 0, 0, deadline_sleep(&start)))
+        if (deadline_ended(&start)) {
             char who[COMM_REASON];
             wire->functions->unstarted(wire, who, sizeof who);
             FAIL(TRIREME_ERROR_LOST, "%s has not started on all ranks within %.0f s: %s", wire->name,
-                 1e-9 * (double)patience.limit, who);
+                 1e-9 * (double)start.limit, who);
         }
     status = w->start_status;
     if (status == TRIREME_OK) {

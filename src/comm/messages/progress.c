@@ -33,7 +33,7 @@ static void progress_spread(struct process_world *w) {
     w->is_told = true;
     w->silence = clock_now() + LAST_WORDS;
     world_failure(&w->base, &failure);
-    w->told = (struct break_card){.cause = (int32_t)failure.cause, .rank = failure.rank};
+    w->told = (struct break_header){.cause = (int32_t)failure.cause, .rank = failure.rank};
     memcpy(w->told.reason, failure.reason, sizeof w->told.reason);
     for (int r = 0; r < wire->ranks; r++)
         if (r != wire->rank && !wire->functions->send(wire, r, TAG_BREAK, &w->told, sizeof w->told, &w->tells[r]))
@@ -82,7 +82,7 @@ static bool take_posted(struct process_world *w) {
     bool any = c != NULL;
     while (c) {
         struct process_communicator *next = c->next;
-        c->patience = patience_begin(w->base.deadline, c->call->wanted);
+        c->deadline = deadline_begin(w->base.deadline, c->call->wanted);
         round_begin(c, NULL);
         if (atomic_load(&w->base.broken)) {
             give_up(c);
@@ -119,13 +119,13 @@ static bool progress_advance(struct process_world *w) {
 static void check_deadlines(struct process_world *w) {
     const int64_t looked = atomic_load(&w->looked);
     for (struct process_communicator *c = w->active; c; c = c->next) {
-        if (!c->patience.limit || looked < patience_due(&c->patience) || c->lost)
+        if (!c->deadline.limit || looked < deadline_due(&c->deadline) || c->lost)
             continue;
         char list[MISSING_TEXT], text[COMM_CALL_TEXT];
         const struct missing missing = round_missing(c);
         missing_text(&missing, list);
         round_refuse(c, COMM_LOST, missing.first, "rank %d waited %.3g s in %s for%s", w->base.place.rank,
-                     (double)c->patience.limit * 1e-9, comm_call_print(c->call, text), list);
+                     (double)c->deadline.limit * 1e-9, comm_call_print(c->call, text), list);
     }
 }
 
@@ -145,9 +145,9 @@ static void check_neighbours(struct process_world *w, int64_t now) {
 // Looks at the clock. Time in which this process was stopped does not count: all others may have been stopped with it.
 static void progress_look(struct process_world *w) {
     int64_t looked = atomic_load(&w->looked), now = clock_now(), away = now - looked;
-    int64_t lost = patience_look(&looked, now);
+    int64_t lost = deadline_look(&looked, now);
     for (struct process_communicator *c = w->active; c && lost; c = c->next)
-        patience_excuse(&c->patience, now, lost);
+        deadline_excuse(&c->deadline, now, lost);
     if (process_was_away(w, away)) {
         atomic_store(&w->stopped, away);
         atomic_store(&w->resumed, now);
@@ -244,13 +244,13 @@ static trireme_status progress_begin(struct process_world *w, trireme_error *err
 // The wire's last call waits for all ranks, perhaps for ever: so ranks meet before it, with a deadline.
 static bool meet_last(struct process_world *w) {
     struct meeting meeting;
-    const int64_t deadline = w->base.deadline;
-    struct patience patience = patience_begin(deadline ? deadline + END_GRACE : 0, NULL);
+    const int64_t limit = w->base.deadline;
+    struct deadline deadline = deadline_begin(limit ? limit + END_GRACE : 0, NULL);
     int met = meeting_begin(&meeting, w->wire) ? 0 : -1;
     while (met == 0 && (met = meeting_test(&meeting)) == 0) {
         progress_look(w);
         progress_listen(w);
-        if (atomic_load(&w->base.broken) || patience_ended(&patience))
+        if (atomic_load(&w->base.broken) || deadline_ended(&deadline))
             break;
         const int64_t now = clock_now();
         check_neighbours(w, now);

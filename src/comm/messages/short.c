@@ -1,4 +1,4 @@
-// Calls whose data have come with the cards: the rest of the call needs no other rank.
+// Calls whose data have come with the headers: the rest of the call needs no other rank.
 #include "comm/messages/messages.h"
 
 static void short_reduce(struct process_communicator *c, bool all) {
@@ -9,11 +9,11 @@ static void short_reduce(struct process_communicator *c, bool all) {
     round_begin(c, NULL);
 }
 
-void all_reduce_cards(struct process_communicator *c) {
+void all_reduce_headers(struct process_communicator *c) {
     short_reduce(c, true);
 }
 
-void reduce_scatter_cards(struct process_communicator *c) {
+void reduce_scatter_headers(struct process_communicator *c) {
     short_reduce(c, false);
 }
 
@@ -24,20 +24,20 @@ static void short_gather(struct process_communicator *c, int64_t bytes, int64_t 
     round_begin(c, NULL);
 }
 
-void all_gather_cards(struct process_communicator *c) {
+void all_gather_headers(struct process_communicator *c) {
     short_gather(c, comm_call_bytes(c->call), 0);
 }
 
-void all_to_all_cards(struct process_communicator *c) {
+void all_to_all_headers(struct process_communicator *c) {
     short_gather(c, c->call->count, c->base.index * c->call->count);
 }
 
-void broadcast_cards(struct process_communicator *c) {
+void broadcast_headers(struct process_communicator *c) {
     if (c->call->peer != c->base.index)
         copy_bytes(c->call->out, c->contribution[c->call->peer], c->call->count, false);
     round_begin(c, NULL);
 }
 
-void barrier_cards(struct process_communicator *c) {
+void barrier_headers(struct process_communicator *c) {
     round_begin(c, NULL);
 }

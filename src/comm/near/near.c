@@ -49,7 +49,7 @@ static trireme_status near_late(struct near *n, const struct comm_call *call, co
     char list[MISSING_TEXT], text[COMM_CALL_TEXT];
     missing_text(missing, list);
     return communicator_refuse(n->base, error, COMM_LOST, missing->first, "rank %d waited %.3g s in %s for%s",
-                               near_rank(n, n->base->index), (double)n->patience.limit * 1e-9,
+                               near_rank(n, n->base->index), (double)n->deadline.limit * 1e-9,
                                comm_call_print(call, text), list);
 }
 
@@ -58,7 +58,7 @@ static trireme_status sleep_until(struct near *n, const struct comm_call *call, 
     struct near_member *own = &n->member[n->base->index];
     trireme_status status = TRIREME_OK;
     if (!n->slept)
-        n->patience = patience_begin(n->base->world->deadline, call->wanted);
+        n->deadline = deadline_begin(n->base->world->deadline, call->wanted);
     n->slept = true;
     // Others change the word and then look whether this member sleeps; this member says that it sleeps and then looks
     // at the word: so one of the two sees the other.
@@ -73,7 +73,7 @@ static trireme_status sleep_until(struct near *n, const struct comm_call *call, 
             status = communicator_lost(n->base, call, &missing, error);
             break;
         }
-        if (futex_sleep(&own->bell, seen, patience_sleep(&n->patience), true) || !patience_ended(&n->patience))
+        if (futex_sleep(&own->bell, seen, deadline_sleep(&n->deadline), true) || !deadline_ended(&n->deadline))
             continue;
         const struct missing missing = near_missing(n, what, value);
         if (missing.count > 0) {

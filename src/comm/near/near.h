@@ -14,9 +14,9 @@
 #define COMM_NEAR_NEAR_H
 
 #include "comm/arithmetic.h"
+#include "comm/deadline.h"
 #include "comm/gate.h"
 #include "comm/near/neighbours.h"
-#include "comm/patience.h"
 
 enum { NEAR_DATA = 64 << 10, NEAR_WINDOW = 1 << 20, NEAR_LINE = 64 };
 enum { NEAR_MESSAGE = 1 << 30 }; // bytes that are read at a time, at most
@@ -55,7 +55,7 @@ struct near {
     struct near_member *member; // [size], shared; NULL: the members share no memory
     struct near *next;          // for the owner
     uint32_t calls, steps;
-    struct patience patience; // of the current call; begins when it first sleeps
+    struct deadline deadline; // of the current call; begins when it first sleeps
     bool slept;               // in the current call
 };
 

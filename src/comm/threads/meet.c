@@ -1,7 +1,7 @@
 // How members of a group meet, what they post, and how a call ends in a broken world. threads.h has the protocol.
 #include <time.h>
 
-#include "comm/patience.h"
+#include "comm/deadline.h"
 #include "comm/threads/threads.h"
 
 static struct thread_member *meet_own(const struct thread_communicator *c) {
@@ -72,14 +72,14 @@ trireme_status group_meet(struct thread_communicator *c, const struct comm_call 
         gate_wake(&group->meeting);
         return TRIREME_OK;
     }
-    struct patience patience = patience_begin(c->world->base.deadline, call->wanted);
-    while (!gate_wait(&group->meeting, seen, c->world->spin, patience_sleep(&patience))) {
-        if (!patience_ended(&patience))
+    struct deadline deadline = deadline_begin(c->world->base.deadline, call->wanted);
+    while (!gate_wait(&group->meeting, seen, c->world->spin, deadline_sleep(&deadline))) {
+        if (!deadline_ended(&deadline))
             continue;
         // Where nobody is missing, the last to come is just opening the gate.
         const struct missing missing = meeting_missing(c);
         if (missing.count > 0)
-            return meeting_late(c, call, patience.limit, &missing, error);
+            return meeting_late(c, call, deadline.limit, &missing, error);
     }
     // A meeting that all have come to counts for all, even if the group has failed since.
     if (atomic_load_explicit(&group->meeting.word, memory_order_acquire) == (seen | BROKEN))

@@ -1,5 +1,5 @@
 // Send and receive: the sender says where its data lie, and waits until the receiver has copied them.
-#include "comm/patience.h"
+#include "comm/deadline.h"
 #include "comm/threads/threads.h"
 
 static trireme_status mail_late(struct thread_communicator *c, const struct comm_call *call, int64_t limit,
@@ -19,16 +19,16 @@ static trireme_status mail_broken(struct thread_communicator *c, const struct co
 // Waits until the word is `wanted`.
 static trireme_status mail_await(struct thread_communicator *c, const struct comm_call *call, struct gate *mail,
                                  uint32_t wanted, trireme_error *error) {
-    struct patience patience = patience_begin(c->world->base.deadline, call->wanted);
+    struct deadline deadline = deadline_begin(c->world->base.deadline, call->wanted);
     int64_t spin = c->world->spin;
     uint32_t word;
     while ((word = atomic_load_explicit(&mail->word, memory_order_acquire)) != wanted) {
         if (word & BROKEN)
             return mail_broken(c, call, error);
         // This thread may have been kept from looking: what was late when it last looked may have come meanwhile.
-        if (!gate_wait(mail, word, spin, patience_sleep(&patience)) && patience_ended(&patience) &&
+        if (!gate_wait(mail, word, spin, deadline_sleep(&deadline)) && deadline_ended(&deadline) &&
             atomic_load(&mail->word) == word)
-            return mail_late(c, call, patience.limit, error);
+            return mail_late(c, call, deadline.limit, error);
         spin = 0;
     }
     return TRIREME_OK;

@@ -1,43 +1,43 @@
-// The cards that begin every call.
+// The headers that begin every call.
 #include "comm/messages/messages.h"
 
-static struct comm_call call_of(const struct card *card) {
-    return (struct comm_call){.operation = (enum operation)card->operation,
-                              .dtype = (enum dtype)card->dtype,
-                              .wire = (enum dtype)card->wire,
-                              .reduction = (enum reduction)card->reduction,
-                              .peer = card->peer,
-                              .count = card->count};
+static struct comm_call call_of(const struct header *header) {
+    return (struct comm_call){.operation = (enum operation)header->operation,
+                              .dtype = (enum dtype)header->dtype,
+                              .wire = (enum dtype)header->wire,
+                              .reduction = (enum reduction)header->reduction,
+                              .peer = header->peer,
+                              .count = header->count};
 }
 
-static const char *card_print(const struct card *card, char text[COMM_CALL_TEXT]) {
-    struct comm_call call = call_of(card);
+static const char *header_print(const struct header *header, char text[COMM_CALL_TEXT]) {
+    struct comm_call call = call_of(header);
     return comm_call_print(&call, text);
 }
 
-// Copies the data that go to `member` with the card, if any; returns their bytes.
-static int64_t cards_enclose(const struct process_communicator *c, struct card *card, int member) {
+// Copies the data that go to `member` with the header, if any; returns their bytes.
+static int64_t headers_enclose(const struct process_communicator *c, struct header *header, int member) {
     const struct comm_call *call = c->call;
     int64_t bytes = comm_call_bytes(call);
-    if (!cards_carry(call) || bytes == 0 || (call->operation == OPERATION_BROADCAST && call->peer != c->base.index))
+    if (!headers_carry(call) || bytes == 0 || (call->operation == OPERATION_BROADCAST && call->peer != c->base.index))
         return 0;
     bool apart = call->operation == OPERATION_REDUCE_SCATTER || call->operation == OPERATION_ALL_TO_ALL;
-    memcpy(card->data, (const char *)call->in + (apart ? member * bytes : 0), (size_t)bytes);
+    memcpy(header->data, (const char *)call->in + (apart ? member * bytes : 0), (size_t)bytes);
     return bytes;
 }
 
-static struct card card_of(const struct comm_call *call) {
-    return (struct card){.operation = (int32_t)call->operation,
-                         .dtype = (int32_t)call->dtype,
-                         .wire = (int32_t)call->wire,
-                         .reduction = (int32_t)call->reduction,
-                         .peer = call->peer,
-                         .count = call->count};
+static struct header header_of(const struct comm_call *call) {
+    return (struct header){.operation = (int32_t)call->operation,
+                           .dtype = (int32_t)call->dtype,
+                           .wire = (int32_t)call->wire,
+                           .reduction = (int32_t)call->reduction,
+                           .peer = call->peer,
+                           .count = call->count};
 }
 
-static void write_card(struct card *to, const struct comm_call *call) {
-    struct card head = card_of(call);
-    memcpy(to, &head, offsetof(struct card, data));
+static void write_header(struct header *to, const struct comm_call *call) {
+    struct header head = header_of(call);
+    memcpy(to, &head, offsetof(struct header, data));
 }
 
 // The first member whose call differs from that of member 0; 0: none.
@@ -51,7 +51,7 @@ static int odd_one(const struct process_communicator *c) {
     return 0;
 }
 
-static void compare_cards(struct process_communicator *c) {
+static void compare_headers(struct process_communicator *c) {
     int odd = odd_one(c);
     if (odd) {
         char text[2][COMM_CALL_TEXT];
@@ -60,7 +60,7 @@ static void compare_cards(struct process_communicator *c) {
             if (of[k] == c->base.index)
                 comm_call_print(c->call, text[k]);
             else
-                card_print(&c->in[of[k]], text[k]);
+                header_print(&c->in[of[k]], text[k]);
         }
         round_refuse(c, COMM_DIFFERS, c->base.rank[odd], "rank %d calls %s, but rank %d calls %s", c->base.rank[0],
                      text[0], c->base.rank[odd], text[1]);
@@ -72,20 +72,20 @@ static void compare_cards(struct process_communicator *c) {
     algorithm_of(c)(c);
 }
 
-static void cards_exchange(struct process_communicator *c) {
-    round_begin(c, compare_cards);
+static void headers_exchange(struct process_communicator *c) {
+    round_begin(c, compare_headers);
     int size = c->base.size, index = c->base.index;
     for (int k = 1; k < size; k++)
-        round_receive(c, (index + size - k) % size, MESSAGE_CARD, &c->in[(index + size - k) % size], CARD_BYTES);
+        round_receive(c, (index + size - k) % size, MESSAGE_HEADER, &c->in[(index + size - k) % size], HEADER_BYTES);
     for (int k = 1; k < size; k++) {
         int to = (index + k) % size;
-        write_card(&c->out[to], c->call);
+        write_header(&c->out[to], c->call);
         if (c->call->operation == OPERATION_ALL_TO_ALL_V)
             c->out[to].bytes = c->call->in_bytes[to];
-        int64_t bytes = c->call->operation == OPERATION_OPEN ? c->call->count : cards_enclose(c, &c->out[to], to);
+        int64_t bytes = c->call->operation == OPERATION_OPEN ? c->call->count : headers_enclose(c, &c->out[to], to);
         if (c->call->operation == OPERATION_OPEN)
             memcpy(c->out[to].data, c->call->in, (size_t)bytes);
-        round_send(c, to, MESSAGE_CARD, &c->out[to], (int64_t)offsetof(struct card, data) + bytes);
+        round_send(c, to, MESSAGE_HEADER, &c->out[to], (int64_t)offsetof(struct header, data) + bytes);
     }
 }
 
@@ -102,13 +102,13 @@ static void message_is_here(struct process_communicator *c) {
 
 static void message_comes(struct process_communicator *c) {
     const struct comm_call *call = c->call;
-    const struct card *card = &c->in[call->peer];
-    struct comm_call theirs = call_of(card);
+    const struct header *header = &c->in[call->peer];
+    struct comm_call theirs = call_of(header);
     char text[2][COMM_CALL_TEXT];
     int from = c->base.rank[call->peer], own = c->base.rank[c->base.index];
     if (theirs.operation != OPERATION_SEND) {
         round_refuse(c, COMM_DIFFERS, from, "rank %d calls %s, but rank %d calls %s", own,
-                     comm_call_print(call, text[0]), from, card_print(card, text[1]));
+                     comm_call_print(call, text[0]), from, header_print(header, text[1]));
         return;
     }
     if (theirs.count != call->count) {
@@ -117,8 +117,8 @@ static void message_comes(struct process_communicator *c) {
         return;
     }
     round_begin(c, message_is_here);
-    if (cards_carry(call))
-        copy_bytes(call->out, card->data, call->count, false);
+    if (headers_carry(call))
+        copy_bytes(call->out, header->data, call->count, false);
     else
         round_receive(c, call->peer, MESSAGE_DATA, call->out, call->count);
 }
@@ -128,15 +128,15 @@ static void send_or_receive(struct process_communicator *c) {
     bool sends = call->operation == OPERATION_SEND;
     round_begin(c, sends ? message_is_taken : message_comes);
     if (!sends) {
-        round_receive(c, call->peer, MESSAGE_CARD, &c->in[call->peer], CARD_BYTES);
+        round_receive(c, call->peer, MESSAGE_HEADER, &c->in[call->peer], HEADER_BYTES);
         return;
     }
-    struct card *card = &c->out[call->peer];
-    write_card(card, call);
-    int64_t head = (int64_t)offsetof(struct card, data), bytes = cards_enclose(c, card, call->peer);
+    struct header *header = &c->out[call->peer];
+    write_header(header, call);
+    int64_t head = (int64_t)offsetof(struct header, data), bytes = headers_enclose(c, header, call->peer);
     round_receive(c, call->peer, MESSAGE_TAKEN, &c->taken, 1);
-    round_send(c, call->peer, MESSAGE_CARD, card, head + bytes);
-    if (!cards_carry(call))
+    round_send(c, call->peer, MESSAGE_HEADER, header, head + bytes);
+    if (!headers_carry(call))
         round_send(c, call->peer, MESSAGE_DATA, call->in, call->count);
 }
 
@@ -144,5 +144,5 @@ void call_begin(struct process_communicator *c) {
     if (c->call->operation == OPERATION_SEND || c->call->operation == OPERATION_RECEIVE)
         send_or_receive(c);
     else
-        cards_exchange(c);
+        headers_exchange(c);
 }
