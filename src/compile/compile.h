@@ -12,7 +12,7 @@
 #include "parallel/data.h"
 #include "parallel/recompute.h"
 
-// Head and loss are made in chunks of rows (loss.h). The rows of a chunk, for a microbatch of `rows` rows and a rank
+// Head and loss are made in chunks of rows (head_loss.h). The rows of a chunk, for a microbatch of `rows` rows and a rank
 // that has `columns` of the words of the vocabulary: chunks are of about the same size, in whole blocks of 64 rows,
 // with logits of at most 128 MiB, but there are no more than 1,000 of them. In a stage of a `pipeline`, chunks as large
 // as many layers' activations would leave holes in memory: there they take 8 times the bytes of a microbatch's residual

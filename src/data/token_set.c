@@ -83,7 +83,7 @@ static trireme_status set_add_path(struct token_set *set, const char *path, trir
 }
 
 // The first shard that names the tokenizer of its tokens, or NULL. llm.c's shards do; for Megatron's pairs manifests do
-// (manifest.h).
+// (token_manifest.h).
 static const struct token_shard *first_of_tokenizer(const struct token_set *set) {
     for (size_t i = 0; i < set->shards.count; i++)
         if (set->shards.item[i].tokenizer)

@@ -1,6 +1,6 @@
 // data/: text into tokens, tokens into batches. May include base/ only.
 //
-//   prepare     text -> PREFIX.bin, PREFIX.idx (Megatron's indexed dataset) and PREFIX.json (manifest.h)
+//   prepare     text -> PREFIX.bin, PREFIX.idx (Megatron's indexed dataset) and PREFIX.json (token_manifest.h)
 //   tokenizer   text <-> token ids
 //   token_set   one interface to token files, whichever their format and however many shards
 //   sampler     (seed, step, row) -> a window of a token_set
