@@ -12,12 +12,12 @@
 #include "parallel/data.h"
 #include "parallel/recompute.h"
 
-// Head and loss are made in chunks of rows (head_loss.h). The rows of a chunk, for a microbatch of `rows` rows and a rank
-// that has `columns` of the words of the vocabulary: chunks are of about the same size, in whole blocks of 64 rows,
-// with logits of at most 128 MiB, but there are no more than 1,000 of them. In a stage of a `pipeline`, chunks as large
-// as many layers' activations would leave holes in memory: there they take 8 times the bytes of a microbatch's residual
-// stream if that is less, but no less than 48 MiB (for the whole vocabulary; a rank with a share of it takes that
-// share), since products with fewer rows are slow.
+// Head and loss are made in chunks of rows (head_loss.h). The rows of a chunk, for a microbatch of `rows` rows and a
+// rank that has `columns` of the words of the vocabulary: chunks are of about the same size, in whole blocks of 64
+// rows, with logits of at most 128 MiB, but there are no more than 1,000 of them. In a stage of a `pipeline`, chunks as
+// large as many layers' activations would leave holes in memory: there they take 8 times the bytes of a microbatch's
+// residual stream if that is less, but no less than 48 MiB (for the whole vocabulary; a rank with a share of it takes
+// that share), since products with fewer rows are slow.
 int64_t logits_chunk_rows(int64_t rows, int64_t hidden_size, int64_t vocab_size, int64_t columns, enum dtype dtype,
                           bool pipeline);
 
