@@ -67,9 +67,9 @@ void given_describe(struct text *out, const struct given *given) {
     }
 }
 
-// The end of the decimal number that begins at s, or s: -12, 0.5, .5, 3e-4. No hexadecimal, infinity or blanks.
+// The end of the decimal number that begins at s, or s: -12, 0.5, .5, +3e-4. No hexadecimal, infinity or blanks.
 static const char *number_end(const char *s) {
-    const char *p = s + (*s == '-');
+    const char *p = s + (*s == '-' || *s == '+');
     size_t whole = strspn(p, "0123456789"), fraction = 0;
     p += whole;
     if (*p == '.') {
@@ -86,21 +86,6 @@ static const char *number_end(const char *s) {
             p = exponent + digits;
     }
     return p;
-}
-
-static bool is_integer(const char *s) {
-    const char *digits = s + (*s == '-');
-    size_t length = strspn(digits, "0123456789");
-    // A leading zero would be octal to some readers of YAML.
-    return length > 0 && !digits[length] && (digits[0] != '0' || length == 1);
-}
-
-static bool integer_parse(const char *s, int64_t *out) {
-    if (!is_integer(s))
-        return false;
-    errno = 0;
-    *out = strtoll(s, NULL, 10);
-    return errno == 0;
 }
 
 // The decimal point is a point whatever the program's locale: numbers are read and written under "C".
@@ -124,6 +109,35 @@ static bool real_parse(const char *s, double *out) {
     locale_leave(c, before);
     const bool tiny = *out == 0 && strcspn(s, "123456789") < strcspn(s, "eE"); // it is not 0, but would become 0
     return isfinite(*out) && !tiny;
+}
+
+// A whole number in digits, or as a real number that is whole: 1e3. A leading zero would be octal to some readers of
+// YAML.
+static bool integer_parse(const char *s, int64_t *out) {
+    const char *digits = s + (*s == '-' || *s == '+');
+    if (digits[0] == '0' && isdigit((unsigned char)digits[1]))
+        return false;
+    if (*digits && !digits[strspn(digits, "0123456789")]) {
+        errno = 0;
+        *out = strtoll(s, NULL, 10);
+        return errno == 0;
+    }
+    double value;
+    if (!real_parse(s, &value) || value != floor(value) || fabs(value) > 0x1p53)
+        return false;
+    *out = (int64_t)value;
+    return true;
+}
+
+// A switch as YAML 1.1 and Python write it. False: it is none.
+static bool switch_parse(const char *s, bool *out) {
+    const char *const words[] = {"false", "False", "FALSE", "true", "True", "TRUE"};
+    for (size_t i = 0; i < ARRAY_LENGTH(words); i++)
+        if (strcmp(s, words[i]) == 0) {
+            *out = i >= 3;
+            return true;
+        }
+    return false;
 }
 
 // The fewest digits that read back as the same bits, and a point, without which some readers of YAML see a text.
@@ -181,9 +195,13 @@ static bool scalar_set(void *field, const struct key *key, const struct given_wo
         *(char **)field = mem_strdup(word->text);
         return true;
     }
+    bool yes;
     if (key->type == KEY_CHOICE) {
+        const char *text = word->text;
+        if (!word->quoted && switch_parse(text, &yes))
+            text = yes ? "true" : "false";
         for (int i = 0; key->words[i]; i++)
-            if (strcmp(key->words[i], word->text) == 0) {
+            if (strcmp(key->words[i], text) == 0) {
                 *(int *)field = i;
                 return true;
             }
@@ -205,9 +223,9 @@ static bool scalar_set(void *field, const struct key *key, const struct given_wo
         *(double *)field = real;
         return true;
     case KEY_SWITCH:
-        if (strcmp(word->text, "true") != 0 && strcmp(word->text, "false") != 0)
+        if (!switch_parse(word->text, &yes))
             return false;
-        *(bool *)field = word->text[0] == 't';
+        *(bool *)field = yes;
         return true;
     default:
         return false;
@@ -230,9 +248,10 @@ static const char *value_advice(const struct key *key, const struct given *given
         return "";
     if (*end)
         return ", in digits alone without a unit or separator";
-    double value;
-    bool whole = real_parse(text, &value) && value == floor(value);
-    return key->type == KEY_INTEGER && whole && !is_integer(text) ? ", in plain digits" : "";
+    int64_t whole;
+    const char *digits = text + strspn(text, "+-");
+    const bool zero = digits[0] == '0' && isdigit((unsigned char)digits[1]) && integer_parse(digits + 1, &whole);
+    return key->type == KEY_INTEGER && zero ? ", without a leading zero" : "";
 }
 
 trireme_status value_set(struct config *config, const struct key *key, const char *where, const struct given *given,

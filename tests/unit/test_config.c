@@ -127,6 +127,23 @@ static void test_file(void **state) {
     config_release(&config);
 }
 
+// As Python and other programs write them.
+static void test_forms_of_numbers_and_switches(void **state) {
+    (void)state;
+    struct config config = load("training:\n  steps: 1e3\n  seed: +7\n  seq_len: 1.28e2\n"
+                                "optimizer: {lr: +3e-4, weight_decay: +.1}\n"
+                                "generate:\n  cache: FALSE\n"
+                                "model:\n  tie_word_embeddings: True\n",
+                                NULL, 0);
+    assert_int_equal(config.training.steps, 1000);
+    assert_int_equal(config.training.seed, 7);
+    assert_int_equal(config.training.seq_len, 128);
+    assert_true(config.optimizer.lr == 3e-4 && config.optimizer.weight_decay == .1);
+    assert_false(config.generate.cache);
+    assert_int_equal(config.model.tie_word_embeddings, CONFIG_TRUE);
+    config_release(&config);
+}
+
 static void test_overrides(void **state) {
     (void)state;
     const char *const overrides[] = {"training.steps=7", "data.split=[0.5, 0.5]", "generate.prompt=a: [b=\"c\"]# ",
@@ -315,8 +332,10 @@ static void test_wrong_values(void **state) {
                    "run.yaml:2: training.steps: given 99999999999999999999, " STEPS);
     expect_refused("training:\n  steps: '12'\n",
                    "run.yaml:2: training.steps: given the text \"12\", " STEPS ", without quotes");
-    expect_refused("training:\n  steps: 1e3\n", "run.yaml:2: training.steps: given 1e3, " STEPS ", in plain digits");
-    expect_refused("training:\n  steps: 010\n", "run.yaml:2: training.steps: given 010, " STEPS ", in plain digits");
+    expect_refused("training:\n  steps: 1e-3\n", "run.yaml:2: training.steps: given 1e-3, " STEPS);
+    expect_refused("training:\n  steps: 1e18\n", "run.yaml:2: training.steps: given 1e18, " STEPS);
+    expect_refused("training:\n  steps: 010\n",
+                   "run.yaml:2: training.steps: given 010, " STEPS ", without a leading zero");
     for (size_t i = 0; i < 4; i++) {
         const char *const suffixed[] = {"1k", "10GB", "1_000", "0x10"};
         char *yaml = mem_printf("training:\n  steps: %s\n", suffixed[i]);
@@ -349,7 +368,7 @@ static void test_wrong_values(void **state) {
                    "run.yaml:2: optimizer.eps: given 1e-999, accepts a number from 1e-20, below 1");
     expect_refused("generate:\n  top_p: 0\n", "run.yaml:2: generate.top_p: given 0, accepts a number above 0, up to 1");
     expect_refused("generate:\n  cache: yes\n", "run.yaml:2: generate.cache: given yes, accepts true or false");
-    expect_refused("generate:\n  cache: True\n", "run.yaml:2: generate.cache: given True, accepts true or false");
+    expect_refused("generate:\n  cache: yes\n", "run.yaml:2: generate.cache: given yes, accepts true or false");
     expect_refused("training:\n  dtype: fp32\n",
                    "run.yaml:2: training.dtype: given fp32, accepts one of f32, bf16, f64");
     expect_refused("data:\n  path: ~\n",
@@ -576,6 +595,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_file),
+        cmocka_unit_test(test_forms_of_numbers_and_switches),
         cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_load_from_disk),
