@@ -45,7 +45,7 @@ trireme_status command_help(const struct arguments *arguments, trireme_error *er
 extern const struct command commands[];
 extern const size_t command_count;
 
-// Loads the configuration: the file `path` (NULL: none) and the settings. Keys of section `bare` may stand alone.
+// Loads the configuration: the file `path` (NULL: none) and the settings; `bare` as in config_load_arguments.
 trireme_status arguments_config(const struct arguments *arguments, const char *path, const char *bare,
                                 struct config *out, trireme_error *error);
 // Whether `part` of their command, one of alone, bare and text, holds for these arguments.

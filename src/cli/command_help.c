@@ -16,7 +16,8 @@ static void help_overview(struct text *out) {
         text_add(out, "  %-9s %-*s", c->name, OPERANDS_WIDTH, c->operands);
         text_add(out, is_long ? "\n%*s %s\n" : "%*s %s\n", is_long ? OPERANDS_WIDTH + 12 : 0, "", c->help);
     }
-    text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value.\n"
+    text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value, without\n"
+                  "the section where no other has a key of that name. Of several values the last counts.\n"
                   "trireme help config lists all keys, trireme help models, clusters and schedules what has a name;\n"
                   "trireme --version tells which build this is; man trireme has more.\n");
 }

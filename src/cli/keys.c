@@ -60,8 +60,6 @@ static trireme_status keys_take(const struct word *word, const struct command_ke
         if (!word->value)
             return refuse_value(&keys[i], "", error);
         bool several = keys[i].type == COMMAND_KEY_TEXTS;
-        if (values[i].given && !several)
-            FAIL(TRIREME_ERROR_USAGE, "%s is given twice: %s and %s", keys[i].name, values[i].given, word->value);
         values[i].given = word->value;
         if (!keys_read_value(&keys[i], word->value, &values[i]))
             return refuse_value(&keys[i], word->value, error);

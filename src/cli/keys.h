@@ -33,8 +33,8 @@ struct command_value {
 
 // Takes the keys of the table out of the arguments into values[count]. What is left goes to *rest: words without '=' as
 // operands, all others as settings. *rest points to the words of `arguments`; arguments_release releases it.
-// TRIREME_ERROR_USAGE, naming key, value and what is accepted: for a wrong value, for a key given twice that may be
-// given once, and for two outputs that are one file.
+// Of a key that is given several times and takes one value, the last counts. TRIREME_ERROR_USAGE, naming key, value and
+// what is accepted: for a wrong value, and for two outputs that are one file.
 trireme_status command_keys_read(const struct arguments *arguments, const struct command_key *keys, size_t count,
                                  struct command_value *values, struct arguments *rest, trireme_error *error);
 void arguments_release(struct arguments *arguments);

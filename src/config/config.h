@@ -57,8 +57,9 @@ trireme_status config_load(struct config *out, const char *path, const char *con
 trireme_status config_load_text(struct config *out, const char *name, const char *yaml, size_t length,
                                 const char *const *overrides, size_t count, trireme_error *error);
 // The same with overrides as they stand on a command line: --section.key=value, --section.key value, section.key=value.
-// Keys of the sections `bare` may also be given by their name alone: --prompt "..." with "generate". NULL: of none;
-// with several, as in "show parallelism", the first section that has such a key is meant.
+// Of a key that is set several times the last value counts. A key may be given by its name alone where no other section
+// has one of that name, or where one of the sections `bare` has (NULL: none), of which the first is meant: --seed with
+// "generate". Keys of one command's section need the latter.
 // argv[0] is the first override, argv[argc - 1] the last.
 trireme_status config_load_arguments(struct config *out, const char *path, const char *bare, int argc,
                                      char *const *argv, trireme_error *error);

@@ -70,19 +70,6 @@ static void key_add_json(struct text *out, const struct key *key) {
     free(full);
 }
 
-// The key that alone has this name, in whatever section; NULL: none.
-static const struct key *key_find_bare(const char *name) {
-    const struct key *found = NULL;
-    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
-        if (strcmp(key_table[i].name, name) != 0)
-            continue;
-        if (found)
-            return NULL;
-        found = &key_table[i];
-    }
-    return found;
-}
-
 // The keys of a topic, *count of them from *first on: the whole table (NULL), one section, or one key. False: none.
 static bool topic_find(const char *topic, size_t *first, size_t *count) {
     *first = *count = 0;

@@ -37,9 +37,10 @@ const struct key key_table[CONFIG_KEY_COUNT] = {
 };
 
 const struct key_section key_sections[] = {
-#define SECTION(tag, section, help) {#section, help},
+#define SECTION(tag, section, help) {#section, help, false},
+#define COMMAND_SECTION(tag, section, help) {#section, help, true},
 #include "config/keys.def"
-    {NULL, NULL}};
+    {NULL, NULL, false}};
 
 const struct key *key_find(const char *section, const char *name) {
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
@@ -56,6 +57,18 @@ const struct key *key_find_full(const char *full) {
             return &key_table[i];
     }
     return NULL;
+}
+
+const struct key *key_find_bare(const char *name) {
+    const struct key *found = NULL;
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        if (strcmp(key_table[i].name, name) != 0)
+            continue;
+        if (found)
+            return NULL;
+        found = &key_table[i];
+    }
+    return found;
 }
 
 const struct key_section *key_section_find(const char *name) {
@@ -350,6 +363,11 @@ static void answer_find(struct answer *a, const char *section, const char *name)
         candidates_find(&a->found, section_own, name_own);
     if (!*section && !a->absent && !a->whole && a->found.count == 0)
         a->section = section_nearest(name_own);
+}
+
+const struct key *key_alone(const char *name) {
+    const struct key *key = key_find_bare(name);
+    return key && !key_section_find(key->section)->of_command && !absent_find(name) ? key : NULL;
 }
 
 bool config_answers(const char *name) {

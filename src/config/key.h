@@ -24,6 +24,7 @@ struct key {
 
 struct key_section {
     const char *name, *help;
+    bool of_command; // it matters only to the command of its name
 };
 
 extern const struct key key_table[CONFIG_KEY_COUNT];
@@ -31,6 +32,9 @@ extern const struct key_section key_sections[]; // ends with a NULL name
 
 const struct key *key_find(const char *section, const char *name); // NULL: there is none
 const struct key *key_find_full(const char *full);                 // "training.seq_len"
+const struct key *key_find_bare(const char *name); // the one that alone has this name, in whatever section
+// The same for a setting without a section. What matters to one command is not meant, nor what another answer is for.
+const struct key *key_alone(const char *name);
 
 enum { KEY_NAME = 64 }; // room for the name of a key, or a synonym
 // Takes the next of a key's synonyms off *rest; false: there is none.

@@ -17,9 +17,9 @@ static trireme_status key_set(struct config *config, const char *where, bool ove
         text_release(&value);
         return status;
     }
-    // An override may replace what a file said; nothing else may be said twice.
+    // An override replaces what a file or an earlier override said; a file says nothing twice.
     char **origin = &config->origin[key - key_table];
-    if (*origin && (!overrides || strcmp(*origin, where) == 0))
+    if (*origin && !overrides)
         FAIL(TRIREME_ERROR_USAGE, "%s: %s.%s: given twice (before: %s)", where, section, name, *origin);
     TRY(value_set(config, key, where, given, error));
     free(*origin);
@@ -193,10 +193,10 @@ trireme_status source_read_override(struct config *config, const char *where, co
     const char *name = dot ? dot + 1 : section;
     if (dot)
         *dot = '\0';
-    const struct key *key = key_find(dot ? section : "", name);
+    const struct key *key = dot ? key_find(section, name) : key_alone(name);
     struct given given = {0};
     given_parse(&given, key ? key->type : KEY_INTEGER, equals + 1);
-    trireme_status status = key_set(config, where, true, dot ? section : "", name, &given, error);
+    trireme_status status = key_set(config, where, true, key ? key->section : dot ? section : "", name, &given, error);
     given_release(&given);
     free(section);
     return status;
@@ -232,7 +232,7 @@ static trireme_status read_argument(const char *bare, const char *argument, cons
     trireme_status status = TRIREME_OK;
     if (value)
         *out = mem_printf("%s%s%s=%s", section ? section : "", section ? "." : "", name, value);
-    else if (section || key_find_full(name))
+    else if (section || key_find_full(name) || key_alone(name))
         status =
             error_set(error, TRIREME_ERROR_USAGE, "%s: %s: needs a value (one that begins with -- goes after an =)",
                       SOURCE_ARGUMENTS, key_excerpt(argument, excerpt));

@@ -251,7 +251,6 @@ def test_refusals():
     refused(r'no key "training.steps"', "schedule=1f1b", *numbers, "training.steps=4")
     refused(r'unexpected "c.yaml"', "schedule=1f1b", *numbers, "c.yaml")
     refused(r"microbatches is missing", "schedule=1f1b", "stages=4")
-    refused(r"stages is given twice: 4 and 5", "schedule=1f1b", *numbers, "--stages=5")
     refused(r"backward_weight is missing", "schedule=1f1b", *numbers, "forward=1", "backward_input=1")
     refused(r"are all 0", "schedule=1f1b", *numbers, "forward=0", "backward_input=0", "backward_weight=0")
     for value in "-4", "0", "4.0", "four", "", "65537", "99999999999999999999", "0x4", " 4":

@@ -53,7 +53,6 @@ static void settings_are_named(void **state) {
         {{"training.steps=0", NULL}, "settings: training.steps: given 0, accepts"},
         {{"training.stepps=1", NULL}, "settings: training.stepps: unknown key"},
         {{"training.steps", NULL}, "settings: training.steps: expected section.key=value"},
-        {{"training.steps=1", "training.steps=2"}, "settings: training.steps: given twice (before: settings)"},
         {{"validation.freq=1", NULL}, "settings: validation.freq: given 1, but nothing is set apart"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {

@@ -158,6 +158,21 @@ static void test_overrides(void **state) {
     config_release(&config);
 }
 
+// Of several values the last counts; a name alone is enough where no other section has it.
+static void test_repeated_and_bare_arguments(void **state) {
+    (void)state;
+    struct config config;
+    trireme_error error = {0};
+    const char *const *arguments = ARGUMENTS("--training.steps=7", "global_batch_size=12", "--training.steps", "8",
+                                             "--seq_len", "64", "--training.global_batch_size=24");
+    assert_int_equal(load_arguments(&config, NULL, arguments, &error), TRIREME_OK);
+    assert_int_equal(config.training.steps, 8);
+    assert_int_equal(config.training.global_batch_size, 24);
+    assert_int_equal(config.training.seq_len, 64);
+    assert_string_equal(config_origin(&config, "training.seq_len"), "command line");
+    config_release(&config);
+}
+
 static void test_arguments(void **state) {
     (void)state;
     struct config config;
@@ -285,7 +300,6 @@ static void test_synonyms(void **state) {
         {"--n_embd", "use model.hidden_size:"},
         {"--max_iters", "use training.steps:"},
         {"--learning-rate", "use optimizer.lr:"},
-        {"--lr", "use optimizer.lr:"},
         {"--seq-length", "use training.seq_len:"},
         {"--micro-batch-size", "use training.micro_batch_size:"},
         {"--global-batch-size", "use training.global_batch_size:"},
@@ -469,14 +483,12 @@ static void test_wrong_arguments(void **state) {
                             "command line: --training.steps: needs a value (one that begins with -- goes after an =)");
     expect_argument_refused(NULL, ARGUMENTS("--training.steps", "--training.seed=3"),
                             "command line: --training.steps: needs a value (one that begins with -- goes after an =)");
-    expect_argument_refused(NULL, ARGUMENTS("--training.steps=5", "training.steps=6"),
-                            "command line: training.steps: given twice (before: command line)");
     expect_argument_refused(NULL, ARGUMENTS("--training.steps="),
                             "command line: training.steps: given nothing, accepts a whole number from 1 to 1000000000 "
                             "(steps)");
     expect_argument_refused(NULL, ARGUMENTS("--run.directory=\xff"),
                             "command line: not UTF-8 text: byte 0xff at offset 14 of run.directory...");
-    // A bare name is a key only where the command says so.
+    // A name alone is a key where it is the only one, or where the command says which section it means.
     expect_argument_refused("generate", ARGUMENTS("--steps=5"),
                             "command line: steps: unknown key, given 5; use training.steps or validation.steps");
     struct config config;
@@ -597,6 +609,7 @@ int main(void) {
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_forms_of_numbers_and_switches),
         cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_repeated_and_bare_arguments),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_load_from_disk),
         cmocka_unit_test(test_unknown_names),
