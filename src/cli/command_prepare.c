@@ -29,6 +29,7 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
         json_add_integer(&out, "files", r->files);
         json_add_integer(&out, "documents", r->manifest.documents);
         json_add_integer(&out, "empty_documents", r->empty_documents);
+        json_add_string(&out, "passed_over", r->passed_over);
         json_add_integer(&out, "tokens", r->manifest.tokens);
         json_add_integer(&out, "text_bytes", r->manifest.text_bytes);
         json_add_integer(&out, "vocab_size", r->manifest.vocab_size);
@@ -39,6 +40,8 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
                  counted(r->manifest.documents, "document").text, counted(r->files, "file").text, prefix, prefix);
         if (r->empty_documents)
             text_add(&out, "left out: %s without text\n", counted(r->empty_documents, "document").text);
+        if (*r->passed_over)
+            text_add(&out, "passed over, neither .txt nor .jsonl: %s\n", r->passed_over);
     }
     free(prefix);
     trireme_status status = print_text(&out, error);

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DIRECTORY_DEPTH = 64, BLOCK_BYTES = 1 << 20, LINE_LIMIT = 1 << 30, SENSED_BYTES = 64, POLL_MILLISECONDS = 200 };
+enum { DIRECTORY_DEPTH = 64, BLOCK_BYTES = 1 << 20, LINE_LIMIT = 1 << 30, POLL_MILLISECONDS = 200 };
 enum { FIRST_BYTES = 6 };
 
 // ---- finding files
@@ -32,6 +32,31 @@ static void add_file(struct document_files *files, const char *path, enum docume
     struct document_file file = {.path = mem_strdup(path), .format = format, .bytes = bytes};
     VEC_PUSH(files, file);
     files->bytes += bytes;
+}
+
+// Counts a file that is left out by the ending of its name, or by its name where it has none.
+static void pass_over(struct document_files *files, const char *name) {
+    const char *dot = strrchr(name, '.'), *ending = dot ? dot : name;
+    for (size_t i = 0; i < files->others.count; i++)
+        if (strcasecmp(files->others.item[i].ending, ending) == 0) {
+            files->others.item[i].count++;
+            return;
+        }
+    VEC_PUSH(&files->others, (struct document_others){mem_strdup(ending), 1});
+}
+
+void document_files_describe_others(const struct document_files *files, struct text *out) {
+    enum { LISTED = 6 };
+    int64_t rest = 0;
+    for (size_t i = 0; i < files->others.count; i++) {
+        const struct document_others *others = &files->others.item[i];
+        if (i < LISTED)
+            text_add(out, "%s%lld %s", i ? ", " : "", (long long)others->count, others->ending);
+        else
+            rest += others->count;
+    }
+    if (rest)
+        text_add(out, ", %lld with other endings", (long long)rest);
 }
 
 struct names {
@@ -95,6 +120,8 @@ static trireme_status add_directory(struct document_files *files, const char *pa
             status = add_directory(files, inside, &info, &visit, error);
         else if (S_ISREG(info.st_mode) && format_of(inside, &format))
             add_file(files, inside, format, info.st_size);
+        else if (S_ISREG(info.st_mode))
+            pass_over(files, names.item[i]);
         free(inside);
     }
     names_release(&names);
@@ -117,9 +144,14 @@ trireme_status document_files_add(struct document_files *files, const char *path
     if (S_ISDIR(info.st_mode)) {
         size_t before = files->count;
         TRY(add_directory(files, path, &info, NULL, error));
-        if (files->count == before)
-            FAIL(TRIREME_ERROR_USAGE, "%s: there is no .txt or .jsonl below this directory", path);
-        return TRIREME_OK;
+        if (files->count > before)
+            return TRIREME_OK;
+        struct text others = {0};
+        document_files_describe_others(files, &others);
+        error_set(error, TRIREME_ERROR_USAGE, "%s: there is no .txt or .jsonl below this directory%s%s", path,
+                  others.length ? "; there are " : "", others.length ? others.text : "");
+        text_release(&others);
+        return TRIREME_ERROR_USAGE;
     }
     if (!S_ISREG(info.st_mode))
         FAIL(TRIREME_ERROR_USAGE, "%s: is neither a regular file nor a directory; - is standard input", path);
@@ -138,6 +170,9 @@ void document_files_release(struct document_files *files) {
     for (size_t i = 0; i < files->count; i++)
         free(files->item[i].path);
     VEC_RELEASE(files);
+    for (size_t i = 0; i < files->others.count; i++)
+        free(files->others.item[i].ending);
+    VEC_RELEASE(&files->others);
     files->bytes = 0;
     files->stream = false;
 }
@@ -150,10 +185,10 @@ struct reader {
     const struct document_sink *sink;
     int fd;
     bool stream;
-    int64_t position;          // bytes read from the file
-    char first[FIRST_BYTES];   // the first of them
-    char sensed[SENSED_BYTES]; // the first of a stream, which tell its format
-    size_t sensed_count, sensed_taken;
+    int64_t position;        // bytes read from the file
+    char first[FIRST_BYTES]; // the first of them
+    struct text sensed;      // the first of a stream, which tell its format
+    size_t sensed_taken;
     char *buffer;
     size_t capacity;
     int64_t line, line_start; // number, from 1, and byte offset of the current line
@@ -170,9 +205,9 @@ static trireme_status wait_for_stream(const struct reader *r, trireme_error *err
 // Reads up to `want` bytes to `at`; *got = 0 at the end of the file.
 static trireme_status read_some(struct reader *r, char *at, size_t want, size_t *got, trireme_error *error) {
     ssize_t n;
-    if (r->sensed_taken < r->sensed_count) {
-        *got = MIN(want, r->sensed_count - r->sensed_taken);
-        memcpy(at, r->sensed + r->sensed_taken, *got);
+    if (r->sensed_taken < r->sensed.length) {
+        *got = MIN(want, r->sensed.length - r->sensed_taken);
+        memcpy(at, r->sensed.text + r->sensed_taken, *got);
         r->sensed_taken += *got;
         return TRIREME_OK;
     }
@@ -349,18 +384,32 @@ static trireme_status read_lines(struct reader *r, trireme_error *error) {
     }
 }
 
-// Looks at the beginning of a stream, which read_some then returns again.
+// Looks at the beginning of a stream, which read_some then returns again: as far as the first byte that is not blank,
+// for [ as far as the second one, at most the length of a block.
 static trireme_status sense_format(struct reader *r, enum document_format *format, trireme_error *error) {
-    size_t count = 0, begin = 0, got;
-    do {
-        TRY(read_some(r, r->sensed + count, SENSED_BYTES - count, &got, error));
-        count += got;
-        begin = utf8_mark(r->sensed, count);
-        while (begin < count && is_blank(r->sensed + begin, 1))
-            begin++;
-    } while (got && count < SENSED_BYTES && (begin == count || count < UTF8_MARK_BYTES));
-    *format = begin < count && r->sensed[begin] == '{' ? DOCUMENT_LINES : DOCUMENT_TEXT;
-    r->sensed_count = count;
+    struct text seen = {0};
+    char first[2] = "";
+    size_t got = 1, at = 0, found = 0;
+    while (got && found < (first[0] == '[' ? 2 : 1) && seen.length < r->block) {
+        trireme_status status = read_some(r, r->buffer, r->block - seen.length, &got, error);
+        if (status != TRIREME_OK) {
+            text_release(&seen);
+            return status;
+        }
+        text_add_bytes(&seen, r->buffer, got);
+        if (seen.length < UTF8_MARK_BYTES && got)
+            continue;
+        for (at = MAX(at, utf8_mark(seen.text, seen.length)); at < seen.length && found < 2; at++)
+            if (!is_blank(seen.text + at, 1))
+                first[found++] = seen.text[at];
+    }
+    r->sensed = seen;
+    *format = first[0] == '{' ? DOCUMENT_LINES : DOCUMENT_TEXT;
+    if (first[0] == '[' && first[1] == '{')
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s: begins like a JSON array of objects: give one object a line, as `jq -c '.[]'` writes them (text that "
+             "only looks so goes into a .txt file)",
+             r->path);
     return TRIREME_OK;
 }
 
@@ -385,6 +434,7 @@ trireme_status document_file_read(const struct document_file *file, const struct
     trireme_status status = r.stream ? sense_format(&r, &format, error) : TRIREME_OK;
     if (status == TRIREME_OK)
         status = format == DOCUMENT_TEXT ? read_text(&r, error) : read_lines(&r, error);
+    text_release(&r.sensed);
     free(r.buffer);
     close(r.fd);
     return status;

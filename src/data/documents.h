@@ -2,12 +2,12 @@
 #ifndef DATA_DOCUMENTS_H
 #define DATA_DOCUMENTS_H
 
-#include "base/base.h"
+#include "base/text.h"
 
 enum document_format {
     DOCUMENT_TEXT,   // .txt: the file is one document
     DOCUMENT_LINES,  // .jsonl: each line is a JSON object, its text in one field; blank lines do not count
-    DOCUMENT_STREAM, // standard input: as .jsonl where it begins with {, else as .txt
+    DOCUMENT_STREAM, // standard input: as .jsonl where it begins with {, perhaps after blanks, else as .txt
 };
 
 struct document_file {
@@ -16,17 +16,26 @@ struct document_file {
     int64_t bytes; // 0 for a stream
 };
 
+// Files that were passed over.
+struct document_others {
+    char *ending; // ".md"; the whole name where it has no point
+    int64_t count;
+};
+
 // Zero-initialise.
 struct document_files {
     VEC(struct document_file);
+    VEC(struct document_others) others;
     int64_t bytes; // of all files
     bool stream;   // standard input is one of them
 };
 
 // Adds a .txt or .jsonl file, which must not be empty, or all such files below a directory in sorted order (strcmp of
 // names, file by file and folder by folder; empty ones are kept; other files, and names that begin with '.', are passed
-// over). "-" is standard input. USAGE when there is nothing to add.
+// over, the former counted in `others`). "-" is standard input. USAGE when there is nothing to add.
 trireme_status document_files_add(struct document_files *files, const char *path, trireme_error *error);
+// Appends "12 .md, 3 .csv": what was passed over.
+void document_files_describe_others(const struct document_files *files, struct text *out);
 void document_files_release(struct document_files *files);
 
 // Where documents go. Each function may fail, which ends the reading with its status.

@@ -88,8 +88,13 @@ trireme_status prepare_tokens(const struct prepare_options *options, struct prep
     result.files = (int64_t)files.count;
     result.empty_documents = p.empty_documents;
     status = token_writer_finish(p.writer, m, error);
-    if (status == TRIREME_OK)
-        *out = result;
+    if (status != TRIREME_OK)
+        goto release_tokens;
+    struct text others = {0};
+    document_files_describe_others(&files, &others);
+    snprintf(result.passed_over, sizeof result.passed_over, "%s", others.length ? others.text : "");
+    text_release(&others);
+    *out = result;
 release_tokens:
     VEC_RELEASE(&p.tokens);
 release_files:

@@ -23,6 +23,7 @@ struct prepare_result {
     struct token_manifest manifest;
     int64_t files;
     int64_t empty_documents; // documents without text, which were left out
+    char passed_over[256];   // files of directories that were passed over: "12 .md, 3 .csv", or ""
 };
 
 // Turns all inputs into token files, in constant memory. When it fails or is cancelled, files of an earlier run at

@@ -39,6 +39,17 @@ def test_prepare():
     assert os.path.exists("out/r.bin") and not os.path.exists("out/r.bin.bin")
 
 
+def test_prepare_passes_over():
+    os.makedirs("others/in")
+    for name in "a.txt", "b.md", "c.MD", "in/e.csv", "in/LICENSE":
+        tool.write(f"others/{name}", "words")
+    out = tool.good("prepare", "others", "--data.path=out/others").splitlines()
+    assert out[1:] == ["passed over, neither .txt nor .jsonl: 2 .md, 1 LICENSE, 1 .csv"], out
+    os.remove("others/a.txt")
+    tool.refused(2, "no .txt or .jsonl below this directory; there are 2 .md, 1 LICENSE, 1 .csv", "prepare", "others",
+                 "--data.path=out/none")
+
+
 def prepared_from(content, prefix):
     """Runs `prepare` with this standard input; returns exit status, output and errors."""
     process = subprocess.run([tool.BINARY, "prepare", "-", f"--data.path={prefix}"], input=content,
@@ -71,6 +82,11 @@ def test_prepare_stream():
                                    (b"ab\xff", 1, "standard input: not UTF-8 at byte 2")):
         code, out, err = prepared_from(content, "of/none")
         assert code == status and err.startswith(f"trireme prepare: {words}") and not out, (code, out, err)
+    assert prepared_from(b"\n" * 500 + b'{"text": "a"}\n', "out/lines")[1].startswith("1 token of 1 document "), "blanks"
+    for content in b'[{"text": "one"}, {"text": "two"}]', b'\n[\n  {"text": "one"}\n]\n':
+        code, out, err = prepared_from(content, "of/none")
+        assert code == 2 and "standard input: begins like a JSON array of objects" in err and "jq" in err, err
+    assert prepared_from(b"[1] a note", "out/note")[0] == 0
     for content, program in ((b"caf\xe9", "iconv"), (gzip.compress(b"some text"), "gunzip")):
         assert f"convert the text first, with {program} " in prepared_from(content, "of/none")[2]
     tool.refused(2, "it cannot be read again", "prepare", "-", "-", "--data.path=of/none")
