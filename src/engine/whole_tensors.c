@@ -69,7 +69,7 @@ static char *room_for(struct whole_room *room, int64_t bytes) {
 static bool may_give(const struct whole *w, int rank, size_t number) {
     const struct mesh *mesh = &w->engine->parallel->mesh;
     bool stage = w->stage[number] == ANY_STAGE || mesh_coordinate(mesh, rank, AXIS_PP) == w->stage[number];
-    return mesh_coordinate(mesh, rank, AXIS_DP) == 0 && stage;
+    return mesh_index(mesh, rank, AXES_DP) == 0 && stage;
 }
 
 // Whether this rank gives its part of a local parameter.
@@ -79,7 +79,7 @@ static bool tensor_gives(const struct whole *w, const struct parameter *local) {
     if (zero == 0 && mesh_index(mesh, rank, AXES_SHARD) > 0)
         return false;
     if (local->split == CLASS_KV)
-        return mesh_coordinate(mesh, rank, AXIS_KV) == 0;
+        return mesh_index(mesh, rank, AXES_KV) == 0;
     return local->split == CLASS_SPLIT || local->split == CLASS_VOCABULARY || mesh_index(mesh, rank, AXES_TENSOR) == 0;
 }
 

@@ -12,17 +12,23 @@
 
 #define RANK_FILE_NAME "ranks.bin"
 #define RANK_FILE_MAGIC "TRIRANKS"
-enum { RANK_FILE_VERSION = 5, RANK_FILE_OP_BYTES = 32, RANK_FILE_ERROR_BYTES = 944, RANK_FILE_PAGE = 4096 };
+enum {
+    RANK_FILE_VERSION = 6,
+    RANK_FILE_AXES = 24,
+    RANK_FILE_OP_BYTES = 32,
+    RANK_FILE_ERROR_BYTES = 944,
+    RANK_FILE_PAGE = 4096
+};
 
 struct rank_file_header {
     char magic[8];
     uint32_t version, header_bytes, record_bytes, ranks, streams, axes, ops, op_bytes;
-    int32_t degree[8]; // of the mesh, in the order of enum axis
+    int32_t degree[RANK_FILE_AXES]; // of the mesh, in the order of enum axis
     int64_t pid;
     uint64_t identity; // tells this file from all others
     char padding[40];
 };
-_Static_assert(sizeof(struct rank_file_header) == 128, "as in files");
+_Static_assert(sizeof(struct rank_file_header) == 192 && (int)AXIS_COUNT <= (int)RANK_FILE_AXES, "as in files");
 
 enum rank_activity {
     RANK_STARTING,

@@ -10,6 +10,14 @@ static const char *const NAMES[AXIS_COUNT] = {
 #undef AXIS
 };
 
+static const axis_set FACTORS[AXIS_COUNT] = {
+#define AXIS(id, name, roles, key) AXES_##id,
+#define DERIVED_AXIS(id, name, roles) AXIS(id, name, roles, )
+#define FACTOR(id, name, of) AXES_NONE,
+#include "mesh/axes.def"
+#undef AXIS
+};
+
 struct mesh mesh_single(void) {
     struct mesh mesh;
     for (int a = 0; a < AXIS_COUNT; a++)
@@ -83,10 +91,93 @@ axis_set mesh_present(const struct mesh *mesh, axis_set group) {
     return present;
 }
 
+// ---- cuts
+
+// The factor that goes on where the first `ranks` ranks of a group end, and how much of its degree they take;
+// AXIS_COUNT where they end with whole factors. Returns whether they end in either way.
+static bool find_end(const struct mesh *mesh, axis_set group, int ranks, int *axis, int *inside) {
+    int before = 1;
+    *axis = AXIS_COUNT;
+    for (int a = 0; a < AXIS_COUNT && before < ranks; a++) {
+        const int degree = group & AXES(a) ? mesh->degree[a] : 1, rest = ranks / before;
+        if (rest % degree == 0) {
+            before *= degree;
+        } else {
+            *axis = a;
+            *inside = rest;
+            return degree % rest == 0;
+        }
+    }
+    return before == ranks;
+}
+
+// Refuses ranks that end within no factor, and names the nearest numbers that do.
+static trireme_status refuse_end(const struct mesh *mesh, axis_set group, int ranks, trireme_error *error) {
+    const int size = mesh_group_size(mesh, group);
+    int less = MIN(ranks, size), more = ranks, axis, inside;
+    while (less > 1 && !find_end(mesh, group, less, &axis, &inside))
+        less--;
+    while (more < size && !find_end(mesh, group, more, &axis, &inside))
+        more++;
+    char *text = mesh_print(mesh);
+    if (more <= size && less < more)
+        error_set(error, TRIREME_ERROR_USAGE,
+                  "but %d ranks are no product of factors of %s, from the innermost on: %d "
+                  "and %d are",
+                  ranks, text, less, more);
+    else
+        error_set(error, TRIREME_ERROR_USAGE, "but %s has no group of %d ranks: %d is the most", text, ranks, size);
+    free(text);
+    return TRIREME_ERROR_USAGE;
+}
+
+trireme_status mesh_cut(struct mesh *mesh, axis_set group, int ranks, trireme_error *error) {
+    int axis, inside, last;
+    CHECK(ranks >= 1);
+    if (!find_end(mesh, group, ranks, &axis, &inside))
+        return refuse_end(mesh, group, ranks, error);
+    if (axis == AXIS_COUNT)
+        return TRIREME_OK;
+    for (last = axis; last + 1 < AXIS_COUNT && !axis_factors((enum axis)(last + 1)); last++)
+        continue;
+    if (last == axis || mesh->degree[last] > 1) {
+        char *text = mesh_print(mesh);
+        error_set(error, TRIREME_ERROR_USAGE, "but %d ranks cut %s of %s once more than it has factors", ranks,
+                  axis_name((enum axis)axis), text);
+        free(text);
+        return TRIREME_ERROR_USAGE;
+    }
+    for (; last > axis + 1; last--)
+        mesh->degree[last] = mesh->degree[last - 1];
+    mesh->degree[axis + 1] = mesh->degree[axis] / inside;
+    mesh->degree[axis] = inside;
+    return TRIREME_OK;
+}
+
+// The factors of which the group's first `ranks` ranks are made.
+static axis_set first_of(const struct mesh *mesh, axis_set group, int ranks) {
+    axis_set set = AXES_NONE;
+    for (int a = 0, before = 1; a < AXIS_COUNT && before < ranks; a++)
+        if (group & AXES(a)) {
+            before *= mesh->degree[a];
+            set |= AXES(a);
+        }
+    CHECK(mesh_group_size(mesh, set) == ranks);
+    return mesh_present(mesh, set);
+}
+
+axis_set mesh_between(const struct mesh *mesh, axis_set group, int from, int to) {
+    return first_of(mesh, group, to) & ~first_of(mesh, group, from);
+}
+
 // ---- words
 
 const char *axis_name(enum axis axis) {
     return NAMES[axis];
+}
+
+axis_set axis_factors(enum axis axis) {
+    return FACTORS[axis];
 }
 
 const char *axes_print(axis_set set, char text[AXES_TEXT]) {
@@ -136,9 +227,21 @@ bool *ranks_parse(const char *text, int ranks) {
 
 char *mesh_print(const struct mesh *mesh) {
     struct text text = {0};
-    for (int a = AXIS_COUNT; a-- > 0;)
-        if (mesh->degree[a] > 1)
-            text_add(&text, "%s%s %d", text.length ? " x " : "", NAMES[a], mesh->degree[a]);
+    for (int a = AXIS_COUNT; a-- > 0;) {
+        const int ranks = mesh_group_size(mesh, FACTORS[a]);
+        if (ranks == 1)
+            continue;
+        text_add(&text, "%s%s %d", text.length ? " x " : "", NAMES[a], ranks);
+        if (mesh->degree[a] == ranks)
+            continue;
+        const char *before = " (";
+        for (int f = AXIS_COUNT; f-- > a;)
+            if ((FACTORS[a] & AXES(f)) && mesh->degree[f] > 1) {
+                text_add(&text, "%s%d", before, mesh->degree[f]);
+                before = " x ";
+            }
+        text_add(&text, ")");
+    }
     char *result = mem_strdup(text.length ? text.text : "one rank");
     text_release(&text);
     return result;

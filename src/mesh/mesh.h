@@ -3,6 +3,9 @@
 // Ranks are numbered with the axes in the order of enum axis, the first varying fastest: tensor ranks are neighbours,
 // then data, then pipeline. A *group* along some axes is a set of ranks that share all coordinates along the other
 // axes; a rank's *index* in it counts along the group's axes, again the first fastest.
+//
+// What users call an axis may be a product of several: its factors are axes here, each with a degree of its own. The
+// same ranks may be factored in more than one way; then each factorisation's axes are sets of the finest factors.
 #ifndef MESH_MESH_H
 #define MESH_MESH_H
 
@@ -23,13 +26,27 @@ enum axis_role {
     AXIS_IS_SHARD = 1 << 3,     // parts of the states, where these are sharded
     AXIS_IS_STAGE = 1 << 4,     // other layers, with programs of their own
 };
+// The roles of each axis, which its factors share.
+enum {
+#define AXIS(id, name, roles, key) ROLES_##id = (roles),
+#include "mesh/axes.def"
+#undef AXIS
+};
 
 // A set of axes, one bit each.
 typedef unsigned axis_set;
 #define AXES(axis) (1u << (axis))
-// The axes of a role, as constants.
+// All factors of each axis, as constants: AXES_FSDP.
 enum {
-    AXES_NONE = 0,
+    AXES_NONE = 0
+#define AXIS(id, name, roles, key) , AXES_##id = 1 << AXIS_##id
+#define DERIVED_AXIS(id, name, roles) AXIS(id, name, roles, )
+#define FACTOR(id, name, of) | 1 << AXIS_##id
+#include "mesh/axes.def"
+#undef AXIS
+};
+// The axes of a role.
+enum {
     AXES_ALL = (1 << AXIS_COUNT) - 1,
 #define AXIS(id, name, roles, key) | ((roles)&ROLE ? 1 << AXIS_##id : 0)
 #define ROLE AXIS_IS_TENSOR
@@ -62,6 +79,7 @@ enum {
     AXES_PARTS = AXES_DATA & ~AXES_SEQUENCES
 };
 
+enum { AXES_PRESENT_MAX = 12 }; // how many axes may have more than one rank
 struct mesh {
     int degree[AXIS_COUNT]; // >= 1
 };
@@ -84,12 +102,26 @@ int mesh_members(const struct mesh *mesh, int rank, axis_set group, int peer, in
 // The axes of `group` whose degree is above one.
 axis_set mesh_present(const struct mesh *mesh, axis_set group);
 
-const char *axis_name(enum axis axis); // "kv", "tp", "cp", "fsdp", "dp", "pp"
+// Cuts the axes of `group` so that some of their factors make up the first `ranks` ranks of each group along them
+// (mesh_between). A factor that goes on beyond these becomes two: its outer one, and those that follow in its axis,
+// move one factor outwards. So all cuts come first, and sets of axes are made afterwards. No rank's number or index
+// along whole axes changes. Refuses (TRIREME_ERROR_USAGE) ranks that end within no single factor, and one factor too
+// many; a message reads on from the key that asks for the cut: "but ...".
+//
+// A second factorisation of the ranks along `group` is a cut where each of its axes ends.
+trireme_status mesh_cut(struct mesh *mesh, axis_set group, int ranks, trireme_error *error);
+// Of the axes of `group`, which are cut at both, those between its first `from` and its first `to` ranks.
+axis_set mesh_between(const struct mesh *mesh, axis_set group, int from, int to);
+
+const char *axis_name(enum axis axis); // "kv", "tp", "cp", "fsdp", "dp", "pp"; of further factors "fsdp.1"
+// All factors of the axis that this is the first factor of; AXES_NONE for its further ones.
+axis_set axis_factors(enum axis axis);
 // "tp+dp" in the order of the enum, "none" for the empty set; `text` holds at least AXES_TEXT bytes.
-enum { AXES_TEXT = 32 };
+enum { AXES_TEXT = 128 };
 const char *axes_print(axis_set set, char text[AXES_TEXT]);
 bool axes_parse(const char *text, size_t length, axis_set *out);
-// "dp 2 x tp 4", without axes of degree one; "one rank" when there are none. The caller frees.
+// "dp 2 x tp 4", without axes of degree one, "fsdp 8 (4 x 2)" for one that is cut; "one rank" when there are none. The
+// caller frees.
 char *mesh_print(const struct mesh *mesh);
 // Which of `ranks` ranks a text such as "0,8,16" or "all" names: [ranks], which the caller frees. NULL if the text
 // names none or other ranks.

@@ -43,7 +43,7 @@ static int64_t unit_held(const struct model_units *units, int unit, bool part) {
 // embedding that both ends have.
 static void place_unit(const struct model_units *units, int unit, bool part, int8_t placement[AXIS_COUNT]) {
     static const axis_set OVER[CLASS_COUNT] = {
-        [CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES(AXIS_TP), [CLASS_VOCABULARY] = AXES_TENSOR | AXES(AXIS_PP)};
+        [CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES_TP, [CLASS_VOCABULARY] = AXES_TENSOR | AXES(AXIS_PP)};
     const struct parameter *p = &units->table->parameters.item[units->table->first[unit]];
     axis_set split = OVER[p->split] | (part ? units->layout.shards : AXES_NONE);
     for (int a = 0; a < AXIS_COUNT; a++)
@@ -140,7 +140,7 @@ void model_entries_add(struct model_entries *entries, struct state_table *state,
         entries->own_first = add_i32(state, "embed.first", "first");
         state->entries.item[entries->own_first].placement[AXIS_FSDP] = PLACE_SHARD(0);
     }
-    if (config->num_attention_heads / config->num_key_value_heads % units->mesh.degree[AXIS_KV])
+    if (config->num_attention_heads / config->num_key_value_heads % mesh_group_size(&units->mesh, AXES_KV))
         entries->heads_end = add_i32(state, "heads.end", "end");
 }
 

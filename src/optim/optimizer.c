@@ -297,7 +297,7 @@ static struct operand emit_square_sum(const struct optimizer_update *update, int
     struct program *program = update->program;
     const struct optimizer_state *state = update->state;
     const int template = update->template;
-    static const axis_set SPREAD[CLASS_COUNT] = {[CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES(AXIS_TP)};
+    static const axis_set SPREAD[CLASS_COUNT] = {[CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES_TP};
     struct operand part[CLASS_COUNT];
     int parts = 0;
     for (int class = 0; class < CLASS_COUNT; class ++) {

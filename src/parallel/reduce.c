@@ -31,7 +31,7 @@ static int written_units(const struct reducer *r, const struct instruction *inst
 // Axes besides the data axes along which ranks have parts of the sum that is a unit's gradient.
 static axis_set shared_axes(const struct parameter_table *table, int unit, const struct parallel *parallel) {
     enum parameter_class split = table->parameters.item[table->first[unit]].split;
-    axis_set set = split == CLASS_SHARE ? AXES_TENSOR : split == CLASS_KV ? AXES(AXIS_KV) : AXES_NONE;
+    axis_set set = split == CLASS_SHARE ? AXES_TENSOR : split == CLASS_KV ? AXES_KV : AXES_NONE;
     return mesh_present(&parallel->mesh, set);
 }
 

@@ -220,8 +220,11 @@ static int64_t micro_batch_size(const struct config *config, int64_t replicas, i
 static void leave_rest(const struct config_parallelism *p, int64_t *replicas, int64_t *shards) {
     *replicas = p->data_parallel_replicate_degree ? p->data_parallel_replicate_degree : 1;
     *shards = p->data_parallel_shard_degree;
-    bool open = MIN(MIN(*replicas, p->context_parallel_degree),
-                    MIN(p->tensor_parallel_degree, p->pipeline_parallel_degree)) > 0;
+    bool open = *replicas > 0;
+#define AXIS(id, name, roles, key) open &= p->key > 0 || AXIS_##id == AXIS_DP || AXIS_##id == AXIS_FSDP;
+#define DERIVED_AXIS(id, name, roles)
+#include "mesh/axes.def"
+#undef AXIS
     if (*shards == -1 && open && p->zero_stage > 0)
         return;
     if (*shards == -1)
@@ -273,13 +276,19 @@ static trireme_status check_no_pipeline(const struct config *config, trireme_err
 trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
                               trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
-    int64_t shards = MAX(0, p->data_parallel_shard_degree), contexts = MAX(1, p->context_parallel_degree), stages = 0;
+    int64_t shards = MAX(0, p->data_parallel_shard_degree), contexts = 1, others = 1, stages = 0;
+#define AXIS(id, name, roles, key)                         \
+    if (AXIS_##id != AXIS_FSDP && AXIS_##id != AXIS_PP)    \
+        others *= MAX(1, p->key);                          \
+    if (AXIS_##id != AXIS_FSDP && ((roles)&AXIS_IS_SHARD)) \
+        contexts *= MAX(1, p->key);
+#define DERIVED_AXIS(id, name, roles)
+#include "mesh/axes.def"
+#undef AXIS
     if (config_is_set(config, "parallelism.pipeline_parallel_degree"))
         stages = MAX(0, p->pipeline_parallel_degree);
     // Where the degrees that are given take all ranks, the others are 1.
-    if (MAX(1, p->data_parallel_replicate_degree) * MAX(1, shards) * MAX(1, p->tensor_parallel_degree) * contexts *
-            MAX(1, stages) ==
-        ranks) {
+    if (others * MAX(1, shards) * MAX(1, stages) == ranks) {
         shards = MAX(1, shards);
         stages = MAX(1, stages);
     }
@@ -321,8 +330,8 @@ static trireme_status resolve_mesh(struct parallel *out, const struct config *co
 static trireme_status resolve_strategies(struct parallel *out, const struct config *config, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
     bool f64 = config->training.dtype == CONFIG_DTYPE_F64;
-    TRY(check_zero_stage(config, out->mesh.degree[AXIS_FSDP], out->mesh.degree[AXIS_CP], mesh_ranks(&out->mesh),
-                         error));
+    TRY(check_zero_stage(config, mesh_group_size(&out->mesh, AXES_FSDP),
+                         mesh_group_size(&out->mesh, AXES_SHARD & ~AXES_FSDP), mesh_ranks(&out->mesh), error));
     if (p->reduce_dtype == CONFIG_REDUCE_BF16 && f64)
         return config_refuse(config, "parallelism.reduce_dtype", error,
                              "but training.dtype is f64: only gradients in f32 travel as bf16");
@@ -409,7 +418,7 @@ static trireme_status resolve_stages(struct parallel *out, struct schedule_store
 // exchange the gradients of all of their ranks' rows, where that is at most half of what they would send to reduce the
 // parts' gradients.
 static int row_ranks(const struct parallel *p, const struct config *config, const struct model_config *model) {
-    const int ranks = p->mesh.degree[AXIS_FSDP], replicas = p->mesh.degree[AXIS_DP];
+    const int ranks = mesh_group_size(&p->mesh, AXES_FSDP), replicas = mesh_group_size(&p->mesh, AXES_DP);
     const bool alone = mesh_ranks(&p->mesh) == ranks * replicas; // of all axes
     const bool whole_rows = model->padded_vocab_size % ranks == 0 &&
                             model->padded_vocab_size / ranks * model->hidden_size % PARAMETER_ALIGNMENT == 0;

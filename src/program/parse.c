@@ -173,7 +173,8 @@ static trireme_status end_of_line(struct parser *p) {
 static trireme_status read_axes(struct parser *p, axis_set *out) {
     parse_skip(p);
     size_t n = 0;
-    while (p->at + n < p->end && (islower((unsigned char)p->at[n]) || p->at[n] == '+'))
+    while (p->at + n < p->end &&
+           (islower((unsigned char)p->at[n]) || isdigit((unsigned char)p->at[n]) || p->at[n] == '+' || p->at[n] == '.'))
         n++;
     if (!axes_parse(p->at, n, out))
         BAD(p, "axes of the mesh");

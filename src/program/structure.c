@@ -501,6 +501,8 @@ trireme_status program_check(const struct program *program, const struct op_tabl
         REFUSE("a program needs at least one microbatch");
     if (program->scratch_base < 0 || program->scratch_base % BUFFER_ALIGNMENT)
         REFUSE("scratch lies at byte %lld", (long long)program->scratch_base);
+    if (__builtin_popcount(mesh_present(&program->mesh, AXES_ALL)) > AXES_PRESENT_MAX)
+        REFUSE("more than %d axes of the mesh have several ranks", AXES_PRESENT_MAX);
     TRY(check_streams(program, error));
     TRY(check_pools(program, error));
     for (size_t i = 0; i < program->buffers.count; i++)

@@ -4,6 +4,45 @@
 
 #include <ctype.h>
 
+// ---- orders of axes
+
+axis_order order_of(axis_set axes) {
+    axis_order order = 0;
+    for (int a = AXIS_COUNT; a-- > 0;)
+        if (axes & AXES(a))
+            order = order << LEVEL_BITS | (axis_order)(a + 1);
+    return order;
+}
+
+int order_levels(axis_order order) {
+    int levels = 0;
+    for (; order; order >>= LEVEL_BITS)
+        levels++;
+    return levels;
+}
+
+axis_order order_within(axis_order outer, axis_set axes) {
+    const axis_order inner = order_of(axes);
+    return outer << LEVEL_BITS * order_levels(inner) | inner;
+}
+
+bool order_ends_with(axis_order order, axis_set axes) {
+    const axis_order inner = order_of(axes);
+    return !(order & ROWS_SENT) && (order & (((axis_order)1 << LEVEL_BITS * order_levels(inner)) - 1)) == inner;
+}
+
+axis_order order_without(axis_order order, axis_set axes) {
+    axis_order rest = 0;
+    if (order & ROWS_SENT)
+        return order;
+    for (int k = order_levels(order); k-- > 0;) {
+        const axis_order level = order >> LEVEL_BITS * k & ((1 << LEVEL_BITS) - 1);
+        if (!(axes & AXES(level - 1)))
+            rest = rest << LEVEL_BITS | level;
+    }
+    return rest;
+}
+
 // ---- dims
 
 axis_set placement_family(const struct placement *p, int root, int axis) {
@@ -17,7 +56,7 @@ axis_set placement_family(const struct placement *p, int root, int axis) {
     return !rows ? AXES_DATA : AXES(axis) & AXES_PARTS ? AXES_PARTS : AXES_SEQUENCES;
 }
 
-static struct held held_of_dim(const struct operand *view, int dim, axis_set joint) {
+static struct held held_of_dim(const struct operand *view, int dim, axis_order joint) {
     if (dim == 0)
         return (struct held){HOLDS_BLOCK, joint, 0, 0};
     return (struct held){HOLDS_BAND, joint, view->stride[dim], view->dim[dim]};
@@ -27,18 +66,15 @@ static struct held placement_declared(const struct placement *p, int buffer, int
     const struct buffer *b = &p->program->buffers.item[buffer];
     int8_t place = b->placement[axis];
     if (place == PLACE_STAGE)
-        return (struct held){HOLDS_BLOCK, AXES_NONE, 0, 0};
+        return (struct held){HOLDS_BLOCK, 0, 0, 0};
     if (place < PLACE_SHARD(0))
-        return (struct held){place == PLACE_SUM   ? HOLDS_SUM
-                             : place == PLACE_MAX ? HOLDS_MAX
-                                                  : HOLDS_SAME,
-                             AXES_NONE, 0, 0};
+        return (struct held){place == PLACE_SUM ? HOLDS_SUM : place == PLACE_MAX ? HOLDS_MAX : HOLDS_SAME, 0, 0, 0};
     axis_set joint = AXES_NONE;
     for (int a = 0; a < AXIS_COUNT; a++)
         if ((AXES(a) & placement_family(p, buffer, axis) & p->axes) && b->placement[a] == place)
             joint |= AXES(a);
     struct operand whole = operand_whole(p->program, buffer);
-    return held_of_dim(&whole, place - PLACE_SHARD(0), joint);
+    return held_of_dim(&whole, place - PLACE_SHARD(0), order_of(joint));
 }
 
 // The dim of the view that a part is split along; NONE where no dim of the view is. Dims of extent one may lie on
@@ -71,13 +107,13 @@ static int split_dim(const struct held *held, const struct operand *view, const 
 static struct seen seen_as(const struct held *held, const struct operand *view, const char *letters) {
     switch (held->holds) {
     case HOLDS_SAME:
-        return (struct seen){SEEN_SAME, NONE, AXES_NONE};
+        return (struct seen){SEEN_SAME, NONE, 0};
     case HOLDS_ZERO:
-        return (struct seen){SEEN_ZERO, NONE, AXES_NONE};
+        return (struct seen){SEEN_ZERO, NONE, 0};
     case HOLDS_SUM:
-        return (struct seen){SEEN_SUM, NONE, AXES_NONE};
+        return (struct seen){SEEN_SUM, NONE, 0};
     case HOLDS_MAX:
-        return (struct seen){SEEN_MAX, NONE, AXES_NONE};
+        return (struct seen){SEEN_MAX, NONE, 0};
     default:
         return (struct seen){SEEN_SPLIT, split_dim(held, view, letters), held->joint};
     }
@@ -87,10 +123,21 @@ static struct held held_as(const struct seen *seen, const struct operand *view) 
     static const enum holds HOLDS[] = {HOLDS_SAME, HOLDS_ZERO, HOLDS_SUM, HOLDS_MAX};
     if (seen->as == SEEN_SPLIT)
         return held_of_dim(view, seen->dim, seen->joint);
-    return (struct held){HOLDS[seen->as], AXES_NONE, 0, 0};
+    return (struct held){HOLDS[seen->as], 0, 0, 0};
 }
 
 // ---- parts
+
+static bool held_equal(const struct held *a, const struct held *b) {
+    return a->holds == b->holds && a->joint == b->joint && a->stride == b->stride && a->extent == b->extent;
+}
+
+static bool placed_alike(const struct placement *p, const struct part *a, const struct part *b) {
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        if ((p->axes & AXES(axis)) && !held_equal(&a->along[axis], &b->along[axis]))
+            return false;
+    return true;
+}
 
 static uint64_t placement_mix(uint64_t hash, uint64_t value) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
@@ -137,7 +184,7 @@ static bool placement_is_unit(const struct placement *p, int root) {
 static bool are_one(const struct placement *p, int root, const struct part *a, const struct part *b) {
     return !placement_is_unit(p, root) && a->where.stride == 0 && b->where.stride == 0 && a->own == AXES_NONE &&
            b->own == AXES_NONE && (a->where.end == b->where.begin || b->where.end == a->where.begin) &&
-           memcmp(a->along, b->along, sizeof a->along) == 0;
+           placed_alike(p, a, b);
 }
 
 // Records the part, in place of all that it covers.
@@ -208,7 +255,7 @@ static void keep_own(struct part *part, axis_set own) {
     part->own = own;
     for (int a = 0; a < AXIS_COUNT; a++)
         if (own & AXES(a))
-            part->along[a] = (struct held){HOLDS_BLOCK, own, 0, 0};
+            part->along[a] = (struct held){HOLDS_BLOCK, order_of(own), 0, 0};
 }
 
 void placement_write_buffer(struct placement *p, int buffer, const struct seen *seen) {
@@ -336,7 +383,7 @@ static trireme_status placement_see(const struct placement *p, const struct oper
     if (seen->as == SEEN_SPLIT)
         REFUSE("%s is split along %s already", name, along);
     if (seen->as == SEEN_SAME || seen->as == SEEN_ZERO)
-        *seen = (struct seen){SEEN_SPLIT, 0, o->along};
+        *seen = (struct seen){SEEN_SPLIT, 0, order_of(o->along)};
     return TRIREME_OK;
 }
 
@@ -350,7 +397,7 @@ trireme_status placement_read(const struct placement *p, const struct operand *o
     TRY(check_own(p, o, error));
     footprint_of_all_ranks(p->program, o, &where);
     for (int a = 0; a < AXIS_COUNT; a++)
-        seen[a] = (struct seen){SEEN_ZERO, NONE, AXES_NONE};
+        seen[a] = (struct seen){SEEN_ZERO, NONE, 0};
     for (size_t i = 0; i < parts->count; i++) {
         const struct part *part = &parts->item[i];
         if (!footprint_overlap(&part->where, &where))
@@ -380,7 +427,7 @@ trireme_status placement_read(const struct placement *p, const struct operand *o
 static trireme_status check_own_blocks(const struct placement *p, const struct operand *o, const struct part *part,
                                        trireme_error *error) {
     for (int a = 0; a < AXIS_COUNT; a++)
-        if ((o->along & AXES(a)) && (part->along[a].holds != HOLDS_BLOCK || part->along[a].joint != o->along))
+        if ((o->along & AXES(a)) && (part->along[a].holds != HOLDS_BLOCK || part->along[a].joint != order_of(o->along)))
             REFUSE("each rank writes its own part of %s along %s a value that is not split so",
                    p->program->buffers.item[o->buffer].name, axis_name((enum axis)a));
     return TRIREME_OK;
@@ -421,7 +468,7 @@ static trireme_status placement_merge(const struct placement *p, const struct op
                 continue;
             if (!found || h->holds == HOLDS_ZERO)
                 *h = from;
-            if (from.holds != HOLDS_ZERO && memcmp(h, &from, sizeof from) != 0) {
+            if (from.holds != HOLDS_ZERO && !held_equal(h, &from)) {
                 // They are parts of different tensors of a unit: nobody looks at more than their elements.
                 if (!placement_is_unit(p, root))
                     REFUSE("parts of %s are split in different ways along %s", p->program->buffers.item[o->buffer].name,
@@ -450,39 +497,48 @@ static axis_set nothing_but_zero(const struct seen seen[AXIS_COUNT]) {
     return set;
 }
 
-bool placement_nests(axis_set group, axis_set joint) {
-    const axis_set rest = joint & ~group;
-    return (joint & ~AXES_ALL) == 0 && (rest & -rest) > group; // mesh_index counts along the first axes first
+// Whether blocks of the group would lie within those that the part is split into along another axis.
+static bool lies_within(const struct placement *p, int root, const struct part *part, axis_set group, int axis) {
+    const struct held *h = &part->along[axis];
+    return !(group & AXES(axis)) && (p->axes & AXES(axis)) && h->holds == HOLDS_BLOCK && h->joint &&
+           !(group & ~placement_family(p, root, axis));
 }
 
 // Sets what ranks hold along the group. Blocks along other axes are then split along the group too, or no longer.
 static void set_group(const struct placement *p, int root, struct part *part, axis_set group, enum holds to) {
-    axis_set joint = group;
+    axis_order joint = order_of(group);
+    axis_set split = group;
     for (int a = 0; a < AXIS_COUNT; a++) {
         struct held *h = &part->along[a];
-        if ((group & AXES(a)) || h->holds != HOLDS_BLOCK)
-            continue;
-        if (to != HOLDS_BLOCK)
-            h->joint &= ~group;
-        else if (h->joint && (group & ~placement_family(p, root, a)) == 0 && placement_nests(group, h->joint))
-            joint |= h->joint;
+        if (to == HOLDS_BLOCK && lies_within(p, root, part, group, a)) {
+            joint = order_within(h->joint, group);
+            split |= AXES(a);
+        } else if (to != HOLDS_BLOCK && h->holds == HOLDS_BLOCK) {
+            h->joint = order_without(h->joint, group);
+        }
     }
     for (int a = 0; a < AXIS_COUNT; a++)
         if (group & AXES(a))
-            part->along[a] = (struct held){to, to == HOLDS_BLOCK ? joint : AXES_NONE, 0, 0};
-        else if (to == HOLDS_BLOCK && (joint & AXES(a)))
+            part->along[a] = (struct held){to, to == HOLDS_BLOCK ? joint : 0, 0, 0};
+        else if (split & AXES(a))
             part->along[a].joint = joint;
 }
 
-// Blocks of blocks lie in the order of their ranks only where those of the group are neighbours.
+// What the group's ranks split further must be split in one way along all axes, and in an order of axes.
 static trireme_status check_nested(const struct placement *p, const struct operand *in, const struct part *part,
                                    axis_set group, enum holds to, trireme_error *error) {
     const int root = program_root(p->program, in->buffer);
-    for (int a = 0; a < AXIS_COUNT && to == HOLDS_BLOCK; a++)
-        if (!(group & AXES(a)) && (p->axes & AXES(a)) && part->along[a].holds == HOLDS_BLOCK && part->along[a].joint &&
-            !(group & ~placement_family(p, root, a)) && !placement_nests(group, part->along[a].joint))
-            REFUSE("%s is split along %s already, in blocks that do not lie in the order of the group's ranks",
+    axis_order outer = 0;
+    for (int a = 0; a < AXIS_COUNT && to == HOLDS_BLOCK; a++) {
+        if (!lies_within(p, root, part, group, a))
+            continue;
+        const axis_order joint = part->along[a].joint;
+        if ((outer && outer != joint) || joint & ROWS_SENT ||
+            order_levels(joint) + order_levels(order_of(group)) > LEVELS_MAX)
+            REFUSE("%s is split along %s already, in blocks that cannot be split among the group's ranks",
                    p->program->buffers.item[in->buffer].name, axis_name((enum axis)a));
+        outer = joint;
+    }
     return TRIREME_OK;
 }
 
@@ -528,7 +584,7 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
     part.own = out->along;
     for (int a = 0; a < AXIS_COUNT; a++)
         if ((in->along & AXES(a)) && part.along[a].holds == HOLDS_SAME)
-            part.along[a] = (struct held){HOLDS_BLOCK, in->along, 0, 0};
+            part.along[a] = (struct held){HOLDS_BLOCK, order_of(in->along), 0, 0};
     TRY(check_nested(p, in, &part, group, to, error));
     set_group(p, root, &part, group, to);
     set_group(p, root, &part, zero, HOLDS_SAME);

@@ -13,13 +13,29 @@ enum holds {
     HOLDS_ZERO,  // zeros, which may count as the same, or as a partial sum
     HOLDS_SUM,   // the value is the sum of what the ranks hold
     HOLDS_MAX,   // or the maximum
-    HOLDS_BLOCK, // rank i has the i-th block of the outermost dim; joint AXES_NONE: each stage something of its own
+    HOLDS_BLOCK, // rank i has the i-th block of the outermost dim; joint 0: each stage something of its own
     HOLDS_BAND,  // a part along another dim
 };
 
+// The axes that split a dim, and in which order: the last one's blocks lie within those of the ones before it, so that
+// a rank's coordinates, read as digits, say which block it has. Each axis is a number of LEVEL_BITS, the last lowest.
+typedef uint64_t axis_order;
+enum { LEVEL_BITS = 5, LEVELS_MAX = 12 };
+_Static_assert((int)AXIS_COUNT < 1 << LEVEL_BITS && (int)AXES_PRESENT_MAX <= (int)LEVELS_MAX, "as large as in memory");
+// The order in which mesh_index counts: the first axes are within the others.
+axis_order order_of(axis_set axes);
+// That of blocks of `axes` within what is split already.
+axis_order order_within(axis_order outer, axis_set axes);
+// Whether the innermost blocks are those of `axes`, in the order of their ranks: so that together these have one block
+// of what the other axes split.
+bool order_ends_with(axis_order order, axis_set axes);
+// Without these axes.
+axis_order order_without(axis_order order, axis_set axes);
+int order_levels(axis_order order);
+
 struct held {
     enum holds holds;
-    axis_set joint;         // blocks and bands: the axes that split this dim; a rank's index along them says which part
+    axis_order joint;       // blocks and bands: the axes that split this dim
     int64_t stride, extent; // band: elements from one index of the dim to the next; how many indices one rank has
 };
 
@@ -35,7 +51,7 @@ enum seen_as { SEEN_SAME, SEEN_ZERO, SEEN_SUM, SEEN_MAX, SEEN_SPLIT };
 struct seen {
     enum seen_as as;
     int dim; // split: the operand's
-    axis_set joint;
+    axis_order joint;
 };
 
 struct placement {
@@ -50,21 +66,17 @@ struct placement {
 };
 
 // Rows that ranks have sent one another, as many as the counts in a buffer say, are split along the group, but no
-// longer in the order of the whole: so they may meet only rows that were sent alike. `joint` says so by bits above
-// those of the axes.
-enum { ROWS_SENT = 8 };
-_Static_assert((int)AXIS_COUNT <= (int)ROWS_SENT, "bits of axes, then the number of a buffer");
-static inline axis_set joint_sent(axis_set group, int counts) {
-    return group | (axis_set)(counts + 1) << ROWS_SENT;
+// longer in the order of the whole: so they may meet only rows that were sent alike. `joint` then is no order of axes,
+// but names the group and the buffer.
+#define ROWS_SENT ((axis_order)1 << 63)
+static inline axis_order joint_sent(axis_set group, int counts) {
+    return ROWS_SENT | (axis_order)(unsigned)counts << 32 | group;
 }
 
 // The axes along which a dim of the root buffer may be split together with `axis`: data axes together, but in
 // activations, where parts of sequences are apart from other sequences; tensor ranks also with the stages, where these
 // have parts of one whole.
 axis_set placement_family(const struct placement *placement, int root, int axis);
-// Whether the ranks along `group` have neighbouring blocks of what is split along `joint`, so that together they have
-// one block of what is split along the rest of `joint`.
-bool placement_nests(axis_set group, axis_set joint);
 
 // Begins with what is declared of the buffers that the host or the last step wrote.
 void placement_create(struct placement *placement, const struct program *program);

@@ -83,8 +83,7 @@ static trireme_status check_blocks(const struct placement_check *c, const struct
             const axis_set group =
                 i->group & ~AXES_DATA ? i->group : i->group & placement_family(&c->placement, root, a);
             if ((i->group & AXES(a)) && footprint_overlap(&parts->item[k].where, &where) &&
-                (held->holds != HOLDS_BLOCK ||
-                 (held->joint != group && ((group & ~held->joint) || !placement_nests(group, held->joint)))))
+                (held->holds != HOLDS_BLOCK || !order_ends_with(held->joint, group)))
                 REFUSE("%s: the parts of %s along %s are not blocks in the order of the group's ranks",
                        placement_site(c).text, placement_name(c, &i->in[0]), axis_name((enum axis)a));
         }
@@ -106,10 +105,9 @@ static trireme_status check_whole(const struct placement_check *c, const struct 
 
 static void note_message(struct placement_check *c, const struct instruction *i, int buffer,
                          const struct seen seen[AXIS_COUNT]) {
-    struct message message = {c->now.template, c->instruction, buffer, {{SEEN_SAME, NONE, AXES_NONE}}};
+    struct message message = {c->now.template, c->instruction, buffer, {{SEEN_SAME, NONE, 0}}};
     for (int a = 0; a < AXIS_COUNT; a++)
-        message.seen[a] =
-            (c->placement.axes & AXES(a) & ~i->group) ? seen[a] : (struct seen){SEEN_SAME, NONE, AXES_NONE};
+        message.seen[a] = (c->placement.axes & AXES(a) & ~i->group) ? seen[a] : (struct seen){SEEN_SAME, NONE, 0};
     if (!messages_find(c->sent, message.template, message.instruction))
         VEC_PUSH(c->sent, message);
 }
@@ -188,17 +186,17 @@ static trireme_status exchange(struct placement_check *c, const struct instructi
 }
 
 static bool other_dim(const struct instruction *i, struct seen *seen) {
-    if (seen->dim == 0 || seen->joint != i->group)
+    if (seen->dim == 0 || seen->joint != order_of(i->group))
         return false;
     seen->dim = 3 - seen->dim;
     return true;
 }
 
 static bool other_rows(const struct instruction *i, struct seen *seen) {
-    const axis_set back = joint_sent(i->group, i->in[2].buffer);
-    if (seen->dim != 0 || (seen->joint != i->group && seen->joint != back))
+    const axis_order back = joint_sent(i->group, i->in[2].buffer);
+    if (seen->dim != 0 || (seen->joint != order_of(i->group) && seen->joint != back))
         return false;
-    seen->joint = seen->joint == back ? i->group : joint_sent(i->group, i->in[1].buffer);
+    seen->joint = seen->joint == back ? order_of(i->group) : joint_sent(i->group, i->in[1].buffer);
     return true;
 }
 

@@ -36,7 +36,7 @@ struct row_axis {
     int axis;
     const struct seen (*in)[AXIS_COUNT];
     bool split[DIM_LETTERS]; // letters
-    axis_set joint[DIM_LETTERS];
+    axis_order joint[DIM_LETTERS];
     bool any;
 };
 
@@ -55,7 +55,7 @@ static bool is_partial(const struct row_axis *s, int input) {
     return s->in[input][s->axis].as == SEEN_SUM || s->in[input][s->axis].as == SEEN_MAX;
 }
 
-static trireme_status split_letter(const struct placement_check *c, struct row_axis *s, char letter, axis_set joint,
+static trireme_status split_letter(const struct placement_check *c, struct row_axis *s, char letter, axis_order joint,
                                    const struct operand *operand) {
     trireme_error *error = c->error;
     const char *along = axis_name((enum axis)s->axis);
@@ -96,9 +96,9 @@ static trireme_status split_begun(const struct placement_check *c, struct row_ax
     trireme_error *error = c->error;
     for (int i = 0; i < s->info->inputs; i++) {
         const char letter = s->info->in[i].begins;
-        const axis_set joint = letter ? begins_along(c, &s->instruction->in[i]) : AXES_NONE;
-        if (joint & AXES(s->axis))
-            TRY(split_letter(c, s, letter, joint, &s->instruction->in[i]));
+        const axis_set along = letter ? begins_along(c, &s->instruction->in[i]) : AXES_NONE;
+        if (along & AXES(s->axis))
+            TRY(split_letter(c, s, letter, order_of(along), &s->instruction->in[i]));
         else if (s->split[(int)letter])
             REFUSE("%s: its %c is split along %s, but nothing says where this rank's part begins",
                    placement_site(c).text, letter, axis_name((enum axis)s->axis));
@@ -169,7 +169,7 @@ static struct seen output_of(const struct row_axis *s, int output) {
     for (int d = 0; d < row->ndim && s->any; d++)
         if (row->follows[d] && s->split[(int)row->follows[d]])
             return (struct seen){SEEN_SPLIT, d, s->joint[(int)row->follows[d]]};
-    return (struct seen){!s->any ? SEEN_SAME : s->info->maximum ? SEEN_MAX : SEEN_SUM, NONE, AXES_NONE};
+    return (struct seen){!s->any ? SEEN_SAME : s->info->maximum ? SEEN_MAX : SEEN_SUM, NONE, 0};
 }
 
 // Whether the row takes partial sums and hands them on: then all inputs that it is linear in must be partial sums.
@@ -207,13 +207,12 @@ static struct seen output_of_stage(const struct placement_check *c, const struct
     enum op_role role = s->info->role;
     const struct buffer *b = &c->program->buffers.item[s->instruction->out[output].buffer];
     if (role == ROLE_TOTAL || role == ROLE_NORM)
-        return (struct seen){SEEN_SUM, NONE, AXES_NONE};
+        return (struct seen){SEEN_SUM, NONE, 0};
     if (b->kind != KIND_GRAD || role == ROLE_UPDATE)
         return inferred;
     if (b->placement[AXIS_PP] >= PLACE_SHARD(0))
         return inferred;
-    return b->placement[AXIS_PP] == PLACE_STAGE ? (struct seen){SEEN_SPLIT, 0, AXES_NONE}
-                                                : (struct seen){SEEN_SUM, NONE, AXES_NONE};
+    return b->placement[AXIS_PP] == PLACE_STAGE ? (struct seen){SEEN_SPLIT, 0, 0} : (struct seen){SEEN_SUM, NONE, 0};
 }
 
 static trireme_status run_axis(const struct placement_check *c, struct row_axis *s,
@@ -223,7 +222,7 @@ static trireme_status run_axis(const struct placement_check *c, struct row_axis 
     TRY(passes_sum(c, s, &passes));
     for (int o = 0; o < s->info->outputs; o++) {
         struct seen *seen = &out[o][s->axis];
-        *seen = passes ? (struct seen){SEEN_SUM, NONE, AXES_NONE} : output_of(s, o);
+        *seen = passes ? (struct seen){SEEN_SUM, NONE, 0} : output_of(s, o);
         if (s->info->role == ROLE_ZERO)
             seen->as = SEEN_ZERO;
         else if (s->axis == AXIS_PP && s->instruction->out[o].buffer != NONE)
@@ -307,8 +306,8 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
         if (i->in[k].buffer == NONE)
             continue;
         TRY(read_begun(c, i, k, &begun, in[k]));
-        if (stages_apart && in[k][AXIS_PP].as == SEEN_SPLIT && in[k][AXIS_PP].joint == AXES_NONE)
-            in[k][AXIS_PP] = (struct seen){SEEN_SAME, NONE, AXES_NONE};
+        if (stages_apart && in[k][AXIS_PP].as == SEEN_SPLIT && in[k][AXIS_PP].joint == 0)
+            in[k][AXIS_PP] = (struct seen){SEEN_SAME, NONE, 0};
     }
     TRY(check_begun(c, i));
     for (int a = 0; a < AXIS_COUNT; a++) {

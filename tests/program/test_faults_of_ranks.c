@@ -273,7 +273,7 @@ static void blocks_of_blocks(void **unused) {
     trireme_error error = {0};
     if (program_parse(&p, ops, TEXT, strlen(TEXT), &error) != TRIREME_OK)
         fail_msg("%s", error.message);
-    assert_program_refused(&p, ops, "is split along kv already", "reduce_scatter");
+    assert_program_refused(&p, ops, "along kv are not blocks in the order of the group's ranks", "all_gather");
     free(ops);
 }
 
