@@ -110,6 +110,7 @@ static struct emitter emitter_for(struct compiled *c, const struct compile_optio
                             .parameter = c->model.parameter,
                             .vocab_first = c->model.vocab_first,
                             .own_rows = c->model.own_rows,
+                            .own_rows_along = c->model.own_rows_along,
                             .own_first = c->model.own_first,
                             .heads_end = c->model.heads_end,
                             .first_position = c->model.first_position,
@@ -357,9 +358,7 @@ static void compile_emit_update(struct compiled *c, const struct compile_options
     int update = program_template(p, "optimizer", PHASE_OPTIMIZER, 0), tied = tied_unit(o);
     bool first = has_end(o, false);
     if (tied != NONE) {
-        struct operand gradient = operand_whole(p, c->optimizer.gradient[tied]);
-        if (c->optimizer.zero_stage == 1)
-            gradient = operand_part(p, gradient, c->optimizer.shards);
+        struct operand gradient = optimizer_reduced(p, &c->optimizer, tied);
         program_communicate(p, update, OP_ALL_REDUCE, PHASE_OPTIMIZER, reduce_stream(p), AXES(AXIS_PP), gradient,
                             gradient)
             ->peer = tied_peer(o, first);

@@ -407,8 +407,12 @@ static void engine_store(void *out, enum dtype dtype, int64_t at, const double *
             ((float *)out)[at + i] = (float)values[i];
 }
 
-static int shard_index(const struct engine *e) {
-    return mesh_index(&e->parallel->mesh, e->member.rank, e->stage->state.units.layout.shards);
+// Which of a unit's shards the rank has, and how many there are.
+static int shard_index(const struct engine *e, int unit) {
+    return mesh_index(&e->parallel->mesh, e->member.rank, e->stage->state.units.axes[unit].shards);
+}
+static int shard_count(const struct engine *e, int unit) {
+    return mesh_group_size(&e->parallel->mesh, e->stage->state.units.axes[unit].shards);
 }
 
 // The entries of such values, [units]; NULL: there are none.
@@ -427,11 +431,11 @@ struct engine_part engine_part(const struct engine *e, enum engine_values what, 
     if (!entries || entries[p->unit] == NONE)
         return (struct engine_part){0};
     const struct state_entry *flat = &s->table.entries.item[entries[p->unit]];
-    int64_t kept = flat->dim[0], held = kept, first = held < units->count[p->unit] ? held * shard_index(e) : 0;
+    int64_t kept = flat->dim[0], held = kept, first = held < units->count[p->unit] ? held * shard_index(e, p->unit) : 0;
     // Where each rank has reduced or updated only its part of a whole buffer, the rest is not valid.
-    if (flat->own || (what == ENGINE_GRADIENTS && units->layout.zero_stage == 1)) {
-        held /= mesh_group_size(&e->parallel->mesh, units->layout.shards);
-        first = held * shard_index(e);
+    if (flat->own || (what == ENGINE_GRADIENTS && units->axes[p->unit].zero_stage == 1)) {
+        held /= shard_count(e, p->unit);
+        first = held * shard_index(e, p->unit);
     }
     int64_t offset = units->at[local], count = parameter_count(p);
     int64_t begin = MAX(offset, first), end = MIN(offset + count, first + held);
@@ -494,20 +498,22 @@ void engine_constants(struct engine *e) {
     const struct stage_state *s = &e->stage->state;
     const struct parallel *plan = e->parallel;
     e->last = NULL;
-    const int shard = shard_index(e), shards = mesh_group_size(&plan->mesh, s->units.layout.shards);
     if (s->model.rope != NONE) {
         const struct state_entry *rope = &s->table.entries.item[s->model.rope];
         model_fill_rope(e->model, rope->dim[0], rope->dtype, engine_state(e, s->model.rope));
     }
     set_i32(e, s->model.vocab_first, parallel_vocabulary_index(plan, e->member.rank) * plan->split.vocab_size);
     set_i32(e, s->model.first_position, engine_rows(e).first);
-    set_i32(e, s->model.own_first, shard * (e->model->padded_vocab_size / shards));
+    if (s->model.own_first != NONE) {
+        const int unit = s->local.parameters.item[parameter_embedding(&s->local)].unit;
+        set_i32(e, s->model.own_first, shard_index(e, unit) * (e->model->padded_vocab_size / shard_count(e, unit)));
+    }
     set_i32(e, s->model.heads_end,
             model_split_heads(&plan->split, e->model, mesh_index(&plan->mesh, e->member.rank, AXES_TENSOR)) *
                 e->model->head_dim);
     for (int u = 0; s->trains && u < s->units.units; u++) {
-        int64_t count = s->units.count[u] / shards;
-        int64_t decayed = s->units.decayed[u] - count * shard;
+        int64_t count = s->units.count[u] / shard_count(e, u);
+        int64_t decayed = s->units.decayed[u] - count * shard_index(e, u);
         *(double *)engine_state(e, s->optimizer.decayed[u]) = (double)MAX(0, MIN(decayed, count));
     }
 }

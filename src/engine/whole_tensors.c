@@ -65,22 +65,23 @@ static char *room_for(struct whole_room *room, int64_t bytes) {
 
 // ---- saving
 
+// Whether `rank` is the first of those that differ along no axis of `apart`, nor in their stage.
+static bool first_replica(const struct whole *w, int rank, axis_set apart) {
+    return mesh_index(&w->engine->parallel->mesh, rank, AXES_ALL & ~AXES_STAGE & ~apart) == 0;
+}
+
 // Whether `rank` may have a part to give: of replicas the first gives.
 static bool may_give(const struct whole *w, int rank, size_t number) {
     const struct mesh *mesh = &w->engine->parallel->mesh;
+    const struct model_units *units = &w->engine->stage->state.units;
     bool stage = w->stage[number] == ANY_STAGE || mesh_coordinate(mesh, rank, AXIS_PP) == w->stage[number];
-    return mesh_index(mesh, rank, AXES_DP) == 0 && stage;
+    return stage && first_replica(w, rank, units_apart(&units->layout, mesh));
 }
 
 // Whether this rank gives its part of a local parameter.
 static bool tensor_gives(const struct whole *w, const struct parameter *local) {
-    const struct mesh *mesh = &w->engine->parallel->mesh;
-    int rank = w->engine->member.rank, zero = w->engine->parallel->zero_stage;
-    if (zero == 0 && mesh_index(mesh, rank, AXES_SHARD) > 0)
-        return false;
-    if (local->split == CLASS_KV)
-        return mesh_index(mesh, rank, AXES_KV) == 0;
-    return local->split == CLASS_SPLIT || local->split == CLASS_VOCABULARY || mesh_index(mesh, rank, AXES_TENSOR) == 0;
+    const struct unit_axes *axes = &w->engine->stage->state.units.axes[local->unit];
+    return first_replica(w, w->engine->member.rank, axes->split | axes->shards);
 }
 
 static struct offer offer_of(const struct whole *w, const struct request *request, const void *data[WHOLE_PARTS]) {

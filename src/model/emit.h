@@ -28,6 +28,7 @@ struct emitter {
     const int *parameter; // buffer of each parameter of the table
     int vocab_first;      // these five are those of struct model_state
     struct operand own_rows;
+    axis_set own_rows_along;
     int own_first;
     int heads_end;
     int first_position;

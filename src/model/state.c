@@ -6,6 +6,30 @@ static int64_t state_padded(int64_t elements) {
 
 // ---- units
 
+struct unit_axes unit_axes(const struct state_layout *layout, const struct mesh *mesh, enum parameter_class class) {
+    static const struct unit_axes OF[CLASS_COUNT] = {
+        [CLASS_SPLIT] = {.split = AXES_TENSOR, .terms = AXES_DATA},
+        [CLASS_KV] = {.split = AXES_TP, .terms = AXES_DATA | AXES_KV},
+        [CLASS_SHARE] = {.split = AXES_NONE, .terms = AXES_DATA | AXES_TENSOR},
+        [CLASS_WHOLE] = {.split = AXES_NONE, .terms = AXES_DATA},
+        [CLASS_VOCABULARY] = {.split = AXES_TENSOR | AXES_STAGE, .terms = AXES_DATA},
+    };
+    const axis_set shards = layout->zero_stage ? mesh_present(mesh, layout->shards[class]) : AXES_NONE;
+    return (struct unit_axes){.split = mesh_present(mesh, OF[class].split),
+                              .terms = mesh_present(mesh, OF[class].terms),
+                              .shards = shards,
+                              .zero_stage = shards ? layout->zero_stage : 0};
+}
+
+axis_set units_apart(const struct state_layout *layout, const struct mesh *mesh) {
+    axis_set apart = AXES_NONE;
+    for (int class = 0; class < CLASS_COUNT; class ++) {
+        const struct unit_axes axes = unit_axes(layout, mesh, (enum parameter_class) class);
+        apart |= axes.split | axes.shards;
+    }
+    return apart;
+}
+
 void model_units_create(struct model_units *units, const struct parameter_table *table, const struct mesh *mesh,
                         const struct state_layout *layout) {
     *units = (struct model_units){.table = table,
@@ -13,6 +37,7 @@ void model_units_create(struct model_units *units, const struct parameter_table 
                                   .layout = *layout,
                                   .units = (int)table->units.count,
                                   .parameters = (int)table->parameters.count};
+    units->axes = mem_alloc((size_t)units->units * sizeof *units->axes);
     units->count = mem_alloc((size_t)units->units * sizeof *units->count);
     units->decayed = mem_alloc((size_t)units->units * sizeof *units->decayed);
     units->at = mem_alloc((size_t)units->parameters * sizeof *units->at);
@@ -23,33 +48,40 @@ void model_units_create(struct model_units *units, const struct parameter_table 
             units->count[u] += padded;
             units->decayed[u] += table->parameters.item[i].decayed ? padded : 0;
         }
-        units->count[u] = round_up(units->count[u], mesh_group_size(mesh, layout->shards) * PARAMETER_ALIGNMENT);
+        units->axes[u] = unit_axes(layout, mesh, table->parameters.item[table->first[u]].split);
+        units->count[u] = round_up(units->count[u], mesh_group_size(mesh, units->axes[u].shards) * PARAMETER_ALIGNMENT);
     }
 }
 
 void model_units_release(struct model_units *units) {
+    free(units->axes);
     free(units->count);
     free(units->decayed);
     free(units->at);
     *units = (struct model_units){0};
 }
 
-static int64_t unit_held(const struct model_units *units, int unit, bool part) {
-    return units->count[unit] / (part ? mesh_group_size(&units->mesh, units->layout.shards) : 1);
+// The axes along which the rank keeps only its own part of such values.
+static axis_set unit_parts(const struct model_units *units, int unit, const struct unit_values *values) {
+    const struct unit_axes *axes = &units->axes[unit];
+    return values->part_from > 0 && axes->zero_stage >= values->part_from ? axes->shards : AXES_NONE;
+}
+
+static int64_t unit_held(const struct model_units *units, int unit, const struct unit_values *values) {
+    return units->count[unit] / mesh_group_size(&units->mesh, unit_parts(units, unit, values));
 }
 
 // Along the axes of tensor ranks a flat unit of a split class has other elements on each rank: a shard, though of no
 // dim that could be named. Along the stages each has its own, except for a vocabulary that is spread over them, and an
 // embedding that both ends have.
-static void place_unit(const struct model_units *units, int unit, bool part, int8_t placement[AXIS_COUNT]) {
-    static const axis_set OVER[CLASS_COUNT] = {
-        [CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES_TP, [CLASS_VOCABULARY] = AXES_TENSOR | AXES(AXIS_PP)};
+static void place_unit(const struct model_units *units, int unit, const struct unit_values *values,
+                       int8_t placement[AXIS_COUNT]) {
     const struct parameter *p = &units->table->parameters.item[units->table->first[unit]];
-    axis_set split = OVER[p->split] | (part ? units->layout.shards : AXES_NONE);
+    const axis_set split = units->axes[unit].split | unit_parts(units, unit, values);
     for (int a = 0; a < AXIS_COUNT; a++)
-        placement[a] = mesh_present(&units->mesh, split & AXES(a)) ? PLACE_SHARD(0) : PLACE_REPLICATE;
+        placement[a] = split & AXES(a) ? PLACE_SHARD(0) : PLACE_REPLICATE;
     bool both = units->layout.tied_ends && parameter_is_token_embedding(p);
-    if (mesh_present(&units->mesh, AXES(AXIS_PP)) && p->split != CLASS_VOCABULARY && !both)
+    if (mesh_present(&units->mesh, AXES_STAGE & ~split) && !both)
         placement[AXIS_PP] = PLACE_STAGE;
 }
 
@@ -64,11 +96,11 @@ int model_units_add(const struct model_units *units, struct state_table *state, 
                                 .dtype = values->dtype,
                                 .role = values->role,
                                 .ndim = 1,
-                                .dim = {unit_held(units, unit, values->part)},
+                                .dim = {unit_held(units, unit, values)},
                                 .as = values->as,
-                                .own = values->role == STATE_PARAMETERS ? units->layout.own : AXES_NONE,
+                                .own = values->role == STATE_PARAMETERS ? unit_own(&units->axes[unit]) : AXES_NONE,
                                 .owner = owner};
-    place_unit(units, unit, values->part, entry.placement);
+    place_unit(units, unit, values, entry.placement);
     int number = state_add(state, &entry);
     free(name);
     return number;
@@ -76,11 +108,11 @@ int model_units_add(const struct model_units *units, struct state_table *state, 
 
 int model_units_buffer(const struct model_units *units, struct program *program, int unit,
                        const struct unit_values *values, enum buffer_kind kind) {
-    int64_t count = unit_held(units, unit, values->part);
+    int64_t count = unit_held(units, unit, values);
     char *name = values_name(units, unit, values);
     int buffer = program_buffer(program, name, values->dtype, kind, SCOPE_LOCAL, 1, &count);
     free(name);
-    place_unit(units, unit, values->part, program->buffers.item[buffer].placement);
+    place_unit(units, unit, values, program->buffers.item[buffer].placement);
     return buffer;
 }
 
@@ -94,12 +126,17 @@ void model_units_slices(const struct model_units *units, struct program *program
         struct buffer *b = &program->buffers.item[slice[i]];
         memcpy(b->placement, program->buffers.item[buffer].placement, sizeof b->placement);
         for (int a = 0; a < AXIS_COUNT; a++)
-            if ((AXES(a) & AXES_TENSOR) && b->placement[a] != PLACE_REPLICATE)
+            if (AXES(a) & units->axes[unit].split)
                 b->placement[a] = PLACE_SHARD(p->split_dim);
     }
 }
 
 // ---- entries
+
+// Those of the embedding's unit.
+static const struct unit_axes *embedding_axes(const struct model_units *units) {
+    return &units->axes[units->table->parameters.item[parameter_embedding(units->table)].unit];
+}
 
 static int add_constant(struct state_table *state, const char *name, enum dtype dtype, int ndim, const int64_t *dim,
                         const char *as) {
@@ -116,7 +153,7 @@ static int add_i32(struct state_table *state, const char *name, const char *as) 
 void model_entries_add(struct model_entries *entries, struct state_table *state, const struct model_units *units,
                        const struct model_config *config, enum dtype dtype, int64_t positions) {
     const struct state_layout *layout = &units->layout;
-    const struct unit_values keep = {"parameters", dtype, STATE_PARAMETERS, layout->zero_stage == 3, NULL};
+    const struct unit_values keep = {"parameters", dtype, STATE_PARAMETERS, 3, NULL};
     *entries = (struct model_entries){
         .rope = NONE, .vocab_first = NONE, .own_first = NONE, .first_position = NONE, .heads_end = NONE};
     entries->unit = mem_alloc((size_t)units->units * sizeof *entries->unit);
@@ -138,7 +175,9 @@ void model_entries_add(struct model_entries *entries, struct state_table *state,
     }
     if (layout->rows) {
         entries->own_first = add_i32(state, "embed.first", "first");
-        state->entries.item[entries->own_first].placement[AXIS_FSDP] = PLACE_SHARD(0);
+        for (int a = 0; a < AXIS_COUNT; a++)
+            if (AXES(a) & embedding_axes(units)->shards)
+                state->entries.item[entries->own_first].placement[a] = PLACE_SHARD(0);
     }
     if (config->num_attention_heads / config->num_key_value_heads % mesh_group_size(&units->mesh, AXES_KV))
         entries->heads_end = add_i32(state, "heads.end", "end");
@@ -155,9 +194,8 @@ static struct operand own_rows(const struct model_state *out, const struct progr
                                const struct model_units *units) {
     const struct parameter *p = &units->table->parameters.item[parameter_embedding(units->table)];
     struct operand unit = operand_whole(program, out->unit[p->unit]);
-    if (units->layout.zero_stage < 3)
-        unit = operand_part(program, unit, units->layout.shards);
-    const int64_t dim[] = {p->dim[0] / mesh_group_size(&program->mesh, units->layout.shards), p->dim[1]};
+    unit = operand_part(program, unit, unit_own(&units->axes[p->unit]));
+    const int64_t dim[] = {p->dim[0] / mesh_group_size(&program->mesh, units->axes[p->unit].shards), p->dim[1]};
     return operand_shape(unit, 2, dim);
 }
 
@@ -167,18 +205,20 @@ static int declare_entry(struct program *program, const struct state_table *stat
 
 void model_state_declare(struct model_state *out, struct program *program, const struct state_table *state,
                          const struct model_entries *entries, const struct model_units *units, enum dtype dtype) {
-    const bool sharded = units->layout.zero_stage == 3;
     const struct unit_values whole = {.suffix = "gathered", .dtype = dtype};
-    *out = (struct model_state){.units = units->units, .parameters = units->parameters, .own_rows = operand_none()};
+    *out = (struct model_state){
+        .units = units->units, .parameters = units->parameters, .own_rows = operand_none(), .axes = units->axes};
     out->unit = mem_alloc((size_t)units->units * sizeof(int));
     out->gathered = mem_alloc((size_t)units->units * sizeof(int));
     out->parameter = mem_alloc((size_t)units->parameters * sizeof(int));
     for (int u = 0; u < units->units; u++) {
         out->unit[u] = out->gathered[u] = state_buffer(state, program, entries->unit[u], NONE);
-        if (!sharded)
+        if (units->axes[u].zero_stage < 3)
             model_units_slices(units, program, u, out->unit[u], "", out->parameter);
     }
-    for (int u = 0; u < units->units && sharded; u++) {
+    for (int u = 0; u < units->units; u++) {
+        if (units->axes[u].zero_stage < 3)
+            continue;
         out->gathered[u] = model_units_buffer(units, program, u, &whole, KIND_PARAM);
         model_units_slices(units, program, u, out->gathered[u], "", out->parameter);
     }
@@ -187,8 +227,10 @@ void model_state_declare(struct model_state *out, struct program *program, const
     out->own_first = declare_entry(program, state, entries->own_first);
     out->first_position = declare_entry(program, state, entries->first_position);
     out->heads_end = declare_entry(program, state, entries->heads_end);
-    if (units->layout.rows)
+    if (units->layout.rows) {
         out->own_rows = own_rows(out, program, units);
+        out->own_rows_along = embedding_axes(units)->shards;
+    }
 }
 
 void model_state_release(struct model_state *state) {

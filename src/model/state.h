@@ -10,14 +10,29 @@ enum { PARAMETER_ALIGNMENT = 64 }; // elements: where a tensor may start within 
 
 // How the buffers of units are distributed over ranks.
 struct state_layout {
-    int zero_stage;  // what of a unit a rank has only its own part of: 1 optimizer states, 2 also gradients, 3 also
-                     // parameters, which are gathered when they are needed; 0: nothing
-    axis_set shards; // the axes over whose ranks those parts are spread: units are padded so that they divide by them
-    axis_set own;    // stages 1 and 2: parameters are whole, but between steps only its own part along these is current
-    bool tied_ends;  // the embedding's unit is on both ends of a pipeline
-    bool vocabulary; // the vocabulary is spread over the stages of a pipeline
-    bool rows;       // rows of the embedding are looked up in the ranks' parts of it
+    int zero_stage;               // of units that have shards (struct unit_axes)
+    axis_set shards[CLASS_COUNT]; // of the units of each class
+    bool tied_ends;               // the embedding's unit is on both ends of a pipeline
+    bool vocabulary;              // the vocabulary is spread over the stages of a pipeline
+    bool rows;                    // rows of the embedding are looked up in the ranks' parts of it
 };
+
+// Along which axes the ranks of a stage differ in a unit; along all others they have the same, and do the same with it.
+// Each class of units has its own (unit_axes).
+struct unit_axes {
+    axis_set split;  // they have other elements of its tensors
+    axis_set terms;  // they have other terms of the sum that its gradient is
+    axis_set shards; // they keep other parts of what is sharded: units are padded so that they divide by these
+    int zero_stage;  // what a rank has only its own part of: 1 optimizer states, 2 also gradients, 3 also parameters,
+                     // which are gathered when they are needed; 0: nothing, there are no shards
+};
+struct unit_axes unit_axes(const struct state_layout *layout, const struct mesh *mesh, enum parameter_class class);
+// Stages 1 and 2: parameters are whole, but between steps only the rank's own part along these axes is current.
+static inline axis_set unit_own(const struct unit_axes *axes) {
+    return axes->zero_stage < 3 ? axes->shards : AXES_NONE;
+}
+// The axes along which ranks have other elements, or keep other parts, of units of some class.
+axis_set units_apart(const struct state_layout *layout, const struct mesh *mesh);
 
 // The units of a rank, as they lie in memory.
 struct model_units {
@@ -25,9 +40,10 @@ struct model_units {
     struct mesh mesh;
     struct state_layout layout;
     int units, parameters;
-    int64_t *count;   // [units]: elements of the whole unit
-    int64_t *decayed; // [units]: elements, from its start, that weight decay applies to
-    int64_t *at;      // [parameters]: elements from the start of its unit to each parameter
+    struct unit_axes *axes; // [units]
+    int64_t *count;         // [units]: elements of the whole unit
+    int64_t *decayed;       // [units]: elements, from its start, that weight decay applies to
+    int64_t *at;            // [parameters]: elements from the start of its unit to each parameter
 };
 // The table must outlive the units.
 void model_units_create(struct model_units *units, const struct parameter_table *table, const struct mesh *mesh,
@@ -39,7 +55,7 @@ struct unit_values {
     const char *suffix; // entries and buffers are named "UNIT.suffix"
     enum dtype dtype;
     enum state_role role;
-    bool part;      // the rank keeps its own part of each unit alone
+    int part_from;  // the ZeRO stage from which on the rank keeps only its own part of a unit; 0: never
     const char *as; // as in struct state_entry
 };
 // Adds to the state the values of one unit, as an entry of the rank's shape; returns its number. `owner` as in struct
@@ -70,10 +86,13 @@ struct model_state {
     int *parameter; // buffer of each parameter of the table: a slice of its unit, gathered if sharded
     int rope, vocab_first, own_first, first_position, heads_end; // as in struct model_entries
     // Where rows are looked up in the ranks' parts of the embedding: this rank's part, [rows, hidden_size], a view of
-    // its unit's buffer. Else absent.
+    // its unit's buffer, and the axes along which ranks have such parts. Else absent.
     struct operand own_rows;
+    axis_set own_rows_along;
+    const struct unit_axes *axes; // [units]: of struct model_units
 };
-// Declares the buffers of the model's entries. model_state_release frees the arrays of *out.
+// Declares the buffers of the model's entries; the units must outlive *out. model_state_release frees the arrays of
+// *out.
 void model_state_declare(struct model_state *out, struct program *program, const struct state_table *state,
                          const struct model_entries *entries, const struct model_units *units, enum dtype dtype);
 void model_state_release(struct model_state *state);

@@ -70,8 +70,7 @@ void optimizer_attributes(const struct optimizer_update *update, int unit, union
 // Adds a state for each unit whose optimizer has it. Returns NULL where none has.
 static int *add_state(struct state_table *state, const struct model_units *units, const struct model_entries *model,
                       const enum config_optimizer_name *of, const struct optimizer_state_info *info, enum dtype sum) {
-    const struct unit_values values = {info->operand, sum, STATE_OPTIMIZER, units->layout.zero_stage > 0,
-                                       info->operand};
+    const struct unit_values values = {info->operand, sum, STATE_OPTIMIZER, 1, info->operand};
     int *entry = NULL;
     for (int u = 0; u < units->units; u++) {
         if (of[u] != info->optimizer)
@@ -108,9 +107,8 @@ void optimizer_entries_add(struct optimizer_entries *entries, struct state_table
                            const struct model_units *units, const struct model_entries *model,
                            enum config_optimizer_name *of, enum dtype dtype) {
     const enum dtype sum = dtype_accumulate(dtype);
-    const int zero = units->layout.zero_stage;
-    const struct unit_values gradients = {"gradients", sum, STATE_GRADIENTS, zero >= 2, NULL},
-                             remainders = {"remainder", DTYPE_U16, STATE_OPTIMIZER, zero > 0, "rem"};
+    const struct unit_values gradients = {"gradients", sum, STATE_GRADIENTS, 2, NULL},
+                             remainders = {"remainder", DTYPE_U16, STATE_OPTIMIZER, 1, "rem"};
     *entries = (struct optimizer_entries){.of = of};
     entries->gradient = add_to_all(state, units, model, &gradients);
     if (dtype == DTYPE_BF16)
@@ -156,12 +154,14 @@ static void declare_gradients(struct optimizer_state *out, struct program *progr
     out->gradient_slice = mem_alloc((size_t)model->parameters * sizeof(int));
     for (int u = 0; u < model->units; u++) {
         out->gradient[u] = out->whole_gradient[u] = state_buffer(state, program, out->entries->gradient[u], NONE);
-        if (out->zero_stage < 2)
+        if (out->axes[u].zero_stage < 2)
             model_units_slices(units, program, u, out->gradient[u], "grad", out->gradient_slice);
-        if (out->zero_stage == 3)
+        if (out->axes[u].zero_stage == 3)
             program->buffers.item[out->gradient[u]].gradient_of = model->unit[u];
     }
-    for (int u = 0; u < model->units && out->zero_stage >= 2; u++) {
+    for (int u = 0; u < model->units; u++) {
+        if (out->axes[u].zero_stage < 2)
+            continue;
         out->whole_gradient[u] = model_units_buffer(units, program, u, &whole, KIND_GRAD);
         model_units_slices(units, program, u, out->whole_gradient[u], "grad", out->gradient_slice);
     }
@@ -170,8 +170,7 @@ static void declare_gradients(struct optimizer_state *out, struct program *progr
 void optimizer_state_declare(struct optimizer_state *out, struct program *program, const struct state_table *state,
                              const struct optimizer_entries *entries, const struct model_units *units,
                              const struct model_state *model, enum dtype dtype) {
-    *out = (struct optimizer_state){
-        .entries = entries, .zero_stage = units->layout.zero_stage, .shards = units->layout.shards};
+    *out = (struct optimizer_state){.entries = entries, .axes = units->axes};
     declare_gradients(out, program, state, units, model, dtype_accumulate(dtype));
     if (entries->remainder)
         out->remainder = declare_entries(program, state, model, entries->remainder);
@@ -203,13 +202,13 @@ int reduce_stream(struct program *program) {
 static struct operand optimizer_updated(const struct program *program, const struct optimizer_state *state,
                                         const struct model_state *model, int unit) {
     struct operand whole = operand_whole(program, model->unit[unit]);
-    bool part = state->zero_stage == 1 || state->zero_stage == 2;
-    return part ? operand_part(program, whole, state->shards) : whole;
+    return operand_part(program, whole, unit_own(&state->axes[unit]));
 }
 
-static struct operand optimizer_reduced(const struct program *program, const struct optimizer_state *state, int unit) {
+struct operand optimizer_reduced(const struct program *program, const struct optimizer_state *state, int unit) {
     struct operand whole = operand_whole(program, state->gradient[unit]);
-    return state->zero_stage == 1 ? operand_part(program, whole, state->shards) : whole;
+    const struct unit_axes *axes = &state->axes[unit];
+    return axes->zero_stage == 1 ? operand_part(program, whole, axes->shards) : whole;
 }
 
 static struct operand operand_of_unit(const struct program *program, const int *buffer, int unit) {
@@ -264,15 +263,19 @@ void update_by_row(const struct optimizer_update *u, int unit) {
         ->predicate = u->outputs.finite;
 }
 
-// The class of a unit: all its parameters have the same.
-static enum parameter_class class_of(const struct parameter_table *table, int unit) {
-    return table->parameters.item[table->first[unit]].split;
+// The axes over which the squares of a unit's gradient are summed: all those along which ranks have other elements.
+static axis_set counted_over(const struct optimizer_update *update, int unit) {
+    const struct unit_axes *axes = &update->units->axes[unit];
+    return axes->split | axes->shards | mesh_present(&update->program->mesh, AXES_STAGE);
 }
 
-// The class with which a class's squares are summed: all sums go over the stages, so a spread vocabulary needs no sum
-// of its own.
-static enum parameter_class counted_as(enum parameter_class class) {
-    return class == CLASS_VOCABULARY ? CLASS_SPLIT : class;
+// The class with which a unit's squares are summed. All sums go over the stages, so a spread vocabulary needs no sum of
+// its own where its shards are those of other split units.
+static enum parameter_class counted_as(const struct optimizer_update *update, int unit) {
+    const struct parameter_table *table = update->units->table;
+    const enum parameter_class class = table->parameters.item[table->first[unit]].split;
+    const axis_set *shards = update->units->layout.shards;
+    return class == CLASS_VOCABULARY && shards[CLASS_VOCABULARY] == shards[CLASS_SPLIT] ? CLASS_SPLIT : class;
 }
 
 // The sum of any number of scalars: further instructions add to what the first has made.
@@ -297,13 +300,13 @@ static struct operand emit_square_sum(const struct optimizer_update *update, int
     struct program *program = update->program;
     const struct optimizer_state *state = update->state;
     const int template = update->template;
-    static const axis_set SPREAD[CLASS_COUNT] = {[CLASS_SPLIT] = AXES_TENSOR, [CLASS_KV] = AXES_TP};
     struct operand part[CLASS_COUNT];
     int parts = 0;
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct operand sum = operand_none();
+        axis_set group = AXES_NONE;
         for (int u = 0; u < update->model->units; u++) {
-            if ((int)counted_as(class_of(update->units->table, u)) != class || u == counted_elsewhere)
+            if ((int)counted_as(update, u) != class || u == counted_elsewhere)
                 continue;
             bool first = sum.buffer == NONE;
             if (first) {
@@ -315,11 +318,11 @@ static struct operand emit_square_sum(const struct optimizer_update *update, int
             struct operand gradient = optimizer_reduced(program, state, u);
             struct instruction *square =
                 program_emit(program, template, OP_SQUARE_SUM, PHASE_OPTIMIZER, NONE, 1, &gradient, 1, &sum, NULL);
+            group = counted_over(update, u);
             square->accumulate = first ? ACCUMULATE_NO : ACCUMULATE_YES;
         }
         if (sum.buffer == NONE)
             continue;
-        axis_set group = mesh_present(&program->mesh, SPREAD[class] | state->shards | AXES(AXIS_PP));
         if (group)
             program_communicate(program, template, OP_ALL_REDUCE, PHASE_OPTIMIZER, reduce_stream(program), group, sum,
                                 sum);

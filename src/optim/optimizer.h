@@ -49,19 +49,20 @@ void optimizer_entries_release(struct optimizer_entries *entries);
 // The buffers of these in one program.
 struct optimizer_state {
     const struct optimizer_entries *entries;
-    int zero_stage;      // what a rank has only its own part of (struct state_layout),
-    axis_set shards;     // and over whose ranks
-    int *remainder;      // as in struct optimizer_entries
-    int *gradient;       // "
-    int *whole_gradient; // where these are parts: LOCAL, the whole gradient of one microbatch; else `gradient`
-    int *gradient_slice; // slice of whole_gradient for each parameter of the table
+    const struct unit_axes *axes; // [units]: of struct model_units
+    int *remainder;               // as in struct optimizer_entries
+    int *gradient;                // "
+    int *whole_gradient;          // where these are parts: LOCAL, the whole gradient of one microbatch; else `gradient`
+    int *gradient_slice;          // slice of whole_gradient for each parameter of the table
     int *state[OPTIMIZER_STATES], *decayed, t;
 };
-// Declares the buffers of the entries, which must outlive *out, for parameters of `dtype`.
+// Declares the buffers of the entries, which must outlive *out, as must the units, for parameters of `dtype`.
 void optimizer_state_declare(struct optimizer_state *out, struct program *program, const struct state_table *state,
                              const struct optimizer_entries *entries, const struct model_units *units,
                              const struct model_state *model, enum dtype dtype);
 void optimizer_state_release(struct optimizer_state *state);
+// The part of a unit's gradient that this rank has once it is reduced.
+struct operand optimizer_reduced(const struct program *program, const struct optimizer_state *state, int unit);
 
 // ---- the update
 

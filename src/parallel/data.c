@@ -6,16 +6,15 @@
 
 struct state_layout state_layout_of(const struct parallel *parallel, const struct model_config *model) {
     bool is_spread = parallel->split.vocabulary_stages > 1;
-    axis_set shards = parallel->zero_stage ? mesh_present(&parallel->mesh, AXES_SHARD) : AXES_NONE;
-    return (struct state_layout){
+    struct state_layout layout = {
         .zero_stage = parallel->zero_stage,
-        .shards = shards,
-        .own = parallel->zero_stage < 3 ? shards : AXES_NONE,
         .tied_ends =
             model->tie_word_embeddings && parallel->schedule && schedule_ends_apart(parallel->schedule) && !is_spread,
         .vocabulary = is_spread,
         .rows = parallel->split.row_ranks > 1,
     };
+    memcpy(layout.shards, parallel->shards, sizeof layout.shards);
+    return layout;
 }
 
 // ---- streams
@@ -157,7 +156,7 @@ static struct uses data_find_uses(const struct program *program, int template, c
     size_t *first = first_reads(program, template, unit_of, model->units);
     struct uses uses = {0};
     for (int u = 0; u < model->units; u++)
-        if (first[u] < t->instructions.count)
+        if (model->axes[u].zero_stage == 3 && first[u] < t->instructions.count)
             VEC_PUSH(&uses, (struct use){.unit = u, .gathered = model->gathered[u], .first = first[u]});
     for (int k = 0; k < units; k++)
         if (first[ahead[k]] == t->instructions.count)
@@ -174,8 +173,8 @@ static struct uses data_find_uses(const struct program *program, int template, c
 
 static void emit_use(struct rewrite *r, const struct model_state *model, const struct use *use) {
     program_communicate(r->program, r->template, OP_ALL_GATHER, r->program->templates.item[r->template].phase,
-                        gather_stream(r->program), AXES_SHARD, operand_whole(r->program, model->unit[use->unit]),
-                        operand_whole(r->program, use->gathered));
+                        gather_stream(r->program), model->axes[use->unit].shards,
+                        operand_whole(r->program, model->unit[use->unit]), operand_whole(r->program, use->gathered));
     rewrite_take_last(r);
 }
 
@@ -228,7 +227,7 @@ static void find_new_uses(const struct program *program, int template, const str
                           const int *unit_of, bool *found, struct uses *uses) {
     size_t before = uses->count, *first = first_reads(program, template, unit_of, model->units);
     for (int u = 0; u < model->units; u++) {
-        if (found[u] || first[u] == program->templates.item[template].instructions.count)
+        if (found[u] || !unit_own(&model->axes[u]) || first[u] == program->templates.item[template].instructions.count)
             continue;
         found[u] = true;
         VEC_PUSH(uses, (struct use){.unit = u, .gathered = model->unit[u], .first = first[u]});
@@ -238,14 +237,14 @@ static void find_new_uses(const struct program *program, int template, const str
         qsort(uses->item + before, uses->count - before, sizeof *uses->item, compare_uses);
 }
 
-static void gather_own(struct program *program, int template, int buffer) {
+static void gather_own(struct program *program, int template, int buffer, axis_set along) {
     const struct operand whole = operand_whole(program, buffer);
-    program_communicate(program, template, OP_ALL_GATHER, PHASE_FORWARD, gather_stream(program), AXES_SHARD,
-                        operand_part(program, whole, AXES_SHARD), whole);
+    program_communicate(program, template, OP_ALL_GATHER, PHASE_FORWARD, gather_stream(program), along,
+                        operand_part(program, whole, along), whole);
 }
 
 // For a unit in whose parts rows are looked up first: the whole unit is gathered after those lookups.
-static void gather_behind_rows(struct program *program, struct operand rows) {
+static void gather_behind_rows(struct program *program, struct operand rows, axis_set along) {
     for (size_t t = 0; t < program->templates.count; t++) {
         struct rewrite r;
         rewrite_begin(&r, program, (int)t);
@@ -254,7 +253,7 @@ static void gather_behind_rows(struct program *program, struct operand rows) {
             VEC_PUSH(&r.out, in);
             if (in.op != OP_EMBED || !operand_equal(&in.in[INPUT(EMBED, w)], &rows))
                 continue;
-            gather_own(program, (int)t, rows.buffer);
+            gather_own(program, (int)t, rows.buffer, along);
             rewrite_take_last(&r);
         }
         rewrite_finish(&r);
@@ -276,9 +275,10 @@ void data_gather_once(struct program *program, const struct model_state *model, 
     }
     for (size_t k = 0; k < all.count; k++)
         if (all.item[k].gathered == model->own_rows.buffer)
-            gather_behind_rows(program, model->own_rows);
+            gather_behind_rows(program, model->own_rows, model->own_rows_along);
         else
-            gather_own(program, program->schedule.item[0].template, all.item[k].gathered);
+            gather_own(program, program->schedule.item[0].template, all.item[k].gathered,
+                       model->axes[all.item[k].unit].shards);
     free(found);
     free(seen);
     free(unit_of);

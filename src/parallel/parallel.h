@@ -18,9 +18,11 @@ struct batch_shape {
 struct parallel {
     struct mesh mesh;
     struct model_split split;
-    // What is sharded over AXES_SHARD: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters (Rajbhandari
-    // et al., "ZeRO", 2020, section 5). 0 where these have one rank.
+    // What is sharded: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters (Rajbhandari et al., "ZeRO",
+    // 2020, section 5); and for each class of units over which of the data axes. Along the others its shards are
+    // replicas. A class without such ranks has nothing sharded; zero_stage is 0 where no class has any.
     int zero_stage;
+    axis_set shards[CLASS_COUNT];
     bool reduce_bf16;         // gradients travel as bf16
     bool overlap;             // tensor ranks exchange inputs' gradients while they compute weights' gradients
     int prefetch;             // ZeRO-3: units gathered ahead of the one in use; -1: by their bytes (data_gather)

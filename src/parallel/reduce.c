@@ -28,19 +28,16 @@ static int written_units(const struct reducer *r, const struct instruction *inst
                : units_among(instruction->out, instruction->outputs, r->unit_of, unit);
 }
 
-// Axes besides the data axes along which ranks have parts of the sum that is a unit's gradient.
-static axis_set shared_axes(const struct parameter_table *table, int unit, const struct parallel *parallel) {
-    enum parameter_class split = table->parameters.item[table->first[unit]].split;
-    axis_set set = split == CLASS_SHARE ? AXES_TENSOR : split == CLASS_KV ? AXES_KV : AXES_NONE;
-    return mesh_present(&parallel->mesh, set);
+// The axes along which the sum is still to be made, once it is scattered over the unit's shards.
+static axis_set unscattered(const struct unit_axes *axes) {
+    return axes->terms & ~axes->shards;
 }
 
 // Appends a reduction. Sharded gradients are summed between replicas on a stream of their own: that goes over other
 // links, while the next unit's gradient is being scattered.
-static void reduce_emit(struct reducer *r, enum op op, axis_set group, enum when when, struct operand in,
+static void reduce_emit(struct reducer *r, enum op op, axis_set group, bool replicas, enum when when, struct operand in,
                         struct operand out) {
     struct program *program = r->rewrite.program;
-    const bool replicas = op == OP_ALL_REDUCE && r->optimizer->zero_stage >= 1;
     const int stream = replicas ? replicas_stream(program) : r->stream;
     struct instruction *i = program_communicate(program, r->rewrite.template, op, PHASE_WEIGHT, stream, group, in, out);
     i->attribute[op_wire(op)].i = r->parallel->reduce_bf16;
@@ -80,28 +77,29 @@ static bool reduced_once(const struct reducer *r, int unit) {
 static void reduce_unit(struct reducer *r, int unit) {
     const struct program *program = r->rewrite.program;
     struct operand whole = operand_whole(program, r->optimizer->whole_gradient[unit]), part = whole;
-    int stage = r->optimizer->zero_stage;
-    axis_set rest = AXES_DATA & ~r->optimizer->shards;
-    rest = mesh_present(&r->parallel->mesh, rest | shared_axes(r->table, unit, r->parallel));
+    const struct unit_axes *axes = &r->optimizer->axes[unit];
+    const int stage = axes->zero_stage;
+    const axis_set rest = unscattered(axes);
     if (stage == 1)
-        part = operand_part(program, whole, r->optimizer->shards);
+        part = operand_part(program, whole, axes->shards);
     else if (stage >= 2)
         part = operand_whole(program, r->optimizer->gradient[unit]);
     bool once = reduced_once(r, unit);
     if (stage >= 2 && once)
         zero_gaps(r, whole.buffer, WHEN_LAST);
     if (stage >= 1)
-        reduce_emit(r, OP_REDUCE_SCATTER, r->optimizer->shards, once ? WHEN_LAST : WHEN_ALWAYS, whole, part);
+        reduce_emit(r, OP_REDUCE_SCATTER, axes->shards, false, once ? WHEN_LAST : WHEN_ALWAYS, whole, part);
     if (!rest)
         return;
     bool complete = false;
     FOR_SLICES(r->slices, s, whole.buffer)
         complete |= r->complete[s];
     if (!complete)
-        reduce_emit(r, OP_ALL_REDUCE, rest, WHEN_LAST, part, part);
+        reduce_emit(r, OP_ALL_REDUCE, rest, stage >= 1, WHEN_LAST, part, part);
     FOR_SLICES(r->slices, s, whole.buffer)
         if (complete && !r->complete[s])
-            reduce_emit(r, OP_ALL_REDUCE, rest, WHEN_LAST, operand_whole(program, s), operand_whole(program, s));
+            reduce_emit(r, OP_ALL_REDUCE, rest, stage >= 1, WHEN_LAST, operand_whole(program, s),
+                        operand_whole(program, s));
 }
 
 static int *last_writers(const struct reducer *r, const int *backward, int templates) {
@@ -121,13 +119,17 @@ static int *last_writers(const struct reducer *r, const int *backward, int templ
 // looks up rows in its own part of the embedding, between the replicas of that part. Sets r->all_rows and r->complete.
 static void gather_rows(struct reducer *r, const int *backward, int templates) {
     struct program *program = r->rewrite.program;
-    const axis_set group = mesh_present(&program->mesh, AXES_DATA & ~r->optimizer->shards);
+    const int table = parameter_embedding(r->table);
+    const axis_set group =
+        table == NONE ? AXES_NONE : unscattered(&r->optimizer->axes[r->table->parameters.item[table].unit]);
     const bool parts = r->model->own_rows.buffer != NONE;
     bool *tables = mem_alloc(program->buffers.count * sizeof *tables);
     for (int u = 0; group && u < r->model->units; u++) {
+        const struct unit_axes *axes = &r->optimizer->axes[u];
+        const bool joins = unscattered(axes) == group && !(group & ~AXES_DATA);
         tables[r->optimizer->gradient[u]] = parts && r->model->unit[u] == r->model->own_rows.buffer;
         FOR_SLICES(r->slices, s, r->optimizer->whole_gradient[u])
-            tables[s] = r->optimizer->zero_stage == 0 && shared_axes(r->table, u, r->parallel) == AXES_NONE;
+            tables[s] = axes->zero_stage == 0 && joins;
     }
     r->all_rows = rows_gather(program, backward, templates, group, tables, parts);
     r->complete = mem_alloc(program->buffers.count * sizeof *r->complete);

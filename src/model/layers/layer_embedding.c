@@ -44,12 +44,12 @@ static int embed_own_rows(struct emitter *e, const char *name) {
     const int tokens = emit_new_buffer(e, NONE, "tokens.all", DTYPE_I32, 1, &all);
     const int part = emit_new_activation(e, NONE, "embedding.own", all, e->config->hidden_size);
     const int x = emit_new_activation(e, NONE, name, emit_row_count(e), e->config->hidden_size);
-    program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program), AXES_SHARD,
+    program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program), e->own_rows_along,
                         emit_row_numbers(e, e->tokens), emit_whole_operand(e, tokens));
     emit_forward(e, OP_EMBED, NONE, 3,
                  (struct operand[]){emit_whole_operand(e, tokens), e->own_rows, emit_whole_operand(e, e->own_first)}, 1,
                  (struct operand[]){emit_whole_operand(e, part)}, NULL);
-    program_communicate(p, e->template, OP_REDUCE_SCATTER, PHASE_FORWARD, tensor_stream(e->program), AXES_SHARD,
+    program_communicate(p, e->template, OP_REDUCE_SCATTER, PHASE_FORWARD, tensor_stream(e->program), e->own_rows_along,
                         emit_whole_operand(e, part), emit_whole_operand(e, x));
     return x;
 }
