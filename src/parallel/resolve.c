@@ -340,7 +340,7 @@ static trireme_status resolve_strategies(struct parallel *out, const struct conf
                              "but gradients are accumulated in f32: f32 is as they are");
     out->zero_stage = mesh_group_size(&out->mesh, AXES_SHARD) > 1 ? (int)p->zero_stage : 0;
     for (int class = 0; class < CLASS_COUNT; class ++)
-        out->shards[class] = out->zero_stage ? mesh_present(&out->mesh, AXES_SHARD) : AXES_NONE;
+        out->shards[class] = AXES_SHARD;
     out->reduce_bf16 = p->reduce_dtype == CONFIG_REDUCE_BF16;
     out->overlap = out->split.ranks > 1 && p->tensor_parallel_overlap;
     out->prefetch = (int)p->data_parallel_prefetch;

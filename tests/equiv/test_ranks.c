@@ -461,6 +461,51 @@ static void test_sample(void **state) {
     end();
 }
 
+// ---- units that are sharded over other axes than others
+
+#define UNITS_OF(class) (1u << CLASS_##class)
+
+static void test_classes(void **state) {
+    (void)state;
+    static const struct spec CUT[] = {
+        {.fsdp = 4, .node = 2}, // a mesh of two factors, on which nothing is different
+        {.fsdp = 4, .node = 2, .inner = UNITS_OF(WHOLE)},
+        {.fsdp = 6, .node = 3, .inner = UNITS_OF(WHOLE)},
+        {.fsdp = 4, .node = 2, .whole = UNITS_OF(WHOLE)},
+        {.fsdp = 4, .tp = 2, .node = 2, .inner = UNITS_OF(SPLIT)},
+        {.fsdp = 4, .tp = 2, .node = 2, .inner = UNITS_OF(SHARE) | UNITS_OF(WHOLE)},
+        {.fsdp = 4, .tp = 2, .node = 2, .inner = UNITS_OF(SHARE), .whole = UNITS_OF(SPLIT)},
+        {.fsdp = 2, .tp = 4, .node = 2, .whole = UNITS_OF(KV)},
+        {.fsdp = 4, .dp = 2, .node = 2, .inner = UNITS_OF(WHOLE)},
+        {.fsdp = 2, .cp = 4, .node = 2, .inner = UNITS_OF(WHOLE)},
+        {.fsdp = 2, .cp = 2, .tp = 2, .node = 2, .inner = UNITS_OF(SPLIT)},
+        {.fsdp = 4, .pp = 2, .node = 2, .inner = UNITS_OF(WHOLE)},
+        {.fsdp = 2, .tp = 2, .pp = 2, .node = 2, .whole = UNITS_OF(SHARE), .schedule = "zb-v"},
+        {.fsdp = 4, .pp = 2, .node = 2, .inner = UNITS_OF(VOCABULARY), .vocabulary = true},
+        {.fsdp = 2,
+         .tp = 2,
+         .pp = 2,
+         .node = 2,
+         .whole = UNITS_OF(VOCABULARY),
+         .inner = UNITS_OF(SPLIT),
+         .vocabulary = true},
+    };
+    static const char *const RECOMPUTE[] = {NULL, "selective", "full"}, *const OPTIMIZERS[] = {NULL, "sgd"};
+    begin(7);
+    for (size_t i = 0; i < ARRAY_LENGTH(CUT); i++)
+        for (int zero = 1; zero <= 3; zero++)
+            for (int m = 0; m < MODELS; m++) {
+                struct spec spec = CUT[i];
+                spec.zero = zero;
+                spec.recompute = RECOMPUTE[(i + (size_t)m) % ARRAY_LENGTH(RECOMPUTE)];
+                spec.optimizer = OPTIMIZERS[(size_t)m % ARRAY_LENGTH(OPTIMIZERS)];
+                spec.no_sequence = spec.tp > 1 && (m + zero) % 3 == 0;
+                spec.micro_batch_size = (m + zero) % 2;
+                try(&all_models[m], &spec);
+            }
+    end();
+}
+
 // ---- the dtypes that people train in
 
 static const struct spec SOME[] = {
@@ -602,18 +647,13 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_odd_ones),
-        cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_alone),    cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_units),    cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_classes),  cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_sample),   cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_odd_ones), cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),     cmocka_unit_test(test_repeats),
     };
     // A single row is looked for only in the tables of f64.
-    return _cmocka_run_group_tests("ranks", tests, table.filter ? 4 : ARRAY_LENGTH(tests), NULL, forget);
+    return _cmocka_run_group_tests("ranks", tests, table.filter ? 5 : ARRAY_LENGTH(tests), NULL, forget);
 }

@@ -277,6 +277,21 @@ static void job_begin(struct job *job, const struct model_config *model, const s
     pthread_mutex_init(&job->mutex, NULL);
 }
 
+// Which classes of units are sharded over which factors, as no key says yet.
+static trireme_status shard_classes(struct parallel *plan, const struct spec *spec, trireme_error *error) {
+    if (!spec->node)
+        return TRIREME_OK;
+    TRY(mesh_cut(&plan->mesh, AXES_SHARD, spec->node, error));
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        if (spec->whole >> class & 1)
+            plan->shards[class] = AXES_NONE;
+        else if (spec->inner >> class & 1)
+            plan->shards[class] = mesh_between(&plan->mesh, AXES_SHARD, 1, spec->node);
+    if (spec->inner | spec->whole)
+        plan->split.row_ranks = 1;
+    return TRIREME_OK;
+}
+
 static trireme_status job_run(struct job *job, trireme_error *error) {
     int ranks = spec_ranks(job->spec);
     CHECK(ranks <= MESH_RANKS);
@@ -285,6 +300,8 @@ static trireme_status job_run(struct job *job, trireme_error *error) {
     trireme_status status = load_config(job, &job->config, error);
     if (status == TRIREME_OK)
         status = parallel_resolve(&job->plan, &job->config, job->model, error);
+    if (status == TRIREME_OK)
+        status = shard_classes(&job->plan, job->spec, error);
     if (status == TRIREME_OK)
         status = ranks > 1 ? team_ranks_run(ranks, DEADLINE, run_rank, job, error) : run_rank(job, NULL, error);
     parallel_release(&job->plan);

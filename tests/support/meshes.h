@@ -11,7 +11,10 @@ enum { MESH_STEPS = 5, MESH_RANKS = 8, SPEC_TEXT = 200 };
 // One way to train. 0 and NULL are defaults; degrees of 0 are 1.
 struct spec {
     int dp, fsdp, cp, tp, pp;
-    int zero;         // stage, with fsdp or cp
+    int zero; // stage, with fsdp or cp
+    int node; // cp x fsdp is cut after so many ranks; 0: it is not cut
+    // Bits of classes of units (enum parameter_class): sharded over the ranks before that cut alone; or not at all.
+    unsigned inner, whole;
     bool no_sequence; // tensor-parallel ranks hold all rows between layers
     bool overlap;     // tensor-parallel ranks exchange gradients beside products
     bool vocabulary;  // spread over the stages

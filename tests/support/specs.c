@@ -49,6 +49,8 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
         add_word(text, " x fsdp %d (zero %d)", s->fsdp, s->zero);
     if (s->cp > 1)
         add_word(text, " x cp %d", s->cp);
+    if (s->node)
+        add_word(text, " cut at %d (inside %x, whole %x)", s->node, s->inner, s->whole);
     if (s->cp > 1 && s->fsdp <= 1 && s->zero)
         add_word(text, " (zero %d)", s->zero);
     if (s->tp > 1)
