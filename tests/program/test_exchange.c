@@ -1,5 +1,5 @@
-// Collectives that exchange pieces, or as many rows as are counted at run time: what they do on threads, what the
-// verifier proves of them, and what it refuses.
+// Collectives that exchange pieces, or as many rows as are counted at run time, or that go in hops over the factors of
+// an axis: what they do on threads, what the verifier proves of them, and what it refuses.
 #include "exec/exec.h"
 #include "memory/memory_plan.h"
 #include "sim/simulate.h"
@@ -13,17 +13,21 @@
 
 enum { RANKS = 4 };
 
-static struct program read_program(const struct op_table *ops, const char *body) {
+static struct program read_on(const struct op_table *ops, const char *mesh, const char *body) {
     struct program p;
     trireme_error error = {0};
-    char *text = mem_printf("program exchange microbatches 1\nmesh fsdp 4\narena state 0 fixed 0 scratch 0+0 step 0\n"
+    char *text = mem_printf("program exchange microbatches 1\nmesh %s\narena state 0 fixed 0 scratch 0+0 step 0\n"
                             "pool 0 chunk 0 at 0: 0\n%sinvoke 0 microbatch 0 first last\n",
-                            body);
+                            mesh, body);
     if (program_parse(&p, ops, text, strlen(text), &error) != TRIREME_OK ||
         program_plan(&p, ops, NULL, &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     free(text);
     return p;
+}
+
+static struct program read_program(const struct op_table *ops, const char *body) {
+    return read_on(ops, "fsdp 4", body);
 }
 
 static trireme_status verify_on_all(const struct program *p, const struct op_table *ops, trireme_error *error) {
@@ -245,7 +249,110 @@ static void rows_whose_counts_were_not_exchanged(void **unused) {
     }
 }
 
+// ---- hops
+
+// A sum of 16 elements over nodes of two ranks, two nodes of them: scattered by `scatters`, gathered by `gathers`.
+static char *hops(const char *scatters, const char *gathers) {
+    return mem_printf("buffer %%0 f32 input step [16] place fsdp sum place fsdp.1 sum \"x\"\n"
+                      "buffer %%1 f32 act step [8] \"half\"\n"
+                      "buffer %%2 f32 act step [4] \"quarter\"\n"
+                      "buffer %%3 f32 act step [8] \"half again\"\n"
+                      "buffer %%4 f32 output step [16] \"y\"\n"
+                      "template 0 forward \"t\"\n%s%s",
+                      scatters, gathers);
+}
+
+#define SCATTER(from, n, to, m, axes) \
+    "  %" #to "[" #m "] = reduce_scatter %" #from "[" #n "] wire 0 phase forward group " axes "\n"
+#define GATHER(from, m, to, n, axes) \
+    "  %" #to "[" #n "] = all_gather %" #from "[" #m "] wire 0 phase forward group " axes "\n"
+#define INSIDE_FIRST SCATTER(0, 16, 1, 8, "fsdp") SCATTER(1, 8, 2, 4, "fsdp.1")
+#define OUTSIDE_FIRST SCATTER(0, 16, 1, 8, "fsdp.1") SCATTER(1, 8, 2, 4, "fsdp")
+#define AT_ONCE SCATTER(0, 16, 2, 4, "fsdp+fsdp.1")
+#define INSIDE_LAST GATHER(2, 4, 3, 8, "fsdp.1") GATHER(3, 8, 4, 16, "fsdp")
+#define OUTSIDE_LAST GATHER(2, 4, 3, 8, "fsdp") GATHER(3, 8, 4, 16, "fsdp.1")
+#define TOGETHER GATHER(2, 4, 4, 16, "fsdp+fsdp.1")
+
+static void fill_terms(const struct executor *e, int rank) {
+    float *x = executor_address(e, 0, 0);
+    for (int i = 0; i < 16; i++)
+        x[i] = (float)((rank + 1) * (i + 1));
+}
+
+static void check_sums(struct teammate *mate, const struct executor *e) {
+    const float *y = executor_address(e, 4, 0);
+    for (int i = 0; i < 16; i++)
+        if (y[i] != (float)(10 * (i + 1)))
+            teammate_wrong(mate, "element %d is %g", i, (double)y[i]);
+}
+
+// Where inner ranks scatter first, a rank's part is not the one that a single hop gives; gathered in the opposite order
+// it is the same whole.
+static void sums_in_two_hops(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *scatters, *gathers, *what; // NULL: accepted
+    } CASES[] = {
+        {INSIDE_FIRST, INSIDE_LAST, NULL},
+        {OUTSIDE_FIRST, OUTSIDE_LAST, NULL},
+        {AT_ONCE, TOGETHER, NULL},
+        {AT_ONCE, OUTSIDE_LAST, NULL},
+        {OUTSIDE_FIRST, TOGETHER, NULL},
+        {INSIDE_FIRST, OUTSIDE_LAST, "along fsdp are not blocks in the order of the group's ranks"},
+        {INSIDE_FIRST, TOGETHER, "along fsdp are not blocks in the order of the group's ranks"},
+        {OUTSIDE_FIRST, INSIDE_LAST, "along fsdp.1 are not blocks in the order of the group's ranks"},
+        {AT_ONCE, INSIDE_LAST, "along fsdp.1 are not blocks in the order of the group's ranks"},
+        {SCATTER(0, 16, 1, 8, "fsdp"), GATHER(1, 8, 4, 16, "fsdp"), "y is not placed along fsdp.1 as it is declared"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct op_table *ops = op_table_create();
+        char *body = hops(CASES[i].scatters, CASES[i].gathers);
+        struct program p = read_on(ops, "fsdp 2 fsdp.1 2", body);
+        trireme_error error = {0};
+        const trireme_status status = verify_on_all(&p, ops, &error);
+        if (CASES[i].what) {
+            assert_words(status, &error, CASES[i].what, "");
+        } else {
+            assert_ok(status, &error);
+            check_round_trip(&p, ops);
+            struct trial t = {.program = &p, .ops = ops, .fill = fill_terms, .check = check_sums};
+            team_run(RANKS, 60, run_on_thread, &t);
+        }
+        program_release(&p);
+        free(body);
+        free(ops);
+    }
+}
+
 // ---- time
+
+// Two nodes of two devices, the network ten times slower than what a node has inside.
+static void hops_take_the_links_of_their_ranks(void **unused) {
+    (void)unused;
+    static const char CLUSTER[] =
+        "devices:\n  d: {peak: {f32: 1 GFLOP/s, bf16: 1 GFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s, launch: 1 us,\n"
+        "      efficiency: {other: {memory: 1}}}\n"
+        "nodes: [{device: d, nodes: 2, devices: 2}]\n"
+        "links: [{name: l, spans: node, latency: 0 us, bandwidth: 1 GB/s},\n"
+        "        {name: net, spans: all, latency: 0 us, bandwidth: 0.1 GB/s}]\n";
+    struct op_table *ops = op_table_create();
+    char *body = hops(INSIDE_FIRST, INSIDE_LAST);
+    struct program p = read_on(ops, "fsdp 2 fsdp.1 2", body);
+    struct cluster cluster;
+    struct simulation result;
+    trireme_error error = {0};
+    const struct program *of_stage[] = {&p};
+    assert_ok(cluster_parse(&cluster, ops, "test", CLUSTER, strlen(CLUSTER), &error), &error);
+    assert_ok(simulate(&result, of_stage, ops, &cluster, NULL, &error), &error);
+    // Each way, half of 64 bytes inside the node, and half of 32 between nodes.
+    assert_true(fabs(result.exposed[AXIS_FSDP] * result.seconds - 2 * 32e-9) < 1e-12);
+    assert_true(fabs(result.exposed[AXIS_FSDP_1] * result.seconds - 2 * 160e-9) < 1e-12);
+    simulation_release(&result);
+    cluster_release(&cluster);
+    program_release(&p);
+    free(body);
+    free(ops);
+}
 
 static void exchanges_take_time(void **unused) {
     (void)unused;
@@ -278,6 +385,8 @@ int main(void) {
         cmocka_unit_test(more_rows_than_there_is_room_for),
         cmocka_unit_test(rows_whose_counts_were_not_exchanged),
         cmocka_unit_test(exchanges_take_time),
+        cmocka_unit_test(sums_in_two_hops),
+        cmocka_unit_test(hops_take_the_links_of_their_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

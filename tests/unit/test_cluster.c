@@ -388,6 +388,22 @@ static void adapters_are_shared_by_groups(void **unused) {
     mesh.degree[AXIS_DP] = 3;
     const struct link_use uses[] = {{AXES(AXIS_TP), 0, false}, {AXES(AXIS_DP), 0, false}};
     struct topology p;
+    // So it is for the factors of one axis.
+    struct mesh cut = mesh_single();
+    cut.degree[AXIS_FSDP] = 12;
+    assert_ok(mesh_cut(&cut, AXES_FSDP, 4, &error), &error);
+    const struct link_use factors[] = {{mesh_between(&cut, AXES_FSDP, 1, 4), 0, false},
+                                       {mesh_between(&cut, AXES_FSDP, 4, 12), 0, false},
+                                       {mesh_present(&cut, AXES_FSDP), 0, false}};
+    assert_ok(topology_create(&p, &c, &cut, factors, 3, &error), &error);
+    for (int rank = 0; rank < 12; rank++) {
+        assert_int_equal(p.route[0][rank].parts[0], 4);
+        assert_int_equal(p.route[0][rank].parts[1], 1);
+        assert_int_equal(p.route[1][rank].parts[0], 1);
+        assert_int_equal(p.route[1][rank].parts[1], 3);
+        assert_int_equal(p.route[2][rank].ranks, 12);
+    }
+    topology_release(&p);
     assert_ok(topology_create(&p, &c, &mesh, uses, 2, &error), &error);
     // Four tensor ranks inside a node; four groups of data ranks that leave it by one adapter.
     assert_int_equal(p.route[0][0].parts[0], 4);
