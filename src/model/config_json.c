@@ -283,11 +283,38 @@ trireme_status model_config_parse(struct model_config *out, const char *text, si
     return status;
 }
 
+trireme_status model_refuse_weights(const char *path, trireme_error *error) {
+    static const struct {
+        size_t at;
+        const char *bytes, *what;
+    } KINDS[] = {
+        {0, "GGUF", "a GGUF file (llama.cpp): give the model's directory in Hugging Face form"},
+        {0, "PK\x03\x04",
+         "a PyTorch checkpoint: save the model with transformers' save_pretrained, and give the "
+         "directory"},
+        {0, "\x80\x02", "a Python pickle: save the model with transformers' save_pretrained, and give the directory"},
+        {8, "{\"", "a safetensors file: give the directory that holds it, with the model's config.json"},
+    };
+    char first[16] = "";
+    FILE *file = fopen(path, "rb");
+    size_t got = file ? fread(first, 1, sizeof first, file) : 0;
+    if (file)
+        fclose(file);
+    for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++) {
+        const size_t length = strlen(KINDS[i].bytes);
+        if (KINDS[i].at + length <= got && memcmp(first + KINDS[i].at, KINDS[i].bytes, length) == 0)
+            FAIL(TRIREME_ERROR_USAGE, "%s is %s", path, KINDS[i].what);
+    }
+    return TRIREME_OK;
+}
+
 trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error) {
     struct stat info;
     bool there = stat(path, &info) == 0, directory = there && S_ISDIR(info.st_mode);
     if (!there && errno == ENOENT)
         FAIL(TRIREME_ERROR_USAGE, "%s: no such file or directory; a model of a hub is downloaded first", path);
+    if (there && S_ISREG(info.st_mode))
+        TRY(model_refuse_weights(path, error));
     char *file = mem_printf(directory ? "%s/config.json" : "%s", path);
     json_t *root = NULL;
     trireme_status status = TRIREME_OK;

@@ -99,6 +99,9 @@ bool model_config_follows_length(const struct config *config);
 // Reads a config.json, or the one in a directory. Members that change the arithmetic in a way that is not implemented
 // are refused; those that `transformers` ignores or that matter only elsewhere (dropout, caches) are ignored.
 trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error);
+// TRIREME_ERROR_USAGE for a file of weights, which somebody gives where a directory is meant, saying what it is. Files
+// are told apart by content.
+trireme_status model_refuse_weights(const char *path, trireme_error *error);
 // The same from memory; `where` names it in messages.
 trireme_status model_config_parse(struct model_config *out, const char *text, size_t length, const char *where,
                                   trireme_error *error);

@@ -275,6 +275,10 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
     if (start && *given && stat(given, &info) != 0 && errno == ENOENT)
         return config_refuse(config, "model.init_from", error,
                              "where there is nothing: a model of a hub is downloaded first");
+    if (start && *given && !is_directory(given)) {
+        TRY(model_refuse_weights(given, error));
+        return config_refuse(config, "model.init_from", error, "which is a file: give the model's directory");
+    }
     // A run's own directory is not held: a run that starts there would find it in use.
     if (*given && is_model(given))
         held = directory_hold(given);

@@ -403,6 +403,13 @@ def test_init_from():
     assert code == 1 and "M parameters, 1 thread" in out, out
     untouched(2, "command line: model.init_from: given nowhere, where there is nothing: a model of a hub", "train",
               "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
+    tool.write("x.gguf", b"GGUF\3\0\0\0")
+    tool.write("ckpt.pt", b"PK\3\4")
+    for path, what in (("x.gguf", "is a GGUF file"), ("ckpt.pt", "is a PyTorch checkpoint"),
+                       ("first/checkpoint/step-6/model.safetensors", "is a safetensors file: give the directory"),
+                       ("first/checkpoint/step-6/config.json", "is a file: give the model's directory")):
+        untouched(2, what, "train", "c.yaml", f"--model.init_from={path}", "--run.directory=new")
+    untouched(2, "x.gguf is a GGUF file", "train", "data.path=text/t", "--model.config=x.gguf")
     tool.write("config.yaml", "model: {preset: llama-5m}\ndata:\n  path: text/t\n  validation_path: none\n")
     untouched(2, "config.yaml:4: data.validation_path: none.bin: no such file, so there are no tokens", "train",
               "config.yaml")
