@@ -10,7 +10,7 @@ static void eval_show_progress(int64_t done, int64_t total) {
 }
 
 static trireme_status eval_report(const struct arguments *a, const struct evaluation *e, trireme_error *error) {
-    const struct corpus_loss *r = &e->loss;
+    const struct validation_loss *r = &e->loss;
     double bits = r->text_bytes ? r->loss * (double)r->targets / (M_LN2 * (double)r->text_bytes) : NAN;
     struct text out = {0};
     if (a->json) {

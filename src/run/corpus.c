@@ -2,8 +2,6 @@
 
 #include "base/hash.h"
 
-#define NO_TARGETS "the %s data has no token to predict: its documents are of one token each"
-
 static trireme_status corpus_find_tokenizer(const struct token_set *set, struct tokenizer **out, trireme_error *error) {
     struct token_manifest manifest;
     bool found;
@@ -100,8 +98,7 @@ trireme_status corpus_check_model(const struct corpus *c, const struct config *c
     return TRIREME_OK;
 }
 
-// How many batches to validate on: `asked`, 0 for all, or as many as there are.
-static int64_t validation_batches(const struct corpus *c, int64_t asked) {
+int64_t corpus_validation_batches(const struct corpus *c, int64_t asked) {
     int64_t all = sampler_validation_batches(&c->validation);
     return asked ? MIN(asked, all) : all;
 }
@@ -110,7 +107,7 @@ static int64_t validation_batches(const struct corpus *c, int64_t asked) {
 // compared with a validation.
 static trireme_status corpus_check_validation(const struct corpus *c, const struct config *config,
                                               trireme_error *error) {
-    int64_t rows = config->training.global_batch_size, batches = validation_batches(c, config->validation.steps);
+    int64_t rows = config->training.global_batch_size, batches = corpus_validation_batches(c, config->validation.steps);
     size_t bytes = (size_t)config->training.seq_len * sizeof(int32_t);
     struct sampler_batch row = {
         0, config->training.seq_len, mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes)};
@@ -125,7 +122,7 @@ static trireme_status corpus_check_validation(const struct corpus *c, const stru
     free(row.targets);
     free(row.starts);
     free(row.positions);
-    return status == TRIREME_OK && targets == 0 ? error_set(error, TRIREME_ERROR_USAGE, NO_TARGETS, "validation")
+    return status == TRIREME_OK && targets == 0 ? error_set(error, TRIREME_ERROR_USAGE, CORPUS_NO_TARGETS, "validation")
                                                 : status;
 }
 
@@ -148,7 +145,7 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
     if (!evaluate_only)
         TRY(sampler_has_targets(&c->train, SAMPLER_TRAIN, &trains, error));
     if (!trains)
-        FAIL(TRIREME_ERROR_USAGE, NO_TARGETS, "training");
+        FAIL(TRIREME_ERROR_USAGE, CORPUS_NO_TARGETS, "training");
     c->validation = c->train;
     c->has_validation = options.validation_fraction > 0;
     if (c->validation_set) {
@@ -195,51 +192,5 @@ trireme_status corpus_check_unchanged(const struct corpus *c, const char *identi
              "%s was written into while the run read it, and has other tokens now: put those back that the run began "
              "with (next time write another file and rename it)",
              path);
-    return TRIREME_OK;
-}
-
-static trireme_status corpus_fill(const struct sampler *sampler, enum sampler_split split, const struct engine *e,
-                                  const struct engine_program *p, int64_t step, struct sampler_counts *sum,
-                                  trireme_error *error) {
-    const struct compiled *c = p->compiled;
-    const int64_t sequences = c->spec.batch.sequences;
-    const struct engine_rows rows = engine_rows(e);
-    for (int m = 0; m < c->spec.batch.microbatches; m++) {
-        struct sampler_batch batch = {.begin = rows.first,
-                                      .end = rows.first + rows.rows,
-                                      .tokens = executor_address(p->executor, c->tokens, m),
-                                      .targets = executor_address(p->executor, c->targets, m),
-                                      .starts = executor_address(p->executor, c->starts, m),
-                                      .positions = executor_address(p->executor, c->positions, m)};
-        struct sampler_counts counts;
-        TRY(sampler_fill(sampler, split, step, engine_first_sequence(e) + m * sequences, sequences, &batch, &counts,
-                         error));
-        sum->targets += counts.targets;
-        sum->text_bytes += counts.text_bytes;
-    }
-    return TRIREME_OK;
-}
-
-trireme_status corpus_fill_train(const struct corpus *c, struct engine *e, int64_t step, trireme_error *error) {
-    struct sampler_counts counts = {0};
-    return corpus_fill(&c->train, SAMPLER_TRAIN, e, engine_find(e, PROGRAM_TRAIN), step, &counts, error);
-}
-
-trireme_status corpus_validate(const struct corpus *c, struct engine *e, int64_t batches, struct corpus_loss *out,
-                               corpus_goes_on *goes_on, void *user, trireme_error *error) {
-    batches = validation_batches(c, batches);
-    double sum = 0, targets = 0;
-    struct sampler_counts counts = {0};
-    for (int64_t b = 0; b < batches; b++) {
-        TRY(goes_on(user, b, batches, error));
-        TRY(corpus_fill(&c->validation, SAMPLER_VALIDATION, e, engine_find(e, PROGRAM_EVALUATE), b, &counts, error));
-        struct engine_result r;
-        TRY(engine_evaluate(e, &r, error));
-        sum += r.loss * r.count;
-        targets += r.count;
-    }
-    if (targets == 0)
-        FAIL(TRIREME_ERROR_USAGE, NO_TARGETS, "validation");
-    *out = (struct corpus_loss){sum / targets, (int64_t)targets, counts.text_bytes};
     return TRIREME_OK;
 }

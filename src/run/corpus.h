@@ -5,7 +5,9 @@
 #include "config/config.h"
 #include "data/sampler.h"
 #include "data/token_manifest.h"
-#include "engine/engine.h"
+
+// Of "training" or "validation" data.
+#define CORPUS_NO_TARGETS "the %s data has no token to predict: its documents are of one token each"
 
 struct corpus {
     struct token_set *set, *validation_set;             // the second only with data.validation_path
@@ -32,21 +34,7 @@ trireme_status corpus_identify(const struct token_set *set, struct text *out, tr
 // corpus_identify appends now.
 trireme_status corpus_check_unchanged(const struct corpus *corpus, const char *identity, trireme_error *error);
 
-// Fills the inputs of the engine's programs with global batch `step` (from 0).
-trireme_status corpus_fill_train(const struct corpus *corpus, struct engine *engine, int64_t step,
-                                 trireme_error *error);
-
-struct corpus_loss {
-    double loss; // nats per target
-    int64_t targets;
-    int64_t text_bytes; // bytes of text that the targets of this rank stand for; 0 without a tokenizer
-};
-// Called before each batch with how many of `total` are done. Its failure ends the validation, on all ranks alike: it
-// returns TRIREME_ERROR_INTERRUPTED to stop.
-typedef trireme_status corpus_goes_on(void *user, int64_t done, int64_t total, trireme_error *error);
-// The mean loss over the first `batches` global batches of the validation part (0: all). `goes_on` as above.
-// TRIREME_ERROR_USAGE where they have no target.
-trireme_status corpus_validate(const struct corpus *corpus, struct engine *engine, int64_t batches,
-                               struct corpus_loss *out, corpus_goes_on *goes_on, void *user, trireme_error *error);
+// How many batches to validate on: `asked`, 0 for all, or as many as there are.
+int64_t corpus_validation_batches(const struct corpus *corpus, int64_t asked);
 
 #endif

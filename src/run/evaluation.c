@@ -23,6 +23,7 @@ struct job {
 struct evaluator {
     struct job *job;
     struct engine engine;
+    struct loader *loader;
     struct communicator *control; // all ranks by number; NULL with one rank
     bool leads;
 };
@@ -95,18 +96,6 @@ static trireme_status evaluation_identify(void *user, struct text *out, trireme_
 
 // ---- on every rank
 
-static trireme_status evaluation_goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
-    const struct evaluator *e = user;
-    const struct evaluation_watch *watch = e->job->watch;
-    int32_t stop = watch->stop && *watch->stop;
-    TRY(ranks_max(e->control, &stop, error));
-    if (stop)
-        FAIL(TRIREME_ERROR_INTERRUPTED, "stopped while evaluating");
-    if (e->leads && watch->progress)
-        watch->progress(done, total);
-    return TRIREME_OK;
-}
-
 static trireme_status evaluation_load(struct evaluator *e, trireme_error *error) {
     const struct job *job = e->job;
     if (!job->verified)
@@ -138,7 +127,8 @@ static trireme_status evaluation_evaluate(struct evaluator *e, trireme_error *er
     struct evaluation result = {.seq_len = config->training.seq_len};
     TRY(evaluation_load(e, error));
     int64_t batches = config_is_set(config, "validation.steps") ? config->validation.steps : 0;
-    TRY(corpus_validate(&job->corpus, &e->engine, batches, &result.loss, evaluation_goes_on, e, error));
+    TRY(validation_run(&job->corpus, &e->engine, e->loader, batches, e->leads ? job->watch->progress : NULL,
+                       &result.loss, error));
     TRY(add_up(e, &result, error));
     if (e->leads)
         job->result = result;
@@ -153,10 +143,12 @@ static trireme_status evaluation_run_rank(void *user, const struct member *membe
     trireme_status status = ranks_control(&e.control, member, mesh_ranks(&job->plan.mesh), error);
     if (status == TRIREME_OK)
         status = engine_create(&e.engine, &job->config, &job->model, &job->plan, EVALUATE_ALONE, member, error);
-    if (status == TRIREME_OK) {
+    if (status == TRIREME_OK)
+        status = loader_create(&e.loader, &job->corpus, &e.engine, e.control, job->watch->stop, error);
+    if (status == TRIREME_OK)
         status = evaluation_evaluate(&e, error);
-        engine_release(&e.engine);
-    }
+    loader_free(e.loader);
+    engine_release(&e.engine);
     communicator_free(e.control);
     return status;
 }

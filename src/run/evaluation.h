@@ -2,15 +2,15 @@
 #ifndef RUN_EVALUATION_H
 #define RUN_EVALUATION_H
 
-#include "run/corpus.h"
+#include "run/validation.h"
 
 #include <stdatomic.h>
 
 struct evaluation {
-    int rank;                   // of this process, else 0; all that follows is known to rank 0 alone
-    struct corpus_loss loss;    // over all ranks
-    int64_t seq_len;            // tokens
-    size_t predicted, resident; // bytes of all ranks
+    int rank;                    // of this process, else 0; all that follows is known to rank 0 alone
+    struct validation_loss loss; // over all ranks
+    int64_t seq_len;             // tokens
+    size_t predicted, resident;  // bytes of all ranks
 };
 
 struct evaluation_watch {

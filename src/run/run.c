@@ -67,29 +67,16 @@ static trireme_status run_save(struct run *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static bool asked_to_stop(const struct run *r) {
-    return r->without_values || (r->callbacks->stop && *r->callbacks->stop);
-}
-
-// Any rank may have been asked to stop.
-static trireme_status run_goes_on(void *user, int64_t done, int64_t total, trireme_error *error) {
-    const struct run *r = user;
-    int32_t stop = asked_to_stop(r);
-    TRY(ranks_max(r->control, &stop, error));
-    if (stop)
-        FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after %lld of %lld validation batches", (long long)done,
-             (long long)total);
-    return TRIREME_OK;
-}
-
-// A loss that is not finite becomes infinite: NaN means that it was not measured, for one because the run is to stop.
+// A loss that is not finite becomes infinite: NaN means that it was not measured, since the run is to stop.
 static trireme_status run_validate(struct run *r, double *loss, trireme_error *error) {
-    struct corpus_loss result;
+    struct validation_loss result;
     rank_record_set(r->record, RANK_VALIDATING);
     trireme_status status =
-        corpus_validate(r->corpus, &r->engine, r->config->validation.steps, &result, run_goes_on, r, error);
-    if (status == TRIREME_ERROR_INTERRUPTED)
+        validation_run(r->corpus, &r->engine, r->loader, r->config->validation.steps, NULL, &result, error);
+    if (status == TRIREME_ERROR_INTERRUPTED) {
+        r->agreed.stops++; // as all have agreed
         return TRIREME_OK;
+    }
     TRY(status);
     *loss = isfinite(result.loss) ? result.loss : INFINITY;
     return TRIREME_OK;
@@ -179,44 +166,64 @@ static void end_together(const struct run *r) {
     ranks_meet(r->control, &broken);
 }
 
-// If the machine was busy while its peak was timed, the peak is too low. A step that runs at a higher `rate` has it
-// timed again, and its rate becomes the peak if it still is higher.
-static trireme_status time_peak_again(struct run *r, double rate, trireme_error *error) {
+// If the machine was busy while its peak was timed, the peak is too low. A step that runs at a higher rate, which then
+// is the peak, has it timed again.
+static trireme_status time_peak_again(struct run *r, trireme_error *error) {
     double now;
     TRY(ranks_meet(r->control, error)); // nobody computes while rank 0 measures
     TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &now, error));
     TRY(ranks_meet(r->control, error));
-    r->peak = MAX(rate, MAX(r->peak, now));
+    r->peak = MAX(r->peak, now);
+    r->peak_is_low = false;
     return TRIREME_OK;
 }
 
-// Sets what a step, done at `rate` FLOP/s, says about memory and peak.
+// Sets what a step, done at `rate` FLOP/s, says about memory and peak. What other processes hold is known from before
+// the step, except in the first one, with which most memory comes.
 static trireme_status take_stock(struct run *r, double rate, struct train_step *step, trireme_error *error) {
-    bool each = world_place(r->engine.member.world); // each rank is a process with memory of its own
-    double sums[2] = {each || r->leads ? (double)memory_peak() : 0, r->leads && r->peak > 0 && rate > r->peak};
-    TRY(ranks_sum(r->control, sums, 2, error));
-    step->peak_bytes = (size_t)sums[0];
-    if (sums[1] > 0)
-        TRY(time_peak_again(r, rate, error));
+    if (r->leads && r->peak > 0 && rate > r->peak) {
+        r->peak = rate;
+        r->peak_is_low = true;
+    }
+    if (r->is_first) {
+        double values[] = {loader_memory(r->loader), r->peak_is_low};
+        TRY(ranks_sum(r->control, values, ARRAY_LENGTH(values), error));
+        r->agreed.bytes = values[0];
+        r->agreed.timings = values[1];
+    }
+    if (r->agreed.timings > 0 || (!r->control && r->peak_is_low))
+        TRY(time_peak_again(r, error));
+    step->peak_bytes = (size_t)r->agreed.bytes + (r->leads ? memory_peak() : 0);
     step->peak_flops = r->peak;
     step->mfu = r->peak > 0 ? rate / r->peak : 0;
     return TRIREME_OK;
 }
 
+// Begins to read the batch of the step after `step`, and to agree with all ranks whether it is to be done.
+static void begin_next(struct run *r, int64_t step) {
+    const struct control own = {.stops = r->without_values, .timings = r->peak_is_low};
+    loader_begin(r->loader, SAMPLER_TRAIN, step < r->config->training.steps ? step : LOADER_NO_BATCH, &own);
+}
+
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
     const struct config *config = r->config;
-    int64_t step = r->progress.step + 1, steps = config->training.steps;
+    int64_t step = r->progress.step + 1, steps = config->training.steps, began = clock_now();
+    struct sampler_counts counts;
+    rank_record_set(r->record, RANK_STEPPING);
     if (r->callbacks->rank_step)
         r->callbacks->rank_step(r->callbacks->user, r->engine.member.rank, step);
     bool traced = step == config->profiling.trace_step;
     double lr = learning_rate(config, step);
     if (traced)
         TRY(step_trace_begin(&r->trace, &r->engine, r->control, error));
+    loader_take(r->loader, SAMPLER_TRAIN, &counts);
+    begin_next(r, step);
     struct engine_result result;
     TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine) : NULL, &result, error));
-    double seconds = 1e-9 * (double)(clock_now() - r->step_began);
-    int64_t tokens = config->training.global_batch_size * config->training.seq_len;
     r->record->step = r->progress.step = step;
+    TRY(loader_end(r->loader, &r->agreed, error));
+    double seconds = 1e-9 * (double)(clock_now() - began);
+    int64_t tokens = config->training.global_batch_size * config->training.seq_len;
     r->progress.tokens += tokens;
     r->targets += result.count;
     r->seconds_per_step = r->seconds_per_step == 0 ? seconds : 0.9 * r->seconds_per_step + 0.1 * seconds;
@@ -251,29 +258,33 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     return save_is_due(r) ? run_save(r, error) : TRIREME_OK;
 }
 
-// What all ranks do next: the largest that any rank wants. All know the number of steps; any may have been asked to
-// stop, or may have no batch for the next step, and then has the reason in `batch`.
+// What all ranks do next, as they have agreed during the step before.
 enum next { NEXT_STEP, NEXT_STOP, NEXT_FAIL };
 
-static trireme_status choose_next(struct run *r, enum next *next, trireme_error *batch, trireme_error *error) {
-    int32_t wanted = NEXT_STOP;
-    if (r->progress.step < r->config->training.steps && !asked_to_stop(r)) {
-        rank_record_set(r->record, RANK_STEPPING);
-        r->step_began = clock_now();
-        bool filled = corpus_fill_train(r->corpus, &r->engine, r->progress.step, batch) == TRIREME_OK;
-        wanted = filled ? NEXT_STEP : NEXT_FAIL;
-    }
-    TRY(ranks_max(r->control, &wanted, error));
-    *next = (enum next)wanted;
+static enum next choose_next(const struct run *r) {
+    if (r->progress.step >= r->config->training.steps || loader_stops(r->loader, &r->agreed))
+        return NEXT_STOP;
+    return r->agreed.failures > 0 ? NEXT_FAIL : NEXT_STEP;
+}
+
+// The first step of this process takes as long as threads and memory take to come; those that follow do not.
+static trireme_status end_first_step(struct run *r, trireme_error *error) {
+    TRY(ranks_meet(r->control, error));
+    if (r->control)
+        world_deadline(r->engine.member.world, (double)r->config->comm.train_timeout_seconds);
     return TRIREME_OK;
 }
 
-// Fails with the reason that this rank found. A rank without one waits for one that has: that rank breaks the world.
-static trireme_status run_fail(const struct run *r, const trireme_error *batch, trireme_error *error) {
-    if (batch->status == TRIREME_OK)
-        return ranks_meet(r->control, error);
-    *error = *batch;
-    return error->status;
+static trireme_status run_steps(struct run *r, struct train_result *result, enum next *next, trireme_error *error) {
+    begin_next(r, r->progress.step);
+    TRY(loader_end(r->loader, &r->agreed, error));
+    directory_let_go(atomic_exchange(r->start_hold, -1)); // all ranks have read it
+    for (r->is_first = true; (*next = choose_next(r)) == NEXT_STEP; r->is_first = false) {
+        TRY(one_step(r, result, error));
+        if (r->is_first)
+            TRY(end_first_step(r, error));
+    }
+    return TRIREME_OK;
 }
 
 // The error with which a run ends in which no rank failed. A run whose last steps changed nothing, or whose model
@@ -305,21 +316,13 @@ static trireme_status run_judge(const struct run *r, const struct train_result *
 
 static trireme_status run_train(struct run *r, struct train_result *result, trireme_error *error) {
     enum next next;
-    trireme_error batch = {0};
     TRY(catch_up(r, &result->val_loss, error));
-    TRY(choose_next(r, &next, &batch, error));
-    directory_let_go(atomic_exchange(r->start_hold, -1)); // all ranks have read it
-    while (next == NEXT_STEP) {
-        TRY(one_step(r, result, error));
-        TRY(choose_next(r, &next, &batch, error));
-        if (r->control && next == NEXT_STEP)
-            world_deadline(r->engine.member.world, (double)r->config->comm.train_timeout_seconds);
-    }
+    TRY(run_steps(r, result, &next, error));
     // A run that ends before its first step has nothing to save.
     if (r->progress.step > 0)
         TRY(run_save(r, error));
     if (next == NEXT_FAIL)
-        return run_fail(r, &batch, error);
+        return loader_fail(r->loader, SAMPLER_TRAIN, error);
     if (r->progress.step == 0)
         return TRIREME_OK;
     snprintf(result->checkpoint, sizeof result->checkpoint, CHECKPOINT_PATH, r->config->run.directory,
@@ -370,6 +373,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
         job->result = done;
         job->verdict = verdict;
     }
+    loader_free(r.loader);
     engine_release(&r.engine);
     communicator_free(r.control);
     if (r.ranks.map)

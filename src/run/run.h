@@ -6,10 +6,10 @@
 #include "ckpt/state_files.h"
 #include "engine/tuning.h"
 #include "launch/rank_file.h"
-#include "run/corpus.h"
 #include "run/run_directory.h"
 #include "run/step_trace.h"
 #include "run/train.h"
+#include "run/validation.h"
 
 #include <stdatomic.h>
 
@@ -28,6 +28,9 @@ struct run {
     struct rank_record *record; // in that file, or &own where there is none
     struct rank_record own;
     struct engine engine;
+    struct loader *loader;
+    struct control agreed; // during the last step, about the next one
+    bool is_first;         // whether the step is the first one of this process
     struct state_progress progress;
     bool without_values;              // the run was asked to stop while weights were made: no step may be done
     char *resumed_from;               // the checkpoint; NULL: a fresh start
@@ -35,9 +38,9 @@ struct run {
     int64_t saved_step;               // of the newest checkpoint, -1 when there is none
     int64_t sound_step;               // saved_step before the current row of skipped steps
     double peak;                      // FLOP/s, 0 where unknown
+    bool peak_is_low;                 // it is a step's rate, and to be timed again
     struct step_trace trace;          // of profiling.trace_step
     double targets;                   // in all steps since the start
-    int64_t step_began;               // clock_now
     double seconds_per_step;          // smoothed
 };
 

@@ -342,6 +342,7 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
                          struct tuning *tuning, const struct member *member, trireme_error *error) {
     const struct program_specs specs = r->corpus->has_validation ? TRAIN_AND_EVALUATE : TRAIN_ALONE;
     TRY(engine_create(&r->engine, r->config, model, plan, specs, member, error));
+    TRY(loader_create(&r->loader, r->corpus, &r->engine, r->control, r->callbacks->stop, error));
     if (r->config->profiling.trace_step)
         TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
     TRY(start_open_directory(r, error));

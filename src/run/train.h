@@ -46,7 +46,9 @@ struct train_callbacks {
     // The memory at `at` maps a monitoring file or, with 0 bytes, no longer does: if another program shortens that
     // file, touching the memory raises SIGBUS. Called on the thread of every rank.
     void (*mapped)(void *user, void *at, size_t bytes);
-    const atomic_bool *stop; // once true, the run saves and ends
+    // Once true, the run saves and ends after the step that is under way. Many ranks have agreed on the next step
+    // during that one, and may do it, too.
+    const atomic_bool *stop;
     // For tests of ranks that hang or die: called before each step on the thread of every rank. All of the above except
     // `mapped` and `stop` are for rank 0 alone.
     void (*rank_step)(void *user, int rank, int64_t step);

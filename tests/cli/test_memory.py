@@ -74,7 +74,9 @@ def test_large_programs():
     validates = ("train", "data.path=text/t", "data.split=[0.9, 0.1]", "validation.freq=1", "validation.steps=1")
     for ranks, layers, *command in (512, 1, *validates), (1, 2000), (64, 64):
         beyond, predicted = narrow(ranks, layers, *command)
-        assert beyond < 64e6 + 0.03 * predicted, (ranks, layers, command, predicted, beyond)
+        # A run's ranks have a thread each that reads batches.
+        threads = ranks * 24e3 if command else 0
+        assert beyond < 64e6 + 0.03 * predicted + threads, (ranks, layers, command, predicted, beyond)
 
 
 def test_commands():

@@ -92,12 +92,6 @@ static void test_sgd(void **state) {
     check(*state, (const char *const[]){"optimizer.name=sgd", "checkpoint.interval=3", "training.threads=1", NULL});
 }
 
-static void stop_in_last_step(void *user, int rank, int64_t step) {
-    struct runs_watch *watch = user;
-    (void)rank;
-    watch->stop = step == watch->stop_at;
-}
-
 static const char *watched;
 
 // Called when the next step begins, which may be the last thing that the process does.
@@ -127,7 +121,7 @@ static void test_lines_are_written_at_once(void **state) {
 static void test_stopped_at_the_end(void **state) {
     trireme_error error = {0};
     struct train_result result;
-    struct runs_watch watch = {.stop_at = STEPS, .rank_step = stop_in_last_step};
+    struct runs_watch watch = {.stop_at = STEPS};
     runs_prepare(*state);
     assert_ok(runs_train(*state, OVERRIDES, NULL, &watch, &result, &error), &error);
     assert_int_equal(result.step, STEPS);

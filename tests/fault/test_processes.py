@@ -34,6 +34,9 @@ def test_bits_of_threads():
         assert re.search(r"4 ranks \(.*\) on \d+ cores? of 1 node, 1 thread each", out), out
         assert out.count("step: 6/6") == 1, out
         assert same_weights(f"threads{number}", f"processes{number}", 6), mesh
+        # Already the first step tells of the memory of all processes.
+        peaks = [[line["peak_bytes"] for line in tool.metrics(f"{kind}{number}")] for kind in ("threads", "processes")]
+        assert peaks[1] == sorted(peaks[1]) and peaks[1][0] > 2 * peaks[0][0], peaks
         shown = tool.good("show", "ranks", f"processes{number}")
         assert shown.count(": ended, last step done") == 4, shown
 

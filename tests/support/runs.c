@@ -14,9 +14,13 @@ static void started(void *user, const struct train_start *start) {
     ((struct runs_watch *)user)->first_step = start->first_step;
 }
 
-static void stepped(void *user, const struct train_step *step) {
+// Asks in the step itself, since many ranks agree during a step whether to do the next one.
+static void step_begins(void *user, int rank, int64_t step) {
     struct runs_watch *w = user;
-    w->stop = step->step == w->stop_at;
+    if (w->rank_step)
+        w->rank_step(user, rank, step);
+    if (rank == 0 && step == w->stop_at)
+        w->stop = true;
 }
 
 trireme_status runs_train(const char *folder, const char *const *overrides, const char *const *extra,
@@ -33,10 +37,10 @@ trireme_status runs_train(const char *folder, const char *const *overrides, cons
     assert_ok(config_load(&config, NULL, all, count, error), error);
     struct train_callbacks callbacks = {.user = watch,
                                         .started = started,
-                                        .stepped = stepped,
+                                        .stepped = watch->stepped,
                                         .message = watch->message,
                                         .stop = &watch->stop,
-                                        .rank_step = watch->rank_step};
+                                        .rank_step = step_begins};
     trireme_status status = train_run(&config, &callbacks, result, error);
     config_release(&config);
     free(path);

@@ -16,12 +16,13 @@ void runs_prepare(const char *folder);
         "training.micro_batch_size=2", "optimizer.lr=1e-2", "lr_scheduler.warmup_steps=3"
 
 struct runs_watch {
-    int64_t stop_at; // a step after which the run is asked to stop; 0: none
+    int64_t stop_at; // a step in which the run is asked to stop, after which it does; 0: none
     int64_t first_step;
     atomic_bool stop;
     // As in struct train_callbacks; may be NULL.
     void (*rank_step)(void *user, int rank, int64_t step);
     void (*message)(void *user, const char *text);
+    void (*stepped)(void *user, const struct train_step *step);
 };
 // Trains in folder/run with these overrides, both lists ended by NULL (`extra` may be NULL).
 trireme_status runs_train(const char *folder, const char *const *overrides, const char *const *extra,

@@ -1,0 +1,45 @@
+// Reads a rank's batches ahead: while a program runs on one, a thread of the rank reads the next one, and then agrees
+// with all ranks how to go on. So a step waits neither for data nor, outside of its own communication, for other ranks.
+#ifndef RUN_LOADER_H
+#define RUN_LOADER_H
+
+#include "engine/engine.h"
+#include "run/corpus.h"
+
+#include <stdatomic.h>
+
+// What ranks tell one another with every batch: one rank's part, or the sum over all.
+struct control {
+    double stops;    // ranks that were asked to stop
+    double failures; // ranks that have no next batch
+    double bytes;    // the most that processes other than rank 0's held resident so far
+    double timings;  // ranks that want the machine's peak to be timed again
+};
+
+struct loader; // one rank's; used by one thread
+
+// For a rank of `engine`, which must outlive the loader, as must `corpus`, *stop (whether this rank is asked to stop;
+// NULL: never) and `control`, the communicator of all ranks (NULL with one rank).
+trireme_status loader_create(struct loader **out, const struct corpus *corpus, const struct engine *engine,
+                             struct communicator *control, const atomic_bool *stop, trireme_error *error);
+// A call that is under way ends first, for which its world must be broken where a rank has not begun it.
+void loader_free(struct loader *loader);
+
+enum { LOADER_NO_BATCH = -1 };
+// Begins to read this rank's part of global batch `batch` (from 0) of a split, and to agree with all ranks, which call
+// this alike. `own` is what this rank has to say; stops and failures are added, bytes filled in. From here to
+// loader_end the communicator of all ranks belongs to the loader.
+void loader_begin(struct loader *loader, enum sampler_split split, int64_t batch, const struct control *own);
+// Waits until all have come so far. Fails where a rank is lost.
+trireme_status loader_end(struct loader *loader, struct control *all, trireme_error *error);
+// Control.bytes of this rank: 0 for threads of a process, and for rank 0.
+double loader_memory(const struct loader *loader);
+// Whether to stop: what all have agreed on; a single rank also stops for what it has been asked since.
+bool loader_stops(const struct loader *loader, const struct control *all);
+// Puts the batch that was read last of a split into the inputs of its program.
+void loader_take(struct loader *loader, enum sampler_split split, struct sampler_counts *counts);
+// Where a rank has no next batch: fails with the reason that this rank found. A rank without one waits for one that
+// has: that rank breaks the world.
+trireme_status loader_fail(const struct loader *loader, enum sampler_split split, trireme_error *error);
+
+#endif

@@ -1,0 +1,170 @@
+// What happens between two steps of a run, whatever the number of its ranks: it is asked to stop, or the next batch
+// cannot be read.
+#include "support/runs.h"
+
+#include "run/corpus.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEPS = 8, AT = 3, TOKEN_BYTES = 2 };
+
+static const char *const OVERRIDES[] = {RUNS_LLAMA, "training.steps=8", "training.threads=1", "validation.freq=0",
+                                        NULL};
+static const char *const MESHES[][2] = {{"parallelism.ranks=1", NULL}, {"parallelism.ranks=2", NULL}};
+
+// What a run of a test works on; `watch` first.
+struct between {
+    struct runs_watch watch;
+    const char *folder;
+    int64_t recorded; // the last step
+};
+
+static void count_steps(void *user, const struct train_step *step) {
+    struct between *b = user;
+    assert_int_equal(step->step, b->recorded + 1);
+    b->recorded = step->step;
+}
+
+static void put_aside(const char *folder, size_t run) {
+    assert_int_equal(rename(path_in(folder, "run"), path_in(folder, run ? "second" : "first")), 0);
+}
+
+// Runs on one rank, and then on two. Each run ends with an error that says `says`, with all saved after these steps.
+static void check_ends(struct between b, trireme_status expected, const char *says, const int64_t steps[2]) {
+    for (size_t i = 0; i < ARRAY_LENGTH(MESHES); i++) {
+        struct train_result result = {0};
+        trireme_error error = {0};
+        struct between run = b;
+        runs_prepare(b.folder);
+        trireme_status status = runs_train(b.folder, OVERRIDES, MESHES[i], &run.watch, &result, &error);
+        assert_refused(status, expected, &error, says);
+        assert_int_equal(run.recorded, steps[i]);
+        char *checkpoint = mem_printf("run/checkpoint/step-%d", (int)steps[i]);
+        assert_true(path_exists(path_in(b.folder, checkpoint)));
+        assert_int_equal(folder_count(path_in(b.folder, "run/checkpoint")), 1);
+        put_aside(b.folder, i);
+        free(checkpoint);
+    }
+}
+
+static void stop_after_step(void *user, const struct train_step *step) {
+    struct between *b = user;
+    count_steps(user, step);
+    b->watch.stop = step->step == AT;
+}
+
+// A single rank stops at once, since it need ask no other. Many have agreed on the next step during the last one.
+static void many_ranks_do_one_more_step(void **state) {
+    check_ends((struct between){.watch = {.stepped = stop_after_step}, .folder = *state}, TRIREME_ERROR_INTERRUPTED,
+               "all is saved", (const int64_t[]){AT, AT + 1});
+}
+
+static void stop_in_step(void *user, int rank, int64_t step) {
+    struct between *b = user;
+    if (rank == 0 && step == AT)
+        b->watch.stop = true;
+}
+
+static void they_stop_after_the_step_that_begins(void **state) {
+    check_ends((struct between){.watch = {.stepped = count_steps, .rank_step = stop_in_step}, .folder = *state},
+               TRIREME_ERROR_INTERRUPTED, "all is saved", (const int64_t[]){AT, AT});
+}
+
+static void cut_tokens_short(void *user, int rank, int64_t step) {
+    struct between *b = user;
+    if (rank == 0 && step == AT)
+        assert_int_equal(truncate(path_in(b->folder, "tokens.bin"), 10), 0);
+}
+
+// The batch of the step that begins has been read.
+static void what_was_done_before_tokens_were_cut_short_is_saved(void **state) {
+    check_ends((struct between){.watch = {.stepped = count_steps, .rank_step = cut_tokens_short}, .folder = *state},
+               TRIREME_ERROR_CORRUPT, "tokens.bin became shorter while it was read", (const int64_t[]){AT, AT});
+}
+
+static void remove_tokens(void *user, int rank, int64_t step) {
+    struct between *b = user;
+    if (rank == 0 && step == AT)
+        assert_int_equal(unlink(path_in(b->folder, "tokens.bin")), 0);
+}
+
+static void tokens_that_are_open_may_be_removed(void **state) {
+    for (size_t i = 0; i < ARRAY_LENGTH(MESHES); i++) {
+        struct between b = {.watch = {.stepped = count_steps, .rank_step = remove_tokens}, .folder = *state};
+        struct train_result result = {0};
+        trireme_error error = {0};
+        runs_prepare(*state);
+        assert_ok(runs_train(*state, OVERRIDES, MESHES[i], &b.watch, &result, &error), &error);
+        assert_int_equal(b.recorded, STEPS);
+        put_aside(*state, i);
+    }
+}
+
+static void plant(const char *folder, int64_t position, uint16_t token) {
+    int file = open(path_in(folder, "tokens.bin"), O_WRONLY);
+    assert_int_equal(pwrite(file, &token, TOKEN_BYTES, (off_t)position * TOKEN_BYTES), TOKEN_BYTES);
+    assert_int_equal(close(file), 0);
+}
+
+// The row of the global batch that meets a bad token first, and the batch, from 0; the batch is STEPS where none does.
+struct meeting_point {
+    int64_t batch, row;
+};
+
+static struct meeting_point find_bad_token(const char *folder) {
+    char *path = mem_printf("data.path=%s/tokens", folder);
+    const char *const overrides[] = {path, RUNS_LLAMA};
+    struct config config;
+    struct corpus corpus;
+    trireme_error error = {0};
+    int32_t values[4][32];
+    struct meeting_point at = {STEPS, 0};
+    assert_ok(config_load(&config, NULL, overrides, ARRAY_LENGTH(overrides), &error), &error);
+    assert_ok(corpus_open(&corpus, &config, &error), &error);
+    assert_ok(corpus_sample(&corpus, &config, 256, false, &error), &error);
+    const int64_t rows = config.training.global_batch_size;
+    for (int64_t i = 0; i < STEPS * rows && at.batch == STEPS; i++) {
+        const struct sampler_batch to = {0, config.training.seq_len, values[0], values[1], values[2], values[3]};
+        if (sampler_fill(&corpus.train, SAMPLER_TRAIN, i / rows, i % rows, 1, &to, NULL, &error) != TRIREME_OK)
+            at = (struct meeting_point){i / rows, i % rows};
+    }
+    corpus_close(&corpus);
+    config_release(&config);
+    free(path);
+    return at;
+}
+
+// Of two ranks the second, which has the last rows, meets it.
+static void a_bad_token_ends_the_run_at_the_step_that_meets_it(void **state) {
+    struct meeting_point at = {0};
+    int64_t position = 0;
+    for (bool found = false; !found; found = at.batch >= 2 && at.batch < STEPS && at.row >= 2) {
+        runs_prepare(*state);
+        plant(*state, ++position, 1000);
+        at = find_bad_token(*state);
+    }
+    char *says = mem_printf("tokens.bin: token 1000 at position %d ", (int)position);
+    for (size_t i = 0; i < ARRAY_LENGTH(MESHES); i++) {
+        struct between b = {.watch = {.stepped = count_steps}, .folder = *state};
+        struct train_result result = {0};
+        trireme_error error = {0};
+        trireme_status status = runs_train(*state, OVERRIDES, MESHES[i], &b.watch, &result, &error);
+        assert_refused(status, TRIREME_ERROR_CORRUPT, &error, says);
+        assert_int_equal(b.recorded, at.batch);
+        put_aside(*state, i);
+    }
+    free(says);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(many_ranks_do_one_more_step),
+        IN_FOLDER(they_stop_after_the_step_that_begins),
+        IN_FOLDER(what_was_done_before_tokens_were_cut_short_is_saved),
+        IN_FOLDER(tokens_that_are_open_may_be_removed),
+        IN_FOLDER(a_bad_token_ends_the_run_at_the_step_that_meets_it),
+    };
+    return cmocka_run_group_tests_name("run_loop", tests, NULL, NULL);
+}
