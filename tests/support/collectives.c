@@ -440,6 +440,36 @@ static void check_ends_alone(struct teammate *mate, struct communicator *c, stru
     free(data);
 }
 
+// A call waits for the last rank, which makes it only after all have worked in another group.
+static void check_works_beside(struct teammate *mate, struct communicator *c, struct communicator *other,
+                               int64_t count) {
+    enum { SUMS = 8 };
+    trireme_error error;
+    float *data = mem_alloc((size_t)count * sizeof *data);
+    int32_t agreed = 1;
+    struct comm_handle handle = {0};
+    const bool begins = mate->rank < mate->ranks - 1;
+    if (begins)
+        handle = comm_begin_all_reduce(c, &agreed, &agreed, 1, DTYPE_I32, REDUCE_SUM, DTYPE_I32);
+    for (int sum = 1; sum <= SUMS; sum++) {
+        for (int64_t i = 0; i < count; i++)
+            data[i] = (float)sum;
+        teammate_failed(mate, comm_all_reduce(other, data, data, count, DTYPE_F32, REDUCE_SUM, DTYPE_F32, &error),
+                        &error);
+        for (int64_t i = 0; i < count; i++)
+            if (data[i] != (float)(sum * mate->ranks))
+                teammate_wrong(mate, "element %lld of sum %d beside a call", (long long)i, sum);
+    }
+    if (begins)
+        teammate_failed(mate, comm_end(handle, &error), &error);
+    else
+        teammate_failed(mate, comm_all_reduce(c, &agreed, &agreed, 1, DTYPE_I32, REDUCE_SUM, DTYPE_I32, &error),
+                        &error);
+    if (agreed != mate->ranks)
+        teammate_wrong(mate, "%d ranks agreed", agreed);
+    free(data);
+}
+
 static void check_many_begun(struct teammate *mate, struct communicator *c) {
     trireme_error error;
     int32_t data[COMM_UNDER_WAY];
@@ -463,6 +493,7 @@ void collectives_begin(struct teammate *mate) {
         check_begun(mate, c, counts[n], false);
         check_begun(mate, c, counts[n], true);
         check_ends_alone(mate, c, other, counts[n]);
+        check_works_beside(mate, c, other, counts[n]);
     }
     if (c && !mate->wrong[0])
         check_many_begun(mate, c);
