@@ -107,7 +107,7 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
             continue;
         struct share one = {.calls = 1,
                             .seconds = 1e-9 * (double)(event.end - event.begin),
-                            .flops = instruction_flops(e->ops, instruction),
+                            .flops = instruction_flops(p, e->ops, instruction),
                             .bytes = instruction_bytes(p, e->ops, instruction, v)};
         one.limit = MAX(one.flops / peak, one.bytes / bandwidth);
         add_share(&out->op[instruction->op], &one);

@@ -95,6 +95,8 @@ static int gradient_buffer(struct gradients *g, int buffer) {
     char *name = mem_printf("d.%s", b.name);
     int gradient = parent == NONE ? program_buffer(g->program, name, b.dtype, KIND_ACT, SCOPE_LOCAL, b.ndim, b.dim)
                                   : program_slice(g->program, parent_gradient, name, b.parent_offset, b.ndim, b.dim);
+    if (b.extent != NONE)
+        program_bound(g->program, gradient, b.extent, b.expect);
     free(name);
     gradients_grow(g);
     buffer_at(g, gradient)->gradient_of = buffer;
@@ -511,6 +513,9 @@ static struct operand term_buffer(struct gradients *g, const struct op_operand *
     int term = program_buffer(g->program, name, made_as(g, row, of), KIND_ACT, SCOPE_LOCAL, of->ndim, of->dim);
     free(name);
     buffer_at(g, term)->gradient_of = of->buffer;
+    const struct buffer *b = buffer_at(g, of->buffer);
+    if (b->extent != NONE)
+        program_bound(g->program, term, b->extent, b->expect);
     return operand_whole(g->program, term);
 }
 

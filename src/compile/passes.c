@@ -114,26 +114,19 @@ void pass_fuse(struct program *program, const struct op_table *table) {
 
 // ---- communication ahead of weight gradients
 
-static bool operands_touch(const struct program *p, const struct operand *operand, int count, int root) {
-    for (int i = 0; i < count; i++)
-        if (operand[i].buffer != NONE && program_root(p, operand[i].buffer) == root)
-            return true;
+static bool passes_writes_what(const struct program *p, const struct instruction *a, const struct instruction *b) {
+    for (int i = 0; i < a->outputs; i++)
+        for (int k = 0; k < instruction_buffers(b) && a->out[i].buffer != NONE; k++) {
+            const int buffer = instruction_buffer_at(p, b, k);
+            if (buffer != NONE && program_root(p, buffer) == program_root(p, a->out[i].buffer))
+                return true;
+        }
     return false;
 }
 
 // Whether the order of `a` and `b` does not matter: neither writes what the other touches.
 static bool passes_commute(const struct program *p, const struct instruction *a, const struct instruction *b) {
-    for (int i = 0; i < a->outputs; i++) {
-        int root = a->out[i].buffer == NONE ? NONE : program_root(p, a->out[i].buffer);
-        if (root != NONE && (operands_touch(p, b->in, b->inputs, root) || operands_touch(p, b->out, b->outputs, root)))
-            return false;
-    }
-    for (int i = 0; i < b->outputs; i++) {
-        int root = b->out[i].buffer == NONE ? NONE : program_root(p, b->out[i].buffer);
-        if (root != NONE && operands_touch(p, a->in, a->inputs, root))
-            return false;
-    }
-    return true;
+    return !passes_writes_what(p, a, b) && !passes_writes_what(p, b, a);
 }
 
 static bool passes_recomputes(const struct program *p, const struct instruction *in) {
@@ -222,10 +215,10 @@ void pass_scatter(struct program *program) {
 enum { FIXED = -2 };
 
 // A gradient that one chunk hands to another goes to the pool of the earlier chunk, whose slot is held longer.
-static void note_use(struct program *program, int *seen_in, const struct operand *operand, int template, bool piped) {
-    if (operand->buffer == NONE)
+static void note_use(struct program *program, int *seen_in, int buffer, int template, bool piped) {
+    if (buffer == NONE)
         return;
-    int root = program_root(program, operand->buffer), chunk = program->templates.item[template].chunk;
+    int root = program_root(program, buffer), chunk = program->templates.item[template].chunk;
     struct buffer *b = &program->buffers.item[root];
     if (seen_in[root] == FIXED)
         return;
@@ -247,10 +240,8 @@ void pass_scopes(struct program *program) {
             const struct instruction *instruction = &template->instructions.item[i];
             // A message may be under way while other microbatches run.
             bool piped = instruction_lingers(program, instruction);
-            for (int k = 0; k < instruction->inputs; k++)
-                note_use(program, seen_in, &instruction->in[k], (int)t, piped);
-            for (int k = 0; k < instruction->outputs; k++)
-                note_use(program, seen_in, &instruction->out[k], (int)t, piped);
+            for (int k = 0; k < instruction_buffers(instruction); k++)
+                note_use(program, seen_in, instruction_buffer_at(program, instruction, k), (int)t, piped);
         }
     }
     for (size_t i = 0; i < program->buffers.count; i++) {
@@ -277,7 +268,7 @@ trireme_status pass_workspaces(struct program *program, const struct op_table *t
             call_describe(&call, program, instruction, threads);
             void *prepared = NULL;
             int64_t bytes = 0;
-            trireme_status status = kernel.prepare(&call, &prepared, &bytes, error);
+            trireme_status status = instruction_prepare(&kernel, &call, program, instruction, &prepared, &bytes, error);
             if (status != TRIREME_OK)
                 return error_prefix(error, status, "template %s, instruction %zu (%s)", template->name, i,
                                     table->op[instruction->op].name);

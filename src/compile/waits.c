@@ -39,6 +39,11 @@ static void waits_each_touched(struct waiter *w, struct instruction *in,
         if (buffer != NONE)
             visit(w, in, program_root(w->program, buffer), i >= in->inputs);
     }
+    for (int i = 0; i < in->inputs + in->outputs; i++) {
+        const int extent = instruction_extent_at(w->program, in, i);
+        if (extent != NONE)
+            visit(w, in, program_root(w->program, extent), false);
+    }
     if (in->predicate != NONE)
         visit(w, in, program_root(w->program, in->predicate), false);
 }

@@ -15,9 +15,12 @@ struct resolved {
     void (*run)(const struct call *call);
     void (*release)(void *prepared);
     void *prepared;
+    // Of calls whose rows are counted at run time: the kernel (struct kernel), where it says what workspace it needs.
+    trireme_status (*prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes, trireme_error *error);
     struct communicator *communicator; // communication: NULL for kernels
     uint8_t ways;                      // the ways to run the call: bit w for way w
     uint8_t way;                       // the one to take (enum kernel_way)
+    bool bounded;                      // some operands have extents
     bool computes;                     // of another stream, but run by compute's thread, which would only wait for it
 };
 _Static_assert(KERNEL_WAYS <= 8, "as many bits");

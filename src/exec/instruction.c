@@ -37,6 +37,7 @@ trireme_status instruction_resolve(struct executor *e, struct resolved *r, const
                                    enum kernel_set set, trireme_error *error) {
     const struct program *program = e->program;
     r->instruction = instruction;
+    r->bounded = instruction_is_bounded(program, instruction);
     if (e->table->op[instruction->op].role == ROLE_COMMUNICATION) {
         struct streams *s = e->streams;
         r->communicator = s->communicators.item[channels_find(&s->channels, channel_of(e->program, instruction))];
@@ -55,9 +56,9 @@ trireme_status instruction_resolve(struct executor *e, struct resolved *r, const
     r->run = kernel.run;
     r->release = kernel.release;
     r->ways = (uint8_t)(kernel.ways ? kernel.ways(&call) : 1U << WAY_RULE);
+    r->prepare = r->bounded && !kernel.release ? kernel.prepare : NULL;
     int64_t bytes = 0;
-    if (kernel.prepare)
-        TRY(kernel.prepare(&call, &r->prepared, &bytes, error));
+    TRY(instruction_prepare(&kernel, &call, program, instruction, &r->prepared, &bytes, error));
     int64_t room = workspace_bytes(e, instruction);
     if (bytes > room)
         FAIL(TRIREME_ERROR_PROGRAM,
@@ -93,6 +94,45 @@ static void pass_through(const struct tensor *in, const struct tensor *out) {
                         (size_t)(dim[3] * size));
 }
 
+// Gives operands that have extents as many rows as there are.
+static trireme_status take_extents(const struct executor *e, const struct instruction *in, int microbatch,
+                                   struct call *call, trireme_error *error) {
+    for (int k = 0; k < call->inputs + call->outputs; k++) {
+        const int extent = instruction_extent_at(e->program, in, k);
+        if (extent == NONE)
+            continue;
+        const struct buffer *b = &e->program->buffers.item[instruction_operand_at(in, k)->buffer];
+        const int32_t rows = *(const int32_t *)instruction_locate(e, extent, 0, microbatch);
+        if (rows < 0 || rows > b->dim[0])
+            FAIL(TRIREME_ERROR_PROGRAM, "%s: %d rows of %s, which has room for %lld", e->table->op[in->op].name, rows,
+                 b->name, (long long)b->dim[0]);
+        struct tensor *t = k < call->inputs ? &call->in[k] : &call->out[k - call->inputs];
+        t->dim[0] = t->dim[0] / b->dim[0] * rows;
+    }
+    return TRIREME_OK;
+}
+
+// Whether the fast kernel can run on so few rows: on one at least, in the workspace that there is.
+static bool rows_suffice(const struct executor *e, const struct resolved *r, const struct call *call) {
+    const struct instruction *in = r->instruction;
+    for (int k = 0; k < call->inputs + call->outputs; k++)
+        if (instruction_extent_at(e->program, in, k) != NONE &&
+            (k < call->inputs ? &call->in[k] : &call->out[k - call->inputs])->dim[0] == 0)
+            return false;
+    int64_t bytes = 0;
+    void *prepared = NULL;
+    trireme_error error;
+    return !r->prepare || (r->prepare(call, &prepared, &bytes, &error) == TRIREME_OK && bytes <= call->workspace_bytes);
+}
+
+static void run_counted(const struct executor *e, const struct resolved *r, const struct call *call) {
+    const struct instruction *in = r->instruction;
+    if (rows_suffice(e, r, call))
+        r->run(call);
+    else
+        kernel_find(in->op, instruction_dtype(e->program, e->table, in), KERNELS_REFERENCE).run(call);
+}
+
 trireme_status instruction_execute(struct executor *e, const struct resolved *r, const struct invocation *v,
                                    trireme_error *error) {
     const struct instruction *in = r->instruction;
@@ -114,6 +154,8 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
     for (int i = 0; i < call.outputs; i++)
         if (call.out[i].data)
             call.out[i].data = locate_operand(e, &in->out[i], microbatch);
+    if (r->bounded)
+        TRY(take_extents(e, in, microbatch, &call, error));
     if (skipped) {
         pass_through(&call.in[instruction_otherwise(in)], &call.out[0]);
         return TRIREME_OK;
@@ -123,7 +165,10 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
         return communicate(r, &call, error);
     if (in->workspace != NONE)
         call.workspace = instruction_locate(e, in->workspace, 0, microbatch);
-    r->run(&call);
+    if (r->bounded)
+        run_counted(e, r, &call);
+    else
+        r->run(&call);
     return TRIREME_OK;
 }
 

@@ -37,7 +37,7 @@ trireme_status executor_measure(const struct executor *e, struct choices *choice
             if (r->ways > 1U << WAY_RULE)
                 VEC_PUSH(&calls, (struct frequent_call){usual_call(e, (int)t, r), r->run, r->ways,
                                                         choice_invocations(e->program, (int)t, r->instruction),
-                                                        instruction_flops(e->table, r->instruction)});
+                                                        instruction_flops(e->program, e->table, r->instruction)});
         }
     kernels_pin(e->streams);
     trireme_status status = choices_measure(choices, e->table, calls.item, calls.count, runs,

@@ -40,7 +40,7 @@ void trace_print(const struct program *program, const struct op_table *table, co
                                        .end = 1e-9 * (double)(e->end - start)};
         timeline_open_event(out, program, table, &event);
         add_first_output(out, program, instruction);
-        json_add_number(out, "gflops", 1e-9 * instruction_flops(table, instruction));
+        json_add_number(out, "gflops", 1e-9 * instruction_flops(program, table, instruction));
         timeline_close_event(out);
     }
 }

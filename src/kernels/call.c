@@ -36,3 +36,41 @@ void call_describe(struct call *call, const struct program *program, const struc
     memcpy(call->attribute, instruction->attribute, sizeof call->attribute);
     call->accumulate = instruction->accumulate != ACCUMULATE_NO;
 }
+
+bool instruction_is_bounded(const struct program *program, const struct instruction *instruction) {
+    for (int k = 0; k < instruction->inputs + instruction->outputs; k++)
+        if (instruction_extent_at(program, instruction, k) != NONE)
+            return true;
+    return false;
+}
+
+void call_shorten(struct call *call, const struct program *program, const struct instruction *instruction, int64_t of,
+                  int64_t rows) {
+    for (int k = 0; k < call->inputs + call->outputs; k++) {
+        struct tensor *t = k < call->inputs ? &call->in[k] : &call->out[k - call->inputs];
+        if (instruction_extent_at(program, instruction, k) != NONE)
+            t->dim[0] = MAX(t->dim[0] * of / rows, 1);
+    }
+}
+
+trireme_status instruction_prepare(const struct kernel *kernel, const struct call *call, const struct program *program,
+                                   const struct instruction *instruction, void **prepared, int64_t *workspace_bytes,
+                                   trireme_error *error) {
+    enum { STEP = 16, LEAST = 256 }; // numbers of rows that are asked about: each a sixteenth less, down to 1 / LEAST
+    *workspace_bytes = 0;
+    if (!kernel->prepare)
+        return TRIREME_OK;
+    TRY(kernel->prepare(call, prepared, workspace_bytes, error));
+    if (kernel->release || !instruction_is_bounded(program, instruction))
+        return TRIREME_OK;
+    int64_t most = *workspace_bytes;
+    for (int64_t of = LEAST * STEP - STEP; of > STEP; of -= MAX(of / STEP, 1)) {
+        struct call some = *call;
+        int64_t bytes = 0;
+        call_shorten(&some, program, instruction, of, LEAST * STEP);
+        TRY(kernel->prepare(&some, prepared, &bytes, error));
+        most = MAX(most, bytes);
+    }
+    *workspace_bytes = most + most / STEP;
+    return TRIREME_OK;
+}

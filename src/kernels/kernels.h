@@ -43,8 +43,10 @@ struct call {
 
 // A kernel. `run` allocates nothing, cannot fail, and gives the same bits for the same call and thread count.
 // `prepare` (may be NULL) sees the call without data pointers, before the run: it may make something to keep in
-// *prepared (released by `release`, which may be NULL) and says how much workspace a run needs, in any way. `ways`
-// (NULL: the rule alone) sees the same and says which ways there are: bit w for way w.
+// *prepared (released by `release`, which may be NULL) and says how much workspace a run needs, in any way. Where rows
+// are counted at run time it sees as many as there may be, and a run has fewer, but one at least; what is kept in
+// *prepared and needs `release` has to serve for these. `ways` (NULL: the rule alone) sees the same and says which ways
+// there are: bit w for way w.
 struct kernel {
     void (*run)(const struct call *call);
     trireme_status (*prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes, trireme_error *error);

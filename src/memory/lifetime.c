@@ -161,7 +161,7 @@ static void touch_template(struct lifetimes *l, const struct program *program, i
                           .until = l->start[template] + awaited[i],
                           .arrives = instruction_arrives(instruction)};
         for (int k = 0; k < instruction_buffers(instruction); k++)
-            lifetime_touch(program, l, instruction_buffer_at(instruction, k), use);
+            lifetime_touch(program, l, instruction_buffer_at(program, instruction, k), use);
     }
     free(awaited);
 }

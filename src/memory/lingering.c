@@ -27,7 +27,7 @@ struct look {
 static void lingering_each_touched(struct lingerers *s, const struct look *look,
                                    void (*visit)(struct lingerers *, struct lingerer *, const struct look *)) {
     for (int k = 0; k < instruction_buffers(look->in); k++) {
-        int buffer = instruction_buffer_at(look->in, k);
+        int buffer = instruction_buffer_at(s->program, look->in, k);
         int a = buffer == NONE ? NONE : s->allocation[program_root(s->program, buffer)];
         if (a != NONE)
             visit(s, &s->of[a], look);

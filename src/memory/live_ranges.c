@@ -28,7 +28,7 @@ static stretches stretches_of(const struct lifetimes *l, const struct program *p
     for (int i = 0; i < (int)t->instructions.count; i++) {
         const struct instruction *in = &t->instructions.item[i];
         for (int k = 0; k < instruction_buffers(in); k++)
-            ranges_stretch(&s, at, l, program, instruction_buffer_at(in, k), i, awaited[i]);
+            ranges_stretch(&s, at, l, program, instruction_buffer_at(program, in, k), i, awaited[i]);
     }
     free(awaited);
     free(at);

@@ -90,7 +90,7 @@ static void place_by_bytes(const struct program *program, const struct op_table 
     size_t count = t->instructions.count;
     double *work = mem_alloc((count + 1) * sizeof *work), bytes = 0;
     for (size_t i = 0; i < count; i++)
-        work[i + 1] = work[i] + instruction_flops(ops, &t->instructions.item[i]);
+        work[i + 1] = work[i] + instruction_flops(program, ops, &t->instructions.item[i]);
     for (size_t k = 0; k < uses; k++)
         bytes += (double)buffer_bytes(&program->buffers.item[use[k].gathered]);
     double start = work[count];

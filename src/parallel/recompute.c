@@ -15,6 +15,7 @@ struct recomputation {
     // maker[first_maker[b + 1]].
     int *first_maker, *maker;
     int *reader; // by root buffer: the one layer whose forward reads it or a slice of it, or UNREAD or MANY
+    bool *rows;  // by root buffer: it says how many rows there are, as other ranks have been told
 };
 
 static enum config_recompute mode_of(const struct recomputation *r, const struct instruction *f) {
@@ -38,6 +39,20 @@ static void find_readers(struct recomputation *r) {
                 continue;
             int *reader = &r->reader[program_root(r->program, f->in[k].buffer)];
             *reader = *reader == UNREAD || *reader == f->layer ? f->layer : MANY;
+        }
+    }
+}
+
+static void recompute_find_rows(struct recomputation *r) {
+    r->rows = mem_alloc(r->known * sizeof *r->rows);
+    for (size_t i = 0; i < r->forward->instructions.count; i++) {
+        const struct instruction *f = &r->forward->instructions.item[i];
+        for (int k = 0; k < f->inputs + f->outputs; k++) {
+            const int extent = instruction_extent_at(r->program, f, k);
+            if (extent != NONE)
+                r->rows[program_root(r->program, extent)] = true;
+            if (op_operand_at(&r->table->op[f->op], k)->counts)
+                r->rows[program_root(r->program, f->in[k].buffer)] = true;
         }
     }
 }
@@ -95,7 +110,7 @@ static bool recompute_is_kept(const struct recomputation *r, size_t instruction)
 
 // Whether backward may not read `root` and must compute it again.
 static bool recompute_dropped(const struct recomputation *r, int root) {
-    if (r->program->buffers.item[root].kind != KIND_ACT)
+    if (r->program->buffers.item[root].kind != KIND_ACT || r->rows[root])
         return false;
     if (r->first_maker[root] == r->first_maker[root + 1])
         return false; // the forward template does not make it
@@ -165,7 +180,7 @@ struct candidate {
 // In operations of matrix products: attention does half as many operations in the same time.
 static double recompute_cost_of(const struct recomputation *r, const struct instruction *in) {
     bool attends = r->table->op[in->op].family == FAMILY_ATTENTION;
-    return instruction_flops(r->table, in) * (attends ? 2 : 1);
+    return instruction_flops(r->program, r->table, in) * (attends ? 2 : 1);
 }
 
 // The cost of all instructions in mode selective.
@@ -244,6 +259,7 @@ void recompute_rewrite(struct program *program, const struct op_table *table, in
         r.replaced[i] = NONE;
     r.chosen = mem_alloc((r.forward->instructions.count + 1) * sizeof *r.chosen);
     find_readers(&r);
+    recompute_find_rows(&r);
     find_makers(&r);
     const struct template *b = &program->templates.item[backward];
     recompute_choose(&r, b);
@@ -257,6 +273,7 @@ void recompute_rewrite(struct program *program, const struct op_table *table, in
     free(r.replaced);
     free(r.chosen);
     free(r.reader);
+    free(r.rows);
     free(r.first_maker);
     free(r.maker);
 }

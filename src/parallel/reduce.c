@@ -247,11 +247,11 @@ static void time_sets(const struct reducer *r, struct sets *sets) {
     for (size_t n = 0; n < sets->count; n++)
         bytes += (double)sets->item[n].bytes;
     for (size_t i = 0; i < r->rewrite.out.count; i++)
-        all += instruction_flops(r->ops, &r->rewrite.out.item[i]);
+        all += instruction_flops(r->rewrite.program, r->ops, &r->rewrite.out.item[i]);
     for (size_t i = 0, n = 0; i < r->rewrite.out.count && n < sets->count; i++) {
         for (; n < sets->count && sets->item[n].begins == i; n++)
             sets->item[n].begun = work;
-        work += instruction_flops(r->ops, &r->rewrite.out.item[i]);
+        work += instruction_flops(r->rewrite.program, r->ops, &r->rewrite.out.item[i]);
     }
     for (size_t n = 0; n < sets->count; n++) {
         struct set *set = &sets->item[n];

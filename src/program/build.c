@@ -91,7 +91,8 @@ static int add_buffer(struct program *program, struct buffer buffer, const char 
     buffer.name = mem_strdup(name);
     buffer.ndim = ndim;
     memcpy(buffer.dim, dim, (size_t)ndim * sizeof *dim);
-    buffer.gradient_of = buffer.recomputes = buffer.belongs_to = NONE;
+    buffer.gradient_of = buffer.recomputes = buffer.belongs_to = buffer.extent = NONE;
+    buffer.expect = dim[0];
     buffer.offset = -1;
     VEC_PUSH(&program->buffers, buffer);
     return (int)program->buffers.count - 1;
@@ -123,6 +124,8 @@ int program_again(struct program *program, int buffer, int parent) {
     free(name);
     struct buffer *copy = &program->buffers.item[again];
     copy->recomputes = buffer;
+    copy->extent = b.extent;
+    copy->expect = b.expect;
     memcpy(copy->placement, b.placement, sizeof b.placement);
     return again;
 }
@@ -142,6 +145,13 @@ void program_declare(struct program *program, int buffer, const char *as, int be
     CHECK(strlen(as) < sizeof b->as);
     strcpy(b->as, as);
     b->belongs_to = belongs_to;
+}
+
+void program_bound(struct program *program, int buffer, int extent, int64_t expect) {
+    struct buffer *b = &program->buffers.item[buffer];
+    CHECK(b->parent == NONE && expect >= 0 && expect <= b->dim[0]);
+    b->extent = extent;
+    b->expect = expect;
 }
 
 int program_set(struct program *program) {
@@ -282,6 +292,18 @@ int64_t operand_count(const struct operand *operand) {
     for (int i = 0; i < operand->ndim; i++)
         n *= operand->dim[i];
     return n;
+}
+
+int64_t operand_per_row(const struct program *program, const struct operand *operand) {
+    const struct buffer *b = &program->buffers.item[operand->buffer];
+    const int64_t rows = b->dim[0], row = buffer_count(b) / rows, per = operand->dim[0] / rows;
+    int64_t last = operand->offset; // of the elements of one index
+    for (int i = 1; i < operand->ndim; i++)
+        last += (operand->dim[i] - 1) * operand->stride[i];
+    if (operand->along || operand->dim[0] % rows || per == 0 || row % per || last >= row / per ||
+        (operand->dim[0] > 1 && operand->stride[0] != row / per))
+        return 0;
+    return per;
 }
 
 // ---- instructions
@@ -482,10 +504,32 @@ bool instruction_extents(const struct op_table *table, const struct instruction 
     return true;
 }
 
-double instruction_flops(const struct op_table *table, const struct instruction *instruction) {
-    int64_t extent[DIM_LETTERS];
+// As many indices of the operand's first dim as there usually are.
+static int64_t first_expected(const struct program *program, const struct operand *operand) {
+    const struct buffer *b = &program->buffers.item[operand->buffer];
+    return b->extent == NONE ? operand->dim[0] : operand->dim[0] / b->dim[0] * b->expect;
+}
+
+int64_t operand_expected(const struct program *program, const struct operand *operand) {
+    return operand_count(operand) / operand->dim[0] * first_expected(program, operand);
+}
+
+void instruction_expected(const struct program *program, const struct op_table *table,
+                          const struct instruction *instruction, int64_t extent[DIM_LETTERS]) {
     const char *what;
     CHECK(instruction_extents(table, instruction, extent, &what));
+    for (int k = 0; k < instruction->inputs + instruction->outputs; k++) {
+        const struct operand *operand = instruction_operand_at(instruction, k);
+        if (instruction_extent_at(program, instruction, k) != NONE)
+            extent[(unsigned char)op_operand_at(&table->op[instruction->op], k)->dim[0]] =
+                first_expected(program, operand);
+    }
+}
+
+double instruction_flops(const struct program *program, const struct op_table *table,
+                         const struct instruction *instruction) {
+    int64_t extent[DIM_LETTERS];
+    instruction_expected(program, table, instruction, extent);
     double least = INFINITY, total = 0;
     for (const char *s = table->op[instruction->op].flops; *s;) {
         double product = isdigit((unsigned char)*s) ? (double)strtol(s, (char **)&s, 10) : 1;
@@ -524,7 +568,7 @@ double instruction_bytes(const struct program *program, const struct op_table *t
     char letter = 0;
     int64_t indices = 0;
     for (int i = 0; i < info->inputs && !letter; i++)
-        if (info->in[i].dtype == 'I' && info->in[i].ndim == 1 && info->in[i].dim[0] != '1') {
+        if (info->in[i].dtype == 'I' && info->in[i].ndim == 1 && info->in[i].dim[0] != '1' && !info->in[i].counts) {
             letter = info->in[i].dim[0];
             indices = instruction->in[i].dim[0];
         }
@@ -535,7 +579,8 @@ double instruction_bytes(const struct program *program, const struct op_table *t
         const struct op_operand *row = op_operand_at(info, i);
         if (operand->buffer == NONE)
             continue;
-        double bytes = (double)(operand_count(operand) * dtype_size(program->buffers.item[operand->buffer].dtype));
+        double bytes =
+            (double)(operand_expected(program, operand) * dtype_size(program->buffers.item[operand->buffer].dtype));
         bool adds = !input && accumulates && row->adds;
         if (letter && operand->dim[0] > indices && (input || adds) && is_looked_up(info, row, letter))
             bytes *= (double)indices / (double)operand->dim[0];

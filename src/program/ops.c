@@ -89,7 +89,7 @@ static const char *ops_read_word(const char *s, char *word, size_t size) {
     return s;
 }
 
-// name:D[a,b]?+ or name:D[@a]?+
+// name:D[a,b]?+ or name:D[@a]?+ or name:D[a,b]=m
 static const char *read_operand(const char *s, struct op_operand *operand) {
     s = ops_read_word(s, operand->name, sizeof operand->name);
     s = ops_expect(s, ':');
@@ -109,6 +109,10 @@ static const char *read_operand(const char *s, struct op_operand *operand) {
             CHECK(islower((unsigned char)s[1]));
             operand->follows[operand->ndim] = s[1];
             s += 2;
+        } else if (*s == '^') {
+            CHECK(islower((unsigned char)s[1]) && islower((unsigned char)s[-1]));
+            operand->belongs[operand->ndim] = s[1];
+            s += 2;
         }
         operand->ndim++;
         if (*s == ',')
@@ -122,6 +126,11 @@ static const char *read_operand(const char *s, struct op_operand *operand) {
     if (*s == '+') {
         operand->adds = true;
         s++;
+    }
+    if (*s == '=') {
+        CHECK(islower((unsigned char)s[1]) && operand->dtype == 'I' && !operand->optional);
+        operand->counts = s[1];
+        s += 2;
     }
     return skip_spaces(s);
 }
@@ -234,7 +243,8 @@ static bool read_role(const char *s, struct op_info *info) {
 static void read_adjoint(const char *s, bool communication, struct op_info *info) {
     info->role = communication ? ROLE_COMMUNICATION : ROLE_FORWARD;
     info->gradient = -1;
-    if (*s == 0 || read_role(s, info))
+    info->tallies = strcmp(s, "extent") == 0;
+    if (*s == 0 || info->tallies || read_role(s, info))
         return;
     if (*s == '=') {
         s = read_identities(skip_spaces(s + 1), info);

@@ -34,6 +34,8 @@ struct op_operand {
     char dim[OP_MAX_DIMS];     // letters; '1' for the extent one
     char begins;               // the letter of which the rank's part begins at this number, or 0
     char follows[OP_MAX_DIMS]; // the letter that this one is split with (`f~c`), or 0
+    char belongs[OP_MAX_DIMS]; // the letter with which this one may be split (`g^m`), or 0
+    char counts;               // the letter of whose rows these are the numbers (`=m`), or 0
 };
 
 // A reference inside an adjoint: input or output `index` of the forward op; its gradient if `gradient`;
@@ -112,6 +114,7 @@ struct op_info {
     bool fused;               // backward ops: contributes all that several others do
     struct op_reference reads[OP_MAX_IN], contributes[OP_MAX_OUT];
     bool maximum; // a split letter leaves partial maxima in the outputs, not partial sums
+    bool tallies; // adds up numbers of rows: the sum of all of them is an extent
     int8_t input_of[MEANINGS], output_of[MEANINGS]; // the operand of that meaning, or -1
     int8_t gradient;            // updates and derivations: the input that is a gradient, or made of one; else -1
     int8_t inplace[OP_MAX_OUT]; // input whose memory the output may take, or -1

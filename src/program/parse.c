@@ -216,7 +216,8 @@ static trireme_status parse_placement(struct parser *p, struct buffer *b) {
 }
 
 static trireme_status parse_buffer(struct parser *p) {
-    struct buffer b = {.parent = NONE, .gradient_of = NONE, .recomputes = NONE, .belongs_to = NONE, .offset = -1};
+    struct buffer b = {
+        .parent = NONE, .gradient_of = NONE, .recomputes = NONE, .belongs_to = NONE, .extent = NONE, .offset = -1};
     int n = 0, kind = 0, scope = 0;
     TRY(buffer_number(p, &n));
     if (n != (int)p->program->buffers.count)
@@ -254,6 +255,12 @@ static trireme_status parse_buffer(struct parser *p) {
         TRY(parse_word(p, b.as, sizeof b.as, "an operand's name"));
     if (accept_word(p, "for"))
         TRY(buffer_number(p, &b.belongs_to));
+    b.expect = b.dim[0];
+    if (accept_word(p, "extent")) {
+        TRY(buffer_number(p, &b.extent));
+        if (accept_word(p, "expect"))
+            TRY(parse_number(p, 0, b.dim[0], &b.expect));
+    }
     if (accept_word(p, "own"))
         TRY(read_axes(p, &b.own));
     TRY(parse_placement(p, &b));

@@ -7,6 +7,7 @@
 //   pool 0 chunk 0 at 5568 9920: 0 1 0 1 0 1 0 1
 //   buffer %24 f32 grad state [48,12] @18944 of %21+640 gradient %7 place pp stage "grad.layers.0.mlp.up.weight"
 //   buffer %34 f32 optim state [768] @25600 as m for %0 "embed.m"
+//   buffer %70 f32 act slot [64,48] @0 extent %69 expect 40 "rows"
 //   template 1 forward "forward"
 //     %63[8,48] = matmul %60[8,12] %7[48,12] %15[48] - phase forward layer 0
 //     = send %65[96] phase forward stream to_next group pp peer 1 wait compute
@@ -120,6 +121,10 @@ static void print_buffer(struct text *out, const struct program *program, int nu
         text_add(out, " as %s", b->as);
     if (b->belongs_to != NONE)
         text_add(out, " for %%%d", b->belongs_to);
+    if (b->extent != NONE)
+        text_add(out, " extent %%%d", b->extent);
+    if (b->extent != NONE && b->expect != b->dim[0])
+        text_add(out, " expect %lld", (long long)b->expect);
     if (b->own) {
         char axes[AXES_TEXT];
         text_add(out, " own %s", axes_print(b->own, axes));

@@ -17,8 +17,11 @@
 //   SLOT        one instance per slot of its pool; from first write to last read, across the templates of a microbatch
 //   LOCAL       inside one invocation of one template
 // A buffer with a parent is a contiguous slice of it (a tensor of a flat parameter unit, some rows of an activation).
-// An *operand* is a strided view of a buffer. Ranks that differ only by coordinates run the same program: a view may
-// therefore begin where the rank's index in a group says, and a peer is given by its distance along an axis.
+// A buffer with an *extent* has as many indices of its first dim, its rows, as a scalar buffer says at run time; its
+// own dims are those of the most that there may be, for which memory is planned. What lies behind the last row is
+// neither written nor read. All that touches such a buffer also reads its extent. An *operand* is a strided view of a
+// buffer. Ranks that differ only by coordinates run the same program: a view may therefore begin where the rank's index
+// in a group says, and a peer is given by its distance along an axis.
 //
 // Addresses (bytes), filled by program_plan, except those of STATE buffers:
 //   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slots of pool 0 | slots of pool 1 | ... ]; with one
@@ -67,6 +70,8 @@ struct buffer {
     char as[12];           // the only operand of ops.def's rows that it may be used as ("m"); empty: it may be any
     int pool;              // SLOT: the pool whose slots it is in
     int belongs_to;        // OPTIM: the parameters whose state this is, NONE for what all updates share
+    int extent;            // NONE, or one i32: how many rows there are, up to dim[0]
+    int64_t expect;        // with `extent`: how many there usually are, for times and operations; else dim[0]
     int64_t offset;        // bytes (see above); -1 until planned
     // STATE: between steps only the rank's own part of the buffer is current, by its index along these axes; a step has
     // to gather the rest before it reads it (AXES_NONE: all of it is current).
@@ -272,6 +277,8 @@ void program_split(struct program *program, int buffer, int dim, axis_set along)
 // Declares what a buffer means outside the program, where it is known by name: instructions may use it only as the
 // operand `as` of their rows. An optimizer's state belongs to parameters, or to all updates (NONE).
 void program_declare(struct program *program, int buffer, const char *as, int belongs_to);
+// Declares that the buffer, which is no slice and has none, has only as many rows as `extent` says, `expect` as a rule.
+void program_bound(struct program *program, int buffer, int extent, int64_t expect);
 // The number of a new set of instructions.
 int program_set(struct program *program);
 // Declares a term of the loss.
@@ -300,6 +307,9 @@ struct operand operand_part(const struct program *program, struct operand operan
 struct operand operand_none(void);
 bool operand_equal(const struct operand *a, const struct operand *b);
 int64_t operand_count(const struct operand *operand);
+// How many indices of the operand's first dim make up one row of its buffer, which has an extent: the operand has all
+// rows or, where it has not, this is 0.
+int64_t operand_per_row(const struct program *program, const struct operand *operand);
 
 // The k-th of an instruction's inputs and outputs.
 static inline const struct operand *instruction_operand_at(const struct instruction *instruction, int k) {
@@ -316,15 +326,22 @@ static inline const struct operand *instruction_output(const struct op_table *op
     const int o = ops->op[instruction->op].output_of[meaning];
     return o < 0 || instruction->out[o].buffer == NONE ? NULL : &instruction->out[o];
 }
-// How many buffers it may touch: those of its operands, then workspace and predicate; and the k-th of them, or NONE.
-static inline int instruction_buffers(const struct instruction *instruction) {
-    return instruction->inputs + instruction->outputs + 2;
+// The scalar that says how many rows the k-th operand has; NONE: it has all of them, or is absent.
+static inline int instruction_extent_at(const struct program *program, const struct instruction *instruction, int k) {
+    const int buffer = instruction_operand_at(instruction, k)->buffer;
+    return buffer == NONE ? NONE : program->buffers.item[buffer].extent;
 }
-static inline int instruction_buffer_at(const struct instruction *instruction, int k) {
-    int operands = instruction->inputs + instruction->outputs;
-    return k < operands    ? instruction_operand_at(instruction, k)->buffer
-           : k == operands ? instruction->workspace
-                           : instruction->predicate;
+// How many buffers it may touch: those of its operands, their extents, workspace and predicate; and the k-th of them,
+// or NONE.
+static inline int instruction_buffers(const struct instruction *instruction) {
+    return 2 * (instruction->inputs + instruction->outputs) + 2;
+}
+static inline int instruction_buffer_at(const struct program *program, const struct instruction *instruction, int k) {
+    const int operands = instruction->inputs + instruction->outputs;
+    return k < operands        ? instruction_operand_at(instruction, k)->buffer
+           : k < 2 * operands  ? instruction_extent_at(program, instruction, k - operands)
+           : k == 2 * operands ? instruction->workspace
+                               : instruction->predicate;
 }
 
 // Sets a pool's slots; a pool number one past the last adds a pool. slot[microbatches] is copied.
@@ -403,8 +420,10 @@ int64_t slot_waits_count(const struct slot_waits *waits, const struct program *p
 uint64_t program_hash(const struct program *program);
 // The number of instructions in a step, over the schedule.
 int64_t program_length(const struct program *program);
-// Floating-point operations of one invocation of `instruction`, from its row of ops.def.
-double instruction_flops(const struct op_table *table, const struct instruction *instruction);
+// Floating-point operations of one invocation of `instruction`, from its row of ops.def; of as many rows as there
+// usually are, as are the bytes below.
+double instruction_flops(const struct program *program, const struct op_table *table,
+                         const struct instruction *instruction);
 // Bytes that one invocation moves if no cache holds any of its operands: each operand is read or written once, outputs
 // that are added to are read as well, and of a table whose rows are chosen by indices only as many rows count as there
 // are indices.
@@ -414,6 +433,10 @@ double instruction_bytes(const struct program *program, const struct op_table *t
 // False when two operands disagree; *what then names the operand.
 bool instruction_extents(const struct op_table *table, const struct instruction *instruction,
                          int64_t extent[DIM_LETTERS], const char **what);
+// The same of a well-formed instruction, with as many rows as there usually are; and the elements of an operand then.
+void instruction_expected(const struct program *program, const struct op_table *table,
+                          const struct instruction *instruction, int64_t extent[DIM_LETTERS]);
+int64_t operand_expected(const struct program *program, const struct operand *operand);
 
 // ---- text (print.c, parse.c): program_parse(program_print(p)) is p.
 

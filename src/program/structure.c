@@ -3,6 +3,8 @@
 #include "program/structure.h"
 #include "program/footprint.h"
 
+#include <ctype.h>
+
 struct site program_site(const struct program *program, const struct op_table *table, int template, int instruction,
                          int microbatch) {
     struct site site;
@@ -68,6 +70,28 @@ static trireme_status structure_check_declared(const struct buffer *b, trireme_e
     return TRIREME_OK;
 }
 
+// Rows are as many as one number of another buffer says, which is not bounded itself. Only values that a rank works on
+// in a step are.
+static trireme_status structure_check_bound(const struct program *program, const struct buffer *b,
+                                            trireme_error *error) {
+    if (b->parent != NONE && program->buffers.item[b->parent].extent != NONE)
+        REFUSE("buffer %s is a slice of %s, of whose rows only some exist", b->name,
+               program->buffers.item[b->parent].name);
+    if (b->extent == NONE)
+        return TRIREME_OK;
+    if (b->extent < 0 || b->extent >= (int)program->buffers.count)
+        REFUSE("buffer %s has an extent that does not exist", b->name);
+    const struct buffer *extent = &program->buffers.item[b->extent];
+    if (extent->dtype != DTYPE_I32 || buffer_count(extent) != 1 || extent->extent != NONE)
+        REFUSE("buffer %s: its extent %s is not one i32", b->name, extent->name);
+    if (b->parent != NONE || (b->kind != KIND_ACT && b->kind != KIND_INPUT && b->kind != KIND_OUTPUT))
+        REFUSE("buffer %s has an extent, but is a slice, or kept between steps", b->name);
+    if (b->expect < 0 || b->expect > b->dim[0])
+        REFUSE("buffer %s expects %lld rows, but has room for %lld", b->name, (long long)b->expect,
+               (long long)b->dim[0]);
+    return TRIREME_OK;
+}
+
 static trireme_status check_buffer(const struct program *program, int number, trireme_error *error) {
     const struct buffer *b = &program->buffers.item[number];
     TRY(structure_check_declared(b, error));
@@ -88,6 +112,7 @@ static trireme_status check_buffer(const struct program *program, int number, tr
         REFUSE("buffer %s recomputes %s, but is of another kind", b->name, program->buffers.item[b->recomputes].name);
     if (b->parent < NONE || b->parent >= number)
         REFUSE("buffer %s is a slice of a buffer that is not listed before it", b->name);
+    TRY(structure_check_bound(program, b, error));
     if (b->parent == NONE)
         return TRIREME_OK;
     const struct buffer *p = &program->buffers.item[b->parent];
@@ -297,6 +322,72 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// What says how many indices of a letter's dim exist: `extent`, each row of which is `per` of them.
+struct letter_bound {
+    int extent; // NONE: all of them exist
+    int64_t per;
+};
+
+// An operand that has an extent has all rows that there are. The letter of its first dim is then bounded in all
+// operands that have it, by one number, and is of a dim of which any part may be worked on by itself.
+static trireme_status structure_bind_extent(const struct checked *k, int number, struct letter_bound *bound,
+                                            trireme_error *error) {
+    const struct op_operand *row = op_operand_at(k->info, number);
+    const struct operand *operand = instruction_operand_at(k->instruction, number);
+    const int extent = instruction_extent_at(k->program, k->instruction, number);
+    if (extent == NONE)
+        return TRIREME_OK;
+    const char *name = program_buffer_name(k->program, operand->buffer);
+    const int64_t per = k->all_microbatches ? 0 : operand_per_row(k->program, operand);
+    if (per == 0)
+        REFUSE("%s: operand %s is some of %s, of whose rows only as many exist as %s says", k->site, row->name, name,
+               program_buffer_name(k->program, extent));
+    if (!islower((unsigned char)row->dim[0]) ||
+        (k->info->role == ROLE_COMMUNICATION && op_traffic[k->instruction->op].takes != HOLDING_ROWS))
+        REFUSE("%s: needs all rows of %s, of which only as many exist as %s says", k->site, name,
+               program_buffer_name(k->program, extent));
+    struct letter_bound *b = &bound[(int)row->dim[0]];
+    if (b->per && (b->extent != extent || b->per != per))
+        REFUSE("%s: %s has as many rows as %s says, another operand as many as %s", k->site, name,
+               program_buffer_name(k->program, extent), program_buffer_name(k->program, b->extent));
+    *b = (struct letter_bound){extent, per};
+    return TRIREME_OK;
+}
+
+// Whether some operand has an extent, or says how many rows there are.
+static bool structure_has_extents(const struct checked *k) {
+    for (int n = 0; n < k->info->inputs + k->info->outputs; n++)
+        if (op_operand_at(k->info, n)->counts || instruction_extent_at(k->program, k->instruction, n) != NONE)
+            return true;
+    return false;
+}
+
+static trireme_status structure_check_extents(const struct checked *k, trireme_error *error) {
+    if (!structure_has_extents(k))
+        return TRIREME_OK;
+    struct letter_bound bound[DIM_LETTERS] = {{0, 0}};
+    const int operands = k->info->inputs + k->info->outputs;
+    for (int n = 0; n < operands; n++)
+        TRY(structure_bind_extent(k, n, bound, error));
+    for (int n = 0; n < operands; n++) {
+        const struct op_operand *row = op_operand_at(k->info, n);
+        const struct operand *operand = instruction_operand_at(k->instruction, n);
+        const char *name = program_buffer_name(k->program, operand->buffer);
+        if (operand->buffer == NONE)
+            continue;
+        for (int d = 0; d < row->ndim; d++) {
+            const struct letter_bound *b = &bound[(int)row->dim[d]],
+                                      *after = &bound[(int)row->follows[d]]; // [0]: bounds nothing
+            if (after->per || (b->per && (d > 0 || instruction_extent_at(k->program, k->instruction, n) == NONE)))
+                REFUSE("%s: %s has all of its %c, another operand as many as %s says", k->site, name, row->dim[d],
+                       program_buffer_name(k->program, (after->per ? after : b)->extent));
+        }
+        if (row->counts && !bound[(int)row->counts].per)
+            REFUSE("%s: %s says how many rows there are, but its %c has no extent", k->site, name, row->counts);
+    }
+    return TRIREME_OK;
+}
+
 static trireme_status structure_check_shapes(const struct checked *k, const struct op_table *table,
                                              trireme_error *error) {
     int64_t extent[DIM_LETTERS];
@@ -306,7 +397,7 @@ static trireme_status structure_check_shapes(const struct checked *k, const stru
     char broken[OP_CONDITION_TEXT];
     if (!op_fits(k->info, extent, k->instruction->attribute, broken))
         REFUSE("%s: %s does not hold for its extents and attributes", k->site, broken);
-    return TRIREME_OK;
+    return structure_check_extents(k, error);
 }
 
 // What the first output has where the instruction is skipped must be of its shape.
@@ -323,7 +414,8 @@ static trireme_status check_otherwise(const struct checked *k, trireme_error *er
     const struct operand *in = &instruction->in[from], *out = &instruction->out[0];
     const struct program *program = k->program;
     if (in->ndim != out->ndim || memcmp(in->dim, out->dim, (size_t)in->ndim * sizeof in->dim[0]) != 0 ||
-        program->buffers.item[in->buffer].dtype != program->buffers.item[out->buffer].dtype)
+        program->buffers.item[in->buffer].dtype != program->buffers.item[out->buffer].dtype ||
+        program->buffers.item[in->buffer].extent != program->buffers.item[out->buffer].extent)
         REFUSE("%s: where it is skipped, %s would become %s, which has another shape or type", k->site,
                program_buffer_name(program, in->buffer), program_buffer_name(program, out->buffer));
     return TRIREME_OK;
@@ -339,7 +431,7 @@ static trireme_status structure_check_predicate(const struct checked *k, trireme
     if (instruction->predicate == NONE)
         return TRIREME_OK;
     const struct buffer *predicate = &program->buffers.item[instruction->predicate];
-    if (predicate->dtype != DTYPE_I32 || buffer_count(predicate) != 1)
+    if (predicate->dtype != DTYPE_I32 || buffer_count(predicate) != 1 || predicate->extent != NONE)
         REFUSE("%s: its predicate %s is not one i32", k->site, predicate->name);
     bool skips = role == ROLE_FORWARD || role == ROLE_BACKWARD || role == ROLE_COMMUNICATION || role == ROLE_DERIVE;
     for (int o = 0; o < k->info->outputs; o++) {

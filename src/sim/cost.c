@@ -49,7 +49,7 @@ static double near_points(const struct device *d, const struct curve *curve, enu
             there_flops = 2 * p->m * p->n * p->k;
             for (int k = 0; k < 3; k++) {
                 int letter = "mnk"[k];
-                double octaves = log2((double)extent[letter] / at[k]);
+                double octaves = log2((double)MAX(extent[letter], 1) / at[k]);
                 distance += octaves * octaves;
                 there[letter] = (int64_t)at[k];
             }
@@ -86,10 +86,9 @@ double cost_compute(const struct station *s, const struct program *program, cons
     const struct curve *c = &d->curve[in->op][dtype];
     struct invocation as = {.first = !accumulates};
     int64_t extent[DIM_LETTERS];
-    const char *what;
-    CHECK(instruction_extents(table, in, extent, &what));
+    instruction_expected(program, table, in, extent);
     double bytes = instruction_bytes(program, table, in, &as);
-    double flops = instruction_flops(table, in) * window_factor(&table->op[in->op], in, extent);
+    double flops = instruction_flops(program, table, in) * window_factor(&table->op[in->op], in, extent);
     double seconds = smooth_seconds(d, c, dtype, flops, bytes, extent);
     if (d->points[in->op].count && bytes > 0)
         seconds *= near_points(d, c, in->op, dtype, flops, bytes, extent);
@@ -189,5 +188,5 @@ double communicated_bytes(const struct program *program, const struct instructio
     enum dtype dtype = program->buffers.item[operand->buffer].dtype;
     const int wire = op_wire(in->op);
     const bool narrow = wire >= 0 && in->attribute[wire].i != 0;
-    return (double)(operand_count(operand) * dtype_size(narrow ? DTYPE_BF16 : dtype));
+    return (double)(operand_expected(program, operand) * dtype_size(narrow ? DTYPE_BF16 : dtype));
 }

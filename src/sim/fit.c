@@ -8,11 +8,10 @@
 struct fit_sample fit_sample_of(const struct program *program, const struct op_table *table,
                                 const struct instruction *in, const struct invocation *v, double seconds) {
     int64_t extent[DIM_LETTERS];
-    const char *what;
-    CHECK(instruction_extents(table, in, extent, &what));
+    instruction_expected(program, table, in, extent);
     return (struct fit_sample){.op = in->op,
                                .dtype = instruction_dtype(program, table, in),
-                               .flops = instruction_flops(table, in),
+                               .flops = instruction_flops(program, table, in),
                                .bytes = instruction_bytes(program, table, in, v),
                                .seconds = seconds,
                                .m = extent['m'],

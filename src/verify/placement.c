@@ -62,7 +62,7 @@ static struct held held_of_dim(const struct operand *view, int dim, axis_order j
     return (struct held){HOLDS_BAND, joint, view->stride[dim], view->dim[dim]};
 }
 
-static struct held placement_declared(const struct placement *p, int buffer, int axis) {
+struct held placement_declared(const struct placement *p, int buffer, int axis) {
     const struct buffer *b = &p->program->buffers.item[buffer];
     int8_t place = b->placement[axis];
     if (place == PLACE_STAGE)

@@ -65,18 +65,20 @@ struct placement {
     uint64_t hash;    // of all parts
 };
 
-// Rows that ranks have sent one another, as many as the counts in a buffer say, are split along the group, but no
-// longer in the order of the whole: so they may meet only rows that were sent alike. `joint` then is no order of axes,
-// but names the group and the buffer.
+// Rows that ranks have sent one another, as many as the counts in a buffer say, are split along all axes that split
+// them, but no longer in the order of the whole: so they may meet only rows that were sent alike. `joint` then is no
+// order of axes, but names these axes and the buffer.
 #define ROWS_SENT ((axis_order)1 << 63)
-static inline axis_order joint_sent(axis_set group, int counts) {
-    return ROWS_SENT | (axis_order)(unsigned)counts << 32 | group;
+static inline axis_order joint_sent(axis_set axes, int counts) {
+    return ROWS_SENT | (axis_order)(unsigned)counts << 32 | axes;
 }
 
 // The axes along which a dim of the root buffer may be split together with `axis`: data axes together, but in
 // activations, where parts of sequences are apart from other sequences; tensor ranks also with the stages, where these
 // have parts of one whole.
 axis_set placement_family(const struct placement *placement, int root, int axis);
+// What ranks hold of a buffer along an axis as it is declared.
+struct held placement_declared(const struct placement *placement, int buffer, int axis);
 
 // Begins with what is declared of the buffers that the host or the last step wrote.
 void placement_create(struct placement *placement, const struct program *program);

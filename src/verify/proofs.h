@@ -11,6 +11,8 @@
 //
 // Every read sees the value that was written for it (verify_memory.c).
 trireme_status verify_memory(const struct program *program, const struct op_table *table, trireme_error *error);
+// Numbers of rows add up to extents (verify_extents.c).
+trireme_status verify_extents(const struct program *program, const struct op_table *table, trireme_error *error);
 // Backward is the transpose of forward (verify_gradients.c).
 trireme_status verify_gradients(const struct program *program, const struct op_table *table, const struct sets *sets,
                                 trireme_error *error);

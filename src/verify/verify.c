@@ -6,6 +6,7 @@
 trireme_status program_verify(const struct program *program, const struct op_table *table, trireme_error *error) {
     TRY(program_check(program, table, error));
     TRY(verify_memory(program, table, error));
+    TRY(verify_extents(program, table, error));
     if (mesh_ranks(&program->mesh) > 1)
         TRY(verify_placement(program, table, error));
     struct sets sets;

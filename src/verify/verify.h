@@ -9,6 +9,7 @@
 //   memory     every read has a write before it; no buffer is overwritten or its memory reused while it is needed, and
 //              in training none changes once it has been read, and only gradients are changed in place; what other
 //              streams touch is ordered by waits; shapes and dtypes obey ops.def
+//   extents    numbers of rows that an instruction goes by add up to the rows that there are
 //   placement  on many ranks: partial sums are reduced once, over the right axes, before anything but sums takes them;
 //              what is split is split alike where it meets; every parameter ends up placed as it began
 //   gradients  the backward pass is the transpose of the forward pass: each use of each tensor contributes exactly once

@@ -1,6 +1,7 @@
 // Proves what communication does to what the ranks hold (verify_placement.c): a collective takes what is split, or a
 // partial sum, along its own group, as whole blocks in the order of the group's ranks; messages arrive placed as they
 // were sent.
+#include "verify/tally.h"
 #include "verify/verify_placement.h"
 
 static trireme_status check_group(const struct placement_check *c, const struct instruction *i) {
@@ -164,39 +165,94 @@ static trireme_status check_lies(const struct placement_check *c, const struct o
     return TRIREME_OK;
 }
 
-// What is split along the group is split along another dim then, or among other rows; along other axes nothing changes.
+// `give`: what is split along the group is split along another dim then, or among other rows; false where it is not
+// split as the exchange says.
 static trireme_status exchange(struct placement_check *c, const struct instruction *i, const char *letters,
-                               bool (*gives)(const struct instruction *, struct seen *)) {
+                               bool (*give)(const struct placement_check *, const struct instruction *,
+                                            struct seen[AXIS_COUNT])) {
     trireme_error *error = c->error;
     struct seen seen[AXIS_COUNT];
+    char text[AXES_TEXT];
     TRY(check_lies(c, &i->in[0]));
     TRY(check_lies(c, &i->out[0]));
     PREFIXED(placement_read(&c->placement, &i->in[0], letters, seen, error));
-    for (int a = 0; a < AXIS_COUNT; a++) {
-        if (!(c->placement.axes & AXES(a)))
-            continue;
-        const bool fits = i->group & AXES(a) ? seen[a].as == SEEN_SPLIT && gives(i, &seen[a])
-                                             : seen[a].as != SEEN_SPLIT || letters[seen[a].dim] != 'p';
-        if (!fits)
-            REFUSE("%s: %s is not split along %s as its exchange says", placement_site(c).text,
-                   placement_name(c, &i->in[0]), axis_name((enum axis)a));
-    }
+    if (!give(c, i, seen))
+        REFUSE("%s: %s is not split along %s as its exchange says", placement_site(c).text,
+               placement_name(c, &i->in[0]), axes_print(i->group, text));
     PREFIXED(placement_write(&c->placement, &i->out[0], seen, error));
     return TRIREME_OK;
 }
 
-static bool other_dim(const struct instruction *i, struct seen *seen) {
-    if (seen->dim == 0 || seen->joint != order_of(i->group))
+static bool splits_along(const struct placement_check *c, const struct seen seen[AXIS_COUNT], int axis) {
+    return (c->placement.axes & AXES(axis)) && seen[axis].as == SEEN_SPLIT;
+}
+
+// Along other axes the dims stay split: what the group splits too, it splits within these.
+static bool give_pieces(const struct placement_check *c, const struct instruction *i, struct seen seen[AXIS_COUNT]) {
+    axis_order outer = 0; // of the axes that split the other dim already
+    int from = NONE;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (!(i->group & AXES(a)))
+            continue;
+        if (!splits_along(c, seen, a) || seen[a].dim == 0 || (from != NONE && seen[a].dim != from) ||
+            !order_ends_with(seen[a].joint, i->group))
+            return false;
+        from = seen[a].dim;
+    }
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if ((i->group & AXES(a)) || !splits_along(c, seen, a))
+            continue;
+        if (seen[a].dim == 0 || (seen[a].dim != from && outer && outer != seen[a].joint))
+            return false;
+        outer = seen[a].dim == from ? outer : seen[a].joint;
+    }
+    if (outer & ROWS_SENT || order_levels(outer) + order_levels(order_of(i->group)) > LEVELS_MAX)
         return false;
-    seen->dim = 3 - seen->dim;
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (!splits_along(c, seen, a))
+            continue;
+        if (i->group & AXES(a))
+            seen[a] = (struct seen){SEEN_SPLIT, 3 - from, order_within(outer, i->group)};
+        else
+            seen[a].joint =
+                seen[a].dim == from ? order_without(seen[a].joint, i->group) : order_within(outer, i->group);
+    }
     return true;
 }
 
-static bool other_rows(const struct instruction *i, struct seen *seen) {
-    const axis_order back = joint_sent(i->group, i->in[2].buffer);
-    if (seen->dim != 0 || (seen->joint != order_of(i->group) && seen->joint != back))
+// The axes of a dim's split, whether rows have been sent or not.
+static axis_set axes_of(axis_order joint) {
+    axis_set axes = AXES_NONE;
+    for (int a = 0; a < AXIS_COUNT && !(joint & ROWS_SENT); a++)
+        if (order_without(joint, AXES(a)) != joint)
+            axes |= AXES(a);
+    return joint & ROWS_SENT ? (axis_set)(joint & UINT32_MAX) : axes;
+}
+
+// Rows of all ranks that split them, in the order of their axes, are among others then, or back in their place.
+static bool give_rows(const struct placement_check *c, const struct instruction *i, struct seen seen[AXIS_COUNT]) {
+    const int sends = i->in[INPUT(ALL_TO_ALL_V, sends)].buffer, receives = i->in[INPUT(ALL_TO_ALL_V, receives)].buffer,
+              root = program_root(c->program, i->out[0].buffer);
+    axis_set all = AXES_NONE; // axes that split the rows
+    bool back = true;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (i->group & AXES(a)) {
+            if (!splits_along(c, seen, a) || seen[a].dim != 0)
+                return false;
+            all |= axes_of(seen[a].joint);
+            back &= (seen[a].joint & ROWS_SENT) != 0;
+        }
+    if (i->group & ~all)
         return false;
-    seen->joint = seen->joint == back ? order_of(i->group) : joint_sent(i->group, i->in[1].buffer);
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (!(all & AXES(a)))
+            continue;
+        const axis_order there = joint_sent(all, back ? receives : sends),
+                         home = order_of(all & placement_family(&c->placement, root, a));
+        if (!splits_along(c, seen, a) || seen[a].dim != 0 || seen[a].joint != (back ? there : home))
+            return false;
+        seen[a].joint = back ? home : there;
+    }
     return true;
 }
 
@@ -206,35 +262,29 @@ static trireme_status run_pieces(struct placement_check *c, const struct instruc
     if (i->in[0].dim[0] != size)
         REFUSE("%s: has %lld pieces for %lld ranks", placement_site(c).text, (long long)i->in[0].dim[0],
                (long long)size);
-    return exchange(c, i, "prc", other_dim);
+    return exchange(c, i, "prc", give_pieces);
 }
 
-// Whether one of two buffers of counts is what the ranks have exchanged of the other, earlier in the template.
+// Whether one of the numbers of rows is what the ranks have exchanged of the other.
 static bool counts_exchanged(const struct placement_check *c, const struct instruction *rows) {
-    const struct template *t = &c->program->templates.item[c->now.template];
-    const struct operand *a = &rows->in[1], *b = &rows->in[2];
-    for (int k = 0; k < c->instruction; k++) {
-        const struct instruction *i = &t->instructions.item[k];
-        if (op_traffic[i->op].takes != HOLDING_BAND || i->group != rows->group || i->predicate != NONE ||
-            operand_count(&i->in[0]) != a->dim[0])
-            continue;
-        const struct operand in = operand_shape(i->in[0], 1, a->dim), out = operand_shape(i->out[0], 1, a->dim);
-        if ((operand_equal(&in, a) && operand_equal(&out, b)) || (operand_equal(&in, b) && operand_equal(&out, a)))
-            return true;
-    }
-    return false;
+    struct tally sends, receives;
+    return tally_of_ranks(c->program, c->table, &rows->in[INPUT(ALL_TO_ALL_V, sends)], &sends) &&
+           tally_of_ranks(c->program, c->table, &rows->in[INPUT(ALL_TO_ALL_V, receives)], &receives) &&
+           sends.of == receives.of && (sends.exchanged ^ receives.exchanged) == rows->group &&
+           (sends.exchanged == AXES_NONE || receives.exchanged == AXES_NONE);
 }
 
 static trireme_status run_rows(struct placement_check *c, const struct instruction *i) {
     trireme_error *error = c->error;
     const int64_t size = mesh_group_size(&c->program->mesh, i->group);
-    if (i->in[1].dim[0] != size)
+    const struct operand *sends = &i->in[INPUT(ALL_TO_ALL_V, sends)], *receives = &i->in[INPUT(ALL_TO_ALL_V, receives)];
+    if (sends->dim[0] != size)
         REFUSE("%s: has counts for %lld ranks, not for the %lld of its group", placement_site(c).text,
-               (long long)i->in[1].dim[0], (long long)size);
+               (long long)sends->dim[0], (long long)size);
     if (!counts_exchanged(c, i))
         REFUSE("%s: what it receives by %s is not what the ranks send by %s: no all_to_all has exchanged these counts",
-               placement_site(c).text, placement_name(c, &i->in[2]), placement_name(c, &i->in[1]));
-    return exchange(c, i, "nC", other_rows);
+               placement_site(c).text, placement_name(c, receives), placement_name(c, sends));
+    return exchange(c, i, "nC", give_rows);
 }
 
 // ---- messages

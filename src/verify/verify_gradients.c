@@ -91,12 +91,16 @@ static trireme_status check_parts(const struct program *p, const struct term *te
         const struct buffer *b = &p->buffers.item[i];
         bool again = b->recomputes != NONE;
         int of = again ? b->recomputes : b->gradient_of;
+        if (term[i].is && b->extent != p->buffers.item[of].extent)
+            REFUSE("%s is a term of the gradient of %s, which has another extent", b->name, p->buffers.item[of].name);
         if (of == NONE || term[i].is) // a term has the shape of the view that it is a term of
             continue;
         const struct buffer *tensor = &p->buffers.item[of];
         const char *what = again ? "recomputes" : "is the gradient of";
         if (b->ndim != tensor->ndim || memcmp(b->dim, tensor->dim, (size_t)b->ndim * sizeof b->dim[0]) != 0)
             REFUSE("%s %s %s, which has another shape", b->name, what, tensor->name);
+        if (b->extent != tensor->extent)
+            REFUSE("%s %s %s, which has another extent", b->name, what, tensor->name);
         if (tensor->parent == NONE)
             continue;
         const struct buffer *root = &p->buffers.item[program_root(p, (int)i)];

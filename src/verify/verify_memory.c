@@ -26,6 +26,10 @@ struct instance {
         const struct instance *instance; // of the predicate
         int32_t version;
     } guard;
+    struct bound {                     // it has as many rows as this extent said then
+        const struct instance *extent; // NULL: nobody has looked yet
+        int32_t version;
+    } bound;
     enum op maker; // of what it holds, before others added to it or passed it on
     struct written written;
     const char *taken_by;                             // buffer that took its bytes, for messages
@@ -304,6 +308,7 @@ static trireme_status memory_claim(struct memory_check *c, struct instance *inst
     instance->made_for = c->now.microbatch;
     instance->reduced = false;
     instance->guard.predicate = NONE;
+    instance->bound.extent = NULL;
     set_live(c, instance, true);
     return TRIREME_OK;
 }
@@ -325,6 +330,7 @@ static trireme_status memory_renew(struct memory_check *c, struct instance *inst
         REFUSE("%s: starts a new %s before the last one is reduced", memory_here(c).text, b->name);
     instance->owner = owner;
     instance->guard.predicate = NONE;
+    instance->bound.extent = NULL;
     if (planned_alone(b))
         written_clear(&instance->written);
     else if (instance->alive)
@@ -405,6 +411,38 @@ static trireme_status read_part(struct memory_check *c, int stream, const struct
     written_mark_read(&instance->written, &where);
     instance->touched[stream] = c->clock[stream][stream];
     return TRIREME_OK;
+}
+
+// Reads the extent of the k-th operand, if it has one. Unless all of it is made `anew`, it must have as many rows as
+// when it was made.
+static trireme_status memory_read_extent(struct memory_check *c, const struct instruction *instruction, int k,
+                                         bool anew, int invocation, trireme_error *error) {
+    const int extent = instruction_extent_at(c->program, instruction, k);
+    if (extent == NONE)
+        return TRIREME_OK;
+    const struct operand whole = operand_whole(c->program, extent);
+    const int buffer = instruction_operand_at(instruction, k)->buffer;
+    struct instance *instance = instance_of(c, program_root(c->program, buffer));
+    TRY(read_part(c, instruction->stream, &whole, instruction->predicate, invocation, error));
+    const struct instance *now = instance_of(c, program_root(c->program, extent));
+    if (anew || !instance->bound.extent)
+        instance->bound = (struct bound){now, now->version};
+    if (instance->bound.extent != now || instance->bound.version != now->version)
+        REFUSE("%s: %s has as many rows as %s said before, which has changed since", memory_here(c).text,
+               program_buffer_name(c->program, buffer), program_buffer_name(c->program, extent));
+    return TRIREME_OK;
+}
+
+// Whether an output is all that there is then of its buffer.
+static bool memory_makes_anew(const struct memory_check *c, const struct instruction *instruction, int out) {
+    const struct operand *operand = &instruction->out[out];
+    const int root = program_root(c->program, operand->buffer);
+    const struct instance *instance = instance_of(c, root);
+    const bool empty = instance->written.ranges.count == 0 && instance->written.bands.count == 0;
+    const struct footprint whole = {0, 0, 1, 0, buffer_count(&c->program->buffers.item[root])};
+    struct footprint where;
+    return !instance->alive || empty ||
+           (footprint_of_all_ranks(c->program, operand, &where) && footprint_contains(&where, &whole));
 }
 
 // Whether the instruction changes what somebody has read. Where there is a backward pass, a name stands for one value
@@ -531,9 +569,11 @@ static trireme_status memory_run(struct memory_check *c, const struct instructio
                    program_buffer_name(c->program, instruction->out[o].buffer));
     }
     for (int i = 0; i < instruction->inputs; i++)
-        if (instruction->in[i].buffer != NONE)
+        if (instruction->in[i].buffer != NONE) {
             TRY(read_part(c, stream, &instruction->in[i],
                           i == instruction_otherwise(instruction) ? NONE : instruction->predicate, invocation, error));
+            TRY(memory_read_extent(c, instruction, i, false, invocation, error));
+        }
     if (c->table->op[instruction->op].role == ROLE_COMMUNICATION)
         TRY(memory_reduce(c, instruction, error));
     if (instruction->predicate != NONE) {
@@ -552,8 +592,10 @@ static trireme_status memory_run(struct memory_check *c, const struct instructio
     }
     for (int i = 0; i < instruction->outputs; i++)
         if (instruction->out[i].buffer != NONE) {
-            bool accumulate = accumulates && c->table->op[instruction->op].out[i].adds;
+            bool accumulate = accumulates && c->table->op[instruction->op].out[i].adds,
+                 anew = !accumulate && memory_makes_anew(c, instruction, i);
             TRY(write_part(c, instruction, i, accumulate, invocation, error));
+            TRY(memory_read_extent(c, instruction, instruction->inputs + i, anew, invocation, error));
         }
     // On ranks other than the root, the sum is made in the memory of the rank's own term.
     if (op_is_rooted(instruction->op) && instruction->out[0].buffer == NONE) {

@@ -63,7 +63,8 @@ static trireme_status split_letter(const struct placement_check *c, struct row_a
         REFUSE("%s: %s is split along %s, but its %c must be whole", placement_site(c).text, placement_name(c, operand),
                along, letter);
     for (int l = 'a'; l <= 'z'; l++)
-        if (s->split[l] && c->base[s->info->op][l] != c->base[s->info->op][(int)letter])
+        if (s->split[l] && c->base[s->info->op][l] != c->base[s->info->op][(int)letter] &&
+            c->belongs[s->info->op][l] != letter && c->belongs[s->info->op][(int)letter] != l)
             REFUSE("%s: %s is split along %s by its %c, another operand by its %c", placement_site(c).text,
                    placement_name(c, operand), along, letter, l);
     if (s->split[(int)letter] && s->joint[(int)letter] != joint)
@@ -127,14 +128,20 @@ static trireme_status find_split(const struct placement_check *c, struct row_axi
     trireme_error *error = c->error;
     for (int i = 0; i < s->info->inputs; i++) {
         const struct seen *seen = &s->in[i][s->axis];
-        if (placement_present(s, i) && seen->as == SEEN_SPLIT && !s->info->in[i].begins)
+        if (placement_present(s, i) && seen->as == SEEN_SPLIT && !s->info->in[i].begins && !s->info->in[i].counts)
             TRY(split_letter(c, s, s->info->in[i].dim[seen->dim], seen->joint, &s->instruction->in[i]));
     }
     TRY(split_begun(c, s));
+    for (int l = 'a'; l <= 'z' && s->any; l++) {
+        const int rows = c->belongs[s->info->op][l];
+        if (s->split[l] && rows && !s->split[rows])
+            REFUSE("%s: its %c is split along %s, but not the rows of %c that belong to it", placement_site(c).text, l,
+                   axis_name((enum axis)s->axis), rows);
+    }
     // An operand that has a split letter, or a letter that follows one, must be split so itself.
     for (int i = 0; i < s->info->inputs && s->any; i++) {
         const struct seen *seen = &s->in[i][s->axis];
-        for (int d = 0; d < s->info->in[i].ndim && placement_present(s, i); d++) {
+        for (int d = 0; d < s->info->in[i].ndim && placement_present(s, i) && !s->info->in[i].counts; d++) {
             int letter = s->info->in[i].dim[d], follows = s->info->in[i].follows[d];
             if (!s->split[letter] && !(follows && s->split[follows]))
                 continue;
@@ -161,14 +168,19 @@ static bool is_linear(const struct op_info *info) {
     return linear || info->role == ROLE_NORM_SUM;
 }
 
-static struct seen output_of(const struct row_axis *s, int output) {
+static struct seen output_of(const struct placement_check *c, const struct row_axis *s, int output) {
     const struct op_operand *row = &s->info->out[output];
+    const int buffer = s->instruction->out[output].buffer;
     for (int d = 0; d < row->ndim && s->any; d++)
         if (s->split[(int)row->dim[d]])
             return (struct seen){SEEN_SPLIT, d, s->joint[(int)row->dim[d]]};
     for (int d = 0; d < row->ndim && s->any; d++)
         if (row->follows[d] && s->split[(int)row->follows[d]])
             return (struct seen){SEEN_SPLIT, d, s->joint[(int)row->follows[d]]};
+    for (int d = 0; d < row->ndim && s->any && buffer != NONE; d++)
+        if (row->belongs[d] && s->split[(int)row->belongs[d]] &&
+            c->program->buffers.item[buffer].placement[s->axis] == PLACE_SHARD(d))
+            return (struct seen){SEEN_SPLIT, d, placement_declared(&c->placement, buffer, s->axis).joint};
     return (struct seen){!s->any ? SEEN_SAME : s->info->maximum ? SEEN_MAX : SEEN_SUM, NONE, 0};
 }
 
@@ -177,7 +189,7 @@ static trireme_status passes_sum(const struct placement_check *c, const struct r
     trireme_error *error = c->error;
     int partial = NONE, whole = NONE;
     bool linear = is_linear(s->info), backward = s->info->role == ROLE_BACKWARD;
-    bool contracts = s->any && s->info->outputs && output_of(s, 0).as == SEEN_SUM;
+    bool contracts = s->any && s->info->outputs && output_of(c, s, 0).as == SEEN_SUM;
     *passes = false;
     for (int i = 0; i < s->info->inputs; i++) {
         if (!placement_present(s, i))
@@ -222,7 +234,7 @@ static trireme_status run_axis(const struct placement_check *c, struct row_axis 
     TRY(passes_sum(c, s, &passes));
     for (int o = 0; o < s->info->outputs; o++) {
         struct seen *seen = &out[o][s->axis];
-        *seen = passes ? (struct seen){SEEN_SUM, NONE, 0} : output_of(s, o);
+        *seen = passes ? (struct seen){SEEN_SUM, NONE, 0} : output_of(c, s, o);
         if (s->info->role == ROLE_ZERO)
             seen->as = SEEN_ZERO;
         else if (s->axis == AXIS_PP && s->instruction->out[o].buffer != NONE)
@@ -397,6 +409,41 @@ static trireme_status check_skipped(const struct placement_check *c, const struc
     return TRIREME_OK;
 }
 
+// Where ranks have numbers of rows of their own, so are the rows: `seen` is what they are.
+static trireme_status placement_check_extent(const struct placement_check *c, const struct site *site, int buffer,
+                                             const struct seen seen[AXIS_COUNT]) {
+    trireme_error *error = c->error;
+    const int extent = c->program->buffers.item[buffer].extent;
+    const struct operand rows = operand_shape(operand_whole(c->program, extent), 1, (int64_t[]){1});
+    struct seen number[AXIS_COUNT];
+    TRY(placement_read(&c->placement, &rows, "n", number, error));
+    for (int a = 0; a < AXIS_COUNT; a++) {
+        if (!(c->placement.axes & AXES(a)) || number[a].as == SEEN_SAME || number[a].as == SEEN_ZERO)
+            continue;
+        const char *name = program_buffer_name(c->program, buffer),
+                   *number_name = program_buffer_name(c->program, extent), *along = axis_name((enum axis)a);
+        if (number[a].as != SEEN_SPLIT)
+            REFUSE("%s: %s is the extent of %s, but a partial sum along %s", site->text, number_name, name, along);
+        if (seen[a].as != SEEN_ZERO && (seen[a].as != SEEN_SPLIT || seen[a].dim != 0))
+            REFUSE("%s: ranks along %s have as many rows of %s each as their own %s says, but not rows of their own",
+                   site->text, along, name, number_name);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status placement_check_extents(const struct placement_check *c, const struct instruction *i) {
+    const struct site site = placement_site(c);
+    for (int k = 0; k < i->inputs + i->outputs; k++) {
+        const struct operand *operand = instruction_operand_at(i, k);
+        struct seen seen[AXIS_COUNT];
+        if (instruction_extent_at(c->program, i, k) == NONE)
+            continue;
+        PREFIXED(placement_read(&c->placement, operand, op_operand_at(info_of(c, i), k)->dim, seen, c->error));
+        TRY(placement_check_extent(c, &site, operand->buffer, seen));
+    }
+    return TRIREME_OK;
+}
+
 static trireme_status placement_run_once(struct placement_check *c, const struct instruction *i) {
     axis_set varies;
     struct seen passed[AXIS_COUNT];
@@ -411,6 +458,7 @@ static trireme_status placement_run_once(struct placement_check *c, const struct
                                 c->error));
     bool communicates = info_of(c, i)->role == ROLE_COMMUNICATION || i->op == OP_FAN_OUT;
     TRY(communicates ? verify_communication(c, i) : run_row(c, i));
+    TRY(placement_check_extents(c, i));
     return check_skipped(c, i, varies, passed);
 }
 
@@ -472,6 +520,8 @@ static void find_bases(struct placement_check *c) {
             for (int d = 0; d < row->ndim; d++)
                 if (row->follows[d])
                     c->base[op][(int)row->dim[d]] = row->follows[d];
+                else if (row->belongs[d])
+                    c->belongs[op][(int)row->dim[d]] = row->belongs[d];
         }
     }
 }

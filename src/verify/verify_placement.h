@@ -9,7 +9,8 @@ struct placement_check {
     const struct program *program;
     const struct op_table *table;
     struct placement placement;
-    char base[OP_COUNT][DIM_LETTERS]; // letter of each op -> the letter that it is split with, or itself
+    char base[OP_COUNT][DIM_LETTERS];    // letter of each op -> the letter that it is split with, or itself
+    char belongs[OP_COUNT][DIM_LETTERS]; // letter of each op -> the letter with which it may be split, or 0
     struct invocation now;
     int instruction;
     VEC(int) local;        // roots that live inside the invocation

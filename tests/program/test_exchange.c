@@ -19,15 +19,17 @@ static struct program read_on(const struct op_table *ops, const char *mesh, cons
     char *text = mem_printf("program exchange microbatches 1\nmesh %s\narena state 0 fixed 0 scratch 0+0 step 0\n"
                             "pool 0 chunk 0 at 0: 0\n%sinvoke 0 microbatch 0 first last\n",
                             mesh, body);
-    if (program_parse(&p, ops, text, strlen(text), &error) != TRIREME_OK ||
-        program_plan(&p, ops, NULL, &error) != TRIREME_OK)
+    if (program_parse(&p, ops, text, strlen(text), &error) != TRIREME_OK)
         fail_msg("%s", error.message);
     free(text);
     return p;
 }
 
-static struct program read_program(const struct op_table *ops, const char *body) {
-    return read_on(ops, "fsdp 4", body);
+static struct program plan_on(const struct op_table *ops, const char *mesh, const char *body) {
+    struct program p = read_on(ops, mesh, body);
+    trireme_error error = {0};
+    assert_ok(program_plan(&p, ops, NULL, &error), &error);
+    return p;
 }
 
 static trireme_status verify_on_all(const struct program *p, const struct op_table *ops, trireme_error *error) {
@@ -39,9 +41,10 @@ static trireme_status verify_on_all(const struct program *p, const struct op_tab
 
 static void refuse(const char *body, const char *what, const char *name) {
     struct op_table *ops = op_table_create();
-    struct program p = read_program(ops, body);
+    struct program p = read_on(ops, "fsdp 4", body);
     trireme_error error = {0};
-    assert_words(verify_on_all(&p, ops, &error), &error, what, name);
+    trireme_status status = program_plan(&p, ops, NULL, &error); // looks at the structure alone
+    assert_words(status == TRIREME_OK ? verify_on_all(&p, ops, &error) : status, &error, what, name);
     program_release(&p);
     free(ops);
 }
@@ -112,7 +115,7 @@ static void check_columns(struct teammate *mate, const struct executor *e) {
 static void rows_become_columns(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();
-    struct program p = read_program(ops, PIECES);
+    struct program p = plan_on(ops, "fsdp 4", PIECES);
     trireme_error error = {0};
     assert_ok(verify_on_all(&p, ops, &error), &error);
     check_round_trip(&p, ops);
@@ -144,31 +147,39 @@ static void pieces_that_are_not_split_so(void **unused) {
 
 // ---- rows
 
+// What ranks send, and how many rows that are; then what they receive.
+#define COUNTS                                                  \
+    "buffer %0 i32 input step [4,1,1] place fsdp 1 \"sends\"\n" \
+    "buffer %1 i32 act step [4,1,1] \"receives\"\n"             \
+    "buffer %2 i32 act step [1,1,1] \"sent\"\n"                 \
+    "buffer %3 i32 act step [1,1,1] \"received\"\n"
+#define COUNTED                                                     \
+    "  %1[4,1,1] = all_to_all %0[4,1,1] phase forward group fsdp\n" \
+    "  %2[1,1,1] = count_sum %0[1,1,4,1] phase forward\n"           \
+    "  %3[1,1,1] = count_sum %1[1,1,4,1] phase forward\n"
+
 // Each rank sends rows of 2 columns, and gets back from each other what it has sent there.
-static const char ROWS[] = "buffer %0 f32 input step [10,2] place fsdp 0 \"x\"\n"
-                           "buffer %1 i32 input step [4,1,1] place fsdp 1 \"sends\"\n"
-                           "buffer %2 i32 act step [4,1,1] \"receives\"\n"
-                           "buffer %3 f32 act step [16,2] \"rows\"\n"
-                           "buffer %4 f32 act step [10,2] \"back\"\n"
-                           "buffer %5 f32 output step [10,2] place fsdp 0 \"y\"\n"
-                           "template 0 forward \"t\"\n"
-                           "  %2[4,1,1] = all_to_all %1[4,1,1] phase forward group fsdp\n"
-                           "  %3[16,2] = all_to_all_v %0[10,2] %1[4] %2[4] phase forward group fsdp\n"
-                           "  %4[10,2] = all_to_all_v %3[16,2] %2[4] %1[4] phase forward group fsdp\n"
-                           "  %5[10,2] = add %4[10,2] %0[10,2] phase forward\n";
+static const char ROWS[] = COUNTS "buffer %4 f32 input step [10,2] extent %2 place fsdp 0 \"x\"\n"
+                                  "buffer %5 f32 act step [16,2] extent %3 \"rows\"\n"
+                                  "buffer %6 f32 act step [10,2] extent %2 \"back\"\n"
+                                  "buffer %7 f32 output step [10,2] extent %2 place fsdp 0 \"y\"\n"
+                                  "template 0 forward \"t\"\n" COUNTED
+                                  "  %5[16,2] = all_to_all_v %4[10,2] %0[4] %1[4] phase forward group fsdp\n"
+                                  "  %6[10,2] = all_to_all_v %5[16,2] %1[4] %0[4] phase forward group fsdp\n"
+                                  "  %7[10,2] = add %6[10,2] %4[10,2] phase forward\n";
 
 // Rank i sends (i + j) % 4 rows to rank j: six in all.
 static void fill_counts(const struct executor *e, int rank) {
-    float *x = executor_address(e, 0, 0);
+    float *x = executor_address(e, 4, 0);
     for (int i = 0; i < 20; i++)
         x[i] = (float)(rank * 100 + i);
     for (int j = 0; j < RANKS; j++)
-        ((int32_t *)executor_address(e, 1, 0))[j] = (rank + j) % RANKS;
+        ((int32_t *)executor_address(e, 0, 0))[j] = (rank + j) % RANKS;
 }
 
 static void check_rows(struct teammate *mate, const struct executor *e) {
-    const int32_t *receives = executor_address(e, 2, 0);
-    const float *rows = executor_address(e, 3, 0), *y = executor_address(e, 5, 0);
+    const int32_t *receives = executor_address(e, 1, 0);
+    const float *rows = executor_address(e, 5, 0), *y = executor_address(e, 7, 0);
     int at = 0;
     for (int from = 0; from < RANKS; from++) {
         int first = 0; // of its rows for this rank
@@ -188,7 +199,7 @@ static void check_rows(struct teammate *mate, const struct executor *e) {
 static void as_many_rows_as_are_counted(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();
-    struct program p = read_program(ops, ROWS);
+    struct program p = plan_on(ops, "fsdp 4", ROWS);
     trireme_error error = {0};
     assert_ok(verify_on_all(&p, ops, &error), &error);
     check_round_trip(&p, ops);
@@ -200,14 +211,14 @@ static void as_many_rows_as_are_counted(void **unused) {
 
 static void fill_too_many(const struct executor *e, int rank) {
     for (int j = 0; j < RANKS; j++)
-        ((int32_t *)executor_address(e, 1, 0))[j] = rank == 1 && j == 2 ? 11 : 1;
+        ((int32_t *)executor_address(e, 0, 0))[j] = rank == 1 && j == 2 ? 11 : 1;
 }
 
 static void more_rows_than_there_is_room_for(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();
-    struct program p = read_program(ops, ROWS);
-    struct trial t = {.program = &p, .ops = ops, .fill = fill_too_many, .lost = ""};
+    struct program p = plan_on(ops, "fsdp 4", ROWS);
+    struct trial t = {.program = &p, .ops = ops, .fill = fill_too_many, .lost = ""}; // whoever finds it ends all
     team_run(RANKS, 2, run_on_thread, &t);
     program_release(&p);
     free(ops);
@@ -215,36 +226,47 @@ static void more_rows_than_there_is_room_for(void **unused) {
 
 static void rows_whose_counts_were_not_exchanged(void **unused) {
     (void)unused;
-    static const char HEAD[] = "buffer %0 f32 input step [10,2] place fsdp 0 \"x\"\n"
-                               "buffer %1 i32 input step [4,1,1] place fsdp 1 \"sends\"\n"
-                               "buffer %2 i32 act step [4,1,1] \"receives\"\n"
-                               "buffer %3 f32 act step [10,2] \"rows\"\n"
-                               "buffer %4 f32 act step [20,2] \"y\"\n"
-                               "buffer %5 i32 input step [4,1,1] place fsdp 1 \"others\"\n"
-                               "template 0 forward \"t\"\n"
-                               "  %2[4,1,1] = all_to_all %1[4,1,1] phase forward group fsdp\n";
+    // Others are numbers that no rank has told another; again, those of this program exchanged once more.
+    static const char HEAD[] =
+        COUNTS "buffer %4 f32 input step [10,2] extent %2 place fsdp 0 \"x\"\n"
+               "buffer %5 f32 act step [10,2] extent %3 \"rows\"\n"
+               "buffer %6 i32 input step [4,1,1] place fsdp 1 \"others\"\n"
+               "buffer %7 i32 act step [1,1,1] \"more\"\n"
+               "buffer %8 f32 act step [10,2] extent %7 \"more_rows\"\n"
+               "buffer %9 f32 input step [10,2] extent %7 place fsdp 0 \"z\"\n"
+               "buffer %10 f32 act step [10,2] extent %3 \"sum\"\n"
+               "buffer %11 f32 input step [10,2] extent %3 place fsdp 0 \"own\"\n"
+               "buffer %12 f32 act step [20,2] \"all\"\n"
+               "buffer %13 i32 act step [4,1,1] \"again\"\n"
+               "buffer %14 f32 act step [10,2] extent %2 \"on\"\n"
+               "template 0 forward \"t\"\n" COUNTED "  %7[1,1,1] = count_sum %6[1,1,4,1] phase forward\n"
+               "  %13[4,1,1] = all_to_all %1[4,1,1] phase forward group fsdp\n";
+    static const char SENT[] = "  %5[10,2] = all_to_all_v %4[10,2] %0[4] %1[4] phase forward group fsdp\n";
     static const struct {
-        const char *calls, *what;
+        bool sent;
+        const char *calls, *what, *name;
     } CASES[] = {
-        {"  %3[10,2] = all_to_all_v %0[10,2] %1[4] %5[4] phase forward group fsdp\n", "no all_to_all has exchanged"},
-        {"  %3[10,2] = all_to_all_v %0[10,2] %5[4] %2[4] phase forward group fsdp\n", "no all_to_all has exchanged"},
-        {"  %3[10,2] = all_to_all_v %0[10,2] %1[2] %2[2] phase forward group fsdp\n", "has counts for 2 ranks"},
+        {false, "  %8[10,2] = all_to_all_v %4[10,2] %0[4] %6[4] phase forward group fsdp\n",
+         "no all_to_all has exchanged", "others"},
+        {false, "  %5[10,2] = all_to_all_v %9[10,2] %6[4] %1[4] phase forward group fsdp\n",
+         "no all_to_all has exchanged", "others"},
+        {false, "  %14[10,2] = all_to_all_v %4[10,2] %0[4] %0[4] phase forward group fsdp\n",
+         "no all_to_all has exchanged", "sends"},
+        {false, "  %5[10,2] = all_to_all_v %4[10,2] %0[2] %1[2] phase forward group fsdp\n", "do not add up", "sends"},
         // Rows of other ranks beside the rank's own.
-        {"  %3[10,2] = all_to_all_v %0[10,2] %1[4] %2[4] phase forward group fsdp\n"
-         "  %4[10,2] = add %3[10,2] %0[10,2] phase forward\n",
-         "in different orders of ranks"},
+        {true, "  %10[10,2] = add %5[10,2] %11[10,2] phase forward\n", "in different orders of ranks", "fsdp"},
         // Rows that are sent on, not back.
-        {"  %3[10,2] = all_to_all_v %0[10,2] %1[4] %2[4] phase forward group fsdp\n"
-         "  %4[10,2] = all_to_all_v %3[10,2] %1[4] %2[4] phase forward group fsdp\n",
-         "is not split along fsdp as its exchange says"},
-        // They do not lie in the order of the ranks.
-        {"  %3[10,2] = all_to_all_v %0[10,2] %1[4] %2[4] phase forward group fsdp\n"
-         "  %4[20] = all_gather %3[5] wire 0 phase forward group fsdp\n",
-         "are not blocks in the order"},
+        {true, "  %5[10,2] = all_to_all_v %5[10,2] %0[4] %1[4] phase forward group fsdp\n", "which it reads", "rows"},
+        {true, "  %10[10,2] = all_to_all_v %5[10,2] %0[4] %1[4] phase forward group fsdp\n", "do not add up", "sends"},
+        {true, "  %14[10,2] = all_to_all_v %5[10,2] %1[4] %13[4] phase forward group fsdp\n",
+         "is not split along fsdp as its exchange says", "rows"},
+        // Ranks have different numbers of them, which do not lie in the order of the ranks.
+        {true, "  %12[40] = all_gather %5[10] wire 0 phase forward group fsdp\n", "is some of", "received"},
+        {true, "  %12[40] = all_gather %5[20] wire 0 phase forward group fsdp\n", "needs all rows", "received"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
-        char *body = mem_printf("%s%s", HEAD, CASES[i].calls);
-        refuse(body, CASES[i].what, i < 3 ? "counts" : "fsdp");
+        char *body = mem_printf("%s%s%s", HEAD, CASES[i].sent ? SENT : "", CASES[i].calls);
+        refuse(body, CASES[i].what, CASES[i].name);
         free(body);
     }
 }
@@ -307,7 +329,7 @@ static void sums_in_two_hops(void **unused) {
     for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
         struct op_table *ops = op_table_create();
         char *body = hops(CASES[i].scatters, CASES[i].gathers);
-        struct program p = read_on(ops, "fsdp 2 fsdp.1 2", body);
+        struct program p = plan_on(ops, "fsdp 2 fsdp.1 2", body);
         trireme_error error = {0};
         const trireme_status status = verify_on_all(&p, ops, &error);
         if (CASES[i].what) {
@@ -326,55 +348,66 @@ static void sums_in_two_hops(void **unused) {
 
 // ---- time
 
-// Two nodes of two devices, the network ten times slower than what a node has inside.
-static void hops_take_the_links_of_their_ranks(void **unused) {
-    (void)unused;
-    static const char CLUSTER[] =
+// Seconds that a step of the program communicates along each axis.
+static void communicates(const char *mesh, const char *body, const char *links, double seconds[AXIS_COUNT]) {
+    static const char DEVICES[] =
         "devices:\n  d: {peak: {f32: 1 GFLOP/s, bf16: 1 GFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s, launch: 1 us,\n"
-        "      efficiency: {other: {memory: 1}}}\n"
-        "nodes: [{device: d, nodes: 2, devices: 2}]\n"
-        "links: [{name: l, spans: node, latency: 0 us, bandwidth: 1 GB/s},\n"
-        "        {name: net, spans: all, latency: 0 us, bandwidth: 0.1 GB/s}]\n";
+        "      efficiency: {other: {memory: 1}}}\n";
     struct op_table *ops = op_table_create();
-    char *body = hops(INSIDE_FIRST, INSIDE_LAST);
-    struct program p = read_on(ops, "fsdp 2 fsdp.1 2", body);
+    struct program p = plan_on(ops, mesh, body);
+    char *text = mem_printf("%s%s", DEVICES, links);
     struct cluster cluster;
     struct simulation result;
     trireme_error error = {0};
     const struct program *of_stage[] = {&p};
-    assert_ok(cluster_parse(&cluster, ops, "test", CLUSTER, strlen(CLUSTER), &error), &error);
+    assert_ok(cluster_parse(&cluster, ops, "test", text, strlen(text), &error), &error);
     assert_ok(simulate(&result, of_stage, ops, &cluster, NULL, &error), &error);
-    // Each way, half of 64 bytes inside the node, and half of 32 between nodes.
-    assert_true(fabs(result.exposed[AXIS_FSDP] * result.seconds - 2 * 32e-9) < 1e-12);
-    assert_true(fabs(result.exposed[AXIS_FSDP_1] * result.seconds - 2 * 160e-9) < 1e-12);
+    for (int a = 0; a < AXIS_COUNT; a++)
+        seconds[a] = result.exposed[a] * result.seconds;
     simulation_release(&result);
     cluster_release(&cluster);
     program_release(&p);
-    free(body);
+    free(text);
     free(ops);
+}
+
+// Two nodes of two devices, the network ten times slower than what a node has inside.
+static void hops_take_the_links_of_their_ranks(void **unused) {
+    (void)unused;
+    char *body = hops(INSIDE_FIRST, INSIDE_LAST);
+    double seconds[AXIS_COUNT];
+    communicates("fsdp 2 fsdp.1 2", body,
+                 "nodes: [{device: d, nodes: 2, devices: 2}]\n"
+                 "links: [{name: l, spans: node, latency: 0 us, bandwidth: 1 GB/s},\n"
+                 "        {name: net, spans: all, latency: 0 us, bandwidth: 0.1 GB/s}]\n",
+                 seconds);
+    // Each way, half of 64 bytes inside the node, and half of 32 between nodes.
+    assert_true(fabs(seconds[AXIS_FSDP] - 2 * 32e-9) < 1e-12);
+    assert_true(fabs(seconds[AXIS_FSDP_1] - 2 * 160e-9) < 1e-12);
+    free(body);
+}
+
+// Seconds on four devices of which each reaches the others alike.
+static double exchanges(const char *body) {
+    double seconds[AXIS_COUNT];
+    communicates("fsdp 4", body,
+                 "nodes: [{device: d, nodes: 1, devices: 4}]\n"
+                 "links: [{name: l, spans: all, latency: 1 us, bandwidth: 1 GB/s}]\n",
+                 seconds);
+    return seconds[AXIS_FSDP];
 }
 
 static void exchanges_take_time(void **unused) {
     (void)unused;
-    static const char CLUSTER[] =
-        "devices:\n  d: {peak: {f32: 1 GFLOP/s, bf16: 1 GFLOP/s}, memory: 1 GB, bandwidth: 1 GB/s, launch: 1 us,\n"
-        "      efficiency: {other: {memory: 1}}}\n"
-        "nodes: [{device: d, nodes: 1, devices: 4}]\n"
-        "links: [{name: l, spans: all, latency: 1 us, bandwidth: 1 GB/s}]\n";
-    struct op_table *ops = op_table_create();
-    struct program p = read_program(ops, PIECES);
-    struct cluster cluster;
-    struct simulation result;
-    trireme_error error = {0};
-    const struct program *of_stage[] = {&p};
-    assert_ok(cluster_parse(&cluster, ops, "test", CLUSTER, strlen(CLUSTER), &error), &error);
-    assert_ok(simulate(&result, of_stage, ops, &cluster, NULL, &error), &error);
     // Each way three steps of a microsecond, and three quarters of 96 bytes, a nanosecond a byte.
-    assert_true(fabs(result.exposed[AXIS_FSDP] * result.seconds - 2 * 3.072e-6) < 1e-12);
-    simulation_release(&result);
-    cluster_release(&cluster);
-    program_release(&p);
-    free(ops);
+    assert_true(fabs(exchanges(PIECES) - 2 * 3.072e-6) < 1e-12);
+    // The counts, 16 bytes; then as many rows as are expected: of 8 bytes, all 10, and 16 on the way back.
+    assert_true(fabs(exchanges(ROWS) - (3 * 3e-6 + 0.75e-9 * (16 + 80 + 128))) < 1e-12);
+    static const char FROM[] = "[16,2] extent %3 ", TO[] = "[16,2] extent %3 expect 4 ";
+    const char *at = strstr(ROWS, FROM);
+    char *some = mem_printf("%.*s%s%s", (int)(at - ROWS), ROWS, TO, at + strlen(FROM));
+    assert_true(fabs(exchanges(some) - (3 * 3e-6 + 0.75e-9 * (16 + 80 + 32))) < 1e-12);
+    free(some);
 }
 
 int main(void) {

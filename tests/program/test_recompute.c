@@ -51,7 +51,7 @@ static struct taken compile(const char *const *settings, size_t count, const cha
     struct taken taken = {.bytes = p->step_bytes};
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
-            taken.flops += instruction_flops(s.engine.ops, &p->templates.item[t].instructions.item[i]);
+            taken.flops += instruction_flops(p, s.engine.ops, &p->templates.item[t].instructions.item[i]);
     subject_release(&s);
     return taken;
 }

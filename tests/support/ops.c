@@ -223,6 +223,17 @@ static void fill_starts(const struct tensor *t, int64_t first, uint64_t seed) {
     }
 }
 
+// Numbers that add up to `rows`; some are 0.
+static void fill_counts(const struct tensor *t, int64_t rows, uint64_t seed) {
+    const int64_t count = tensor_elements(t);
+    for (int64_t i = 0; i < count; i++)
+        ((int32_t *)t->data)[i] = 0;
+    for (int64_t m = 0; m < rows; m++) {
+        const double at = rng_uniform(seed, rng_stream("counts"), (uint64_t)m);
+        ((int32_t *)t->data)[(int64_t)(at * at * (double)count)]++;
+    }
+}
+
 static double scalar_value(const char *name, int64_t n) {
     static const struct {
         const char *name;
@@ -261,6 +272,7 @@ static struct range range_of(const struct op_operand *operand, const struct spec
         {"pos", {0, positions, true, 0}},
         {"targets", {-0.25 * vocab, 1.25 * vocab, true, -1}},
         {"at", {0, positions - (double)spec->extent['m'] + 1, true, 0}},
+        {"counts", {0, 9, true, 0}},
         {"nll", {-4, 8, false, -4}},
         {"logits", {-4, 8, false, -4}},
         {"picked", {-4, 8, false, -4}},
@@ -285,6 +297,10 @@ static struct range range_of(const struct op_operand *operand, const struct spec
 static void fill(const struct tensor *t, const struct op_operand *operand, const struct spec *spec, uint64_t seed) {
     if (strcmp(operand->name, "starts") == 0) {
         fill_starts(t, spec->first, seed);
+        return;
+    }
+    if (operand->counts) {
+        fill_counts(t, spec->extent[(int)operand->counts], seed);
         return;
     }
     const struct range range = range_of(operand, spec);

@@ -18,7 +18,9 @@ static double flops_of(const struct op_table *table, const struct call *call) {
         out[i].ndim = call->out[i].ndim;
         memcpy(out[i].dim, call->out[i].dim, sizeof call->out[i].dim);
     }
-    return instruction_flops(table, &instruction);
+    struct buffer any = {.extent = NONE};
+    const struct program program = {.buffers = {.item = &any, .count = 1}};
+    return instruction_flops(&program, table, &instruction);
 }
 
 trireme_status op_time(const struct op_table *table, const char *spec, const struct op_options *options,

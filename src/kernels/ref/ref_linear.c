@@ -161,6 +161,86 @@ void ref_matmul_dw(const struct call *call) {
     }
 }
 
+// The first rows of a tensor, from row `from` on.
+static struct tensor linear_rows(const struct tensor *t, int64_t from, int64_t rows) {
+    struct tensor part = *t;
+    part.data = (char *)t->data + from * t->stride[0] * dtype_size(t->dtype);
+    part.dim[0] = rows;
+    return part;
+}
+
+// The matrix, or vector, of group g.
+static struct tensor linear_group(const struct tensor *t, int64_t g) {
+    struct tensor part = {.dtype = t->dtype, .ndim = t->ndim - 1};
+    if (tensor_present(t))
+        part.data = (char *)t->data + g * t->stride[0] * dtype_size(t->dtype);
+    for (int i = 0; i < part.ndim; i++) {
+        part.dim[i] = t->dim[i + 1];
+        part.stride[i] = t->stride[i + 1];
+    }
+    return part;
+}
+
+// Calls for the rows of each group in each block, of `rows` in all, whatever the counts are.
+static void each_group(const struct call *call, const struct tensor *counts, int64_t rows,
+                       void (*visit)(const struct call *, int64_t group, int64_t from, int64_t rows)) {
+    int64_t at = 0;
+    for (int64_t b = 0; b < counts->dim[0]; b++)
+        for (int64_t g = 0; g < counts->dim[1]; g++) {
+            const int64_t some = MIN(MAX(tensor_int(counts, at2(counts, b, g)), 0), rows - at);
+            if (some)
+                visit(call, g, at, some);
+            at += some;
+        }
+}
+
+static void linear_forward(const struct call *call, int64_t group, int64_t from, int64_t rows) {
+    const struct tensor x = linear_rows(&call->in[0], from, rows), w = linear_group(&call->in[2], group),
+                        bias = linear_group(&call->in[3], group), y = linear_rows(&call->out[0], from, rows);
+    product(rows, y.dim[1], x.dim[1], matrix_of(&x), matrix_transposed(&w), &y, &bias, NULL, false);
+}
+
+void ref_matmul_grouped(const struct call *call) {
+    each_group(call, &call->in[1], call->out[0].dim[0], linear_forward);
+}
+
+static void linear_backward(const struct call *call, int64_t group, int64_t from, int64_t rows) {
+    const struct tensor dy = linear_rows(&call->in[0], from, rows), w = linear_group(&call->in[2], group),
+                        dx = linear_rows(&call->out[0], from, rows);
+    product(rows, dx.dim[1], dy.dim[1], matrix_of(&dy), matrix_of(&w), &dx, NULL, NULL, call->accumulate);
+}
+
+void ref_matmul_grouped_dx(const struct call *call) {
+    each_group(call, &call->in[1], call->out[0].dim[0], linear_backward);
+}
+
+static void linear_weights(const struct call *call, int64_t group, int64_t from, int64_t rows) {
+    const struct call one = {
+        .in = {linear_rows(&call->in[0], from, rows), linear_rows(&call->in[1], from, rows)},
+        .out = {linear_group(&call->out[0], group), linear_group(&call->out[1], group)},
+        .accumulate = call->accumulate || rows, // none: sets to zero
+    };
+    ref_matmul_dw(&one);
+}
+
+void ref_matmul_grouped_dw(const struct call *call) {
+    for (int64_t g = 0; g < call->out[0].dim[0] && !call->accumulate; g++)
+        linear_weights(call, g, 0, 0);
+    each_group(call, &call->in[2], call->in[0].dim[0], linear_weights);
+}
+
+void ref_count_sum(const struct call *call) {
+    const struct tensor *counts = &call->in[0], *sums = &call->out[0];
+    for (int64_t a = 0; a < counts->dim[0]; a++)
+        for (int64_t r = 0; r < counts->dim[1]; r++)
+            for (int64_t c = 0; c < counts->dim[3]; c++) {
+                double sum = 0; // of integers: exact
+                for (int64_t p = 0; p < counts->dim[2]; p++)
+                    sum += tensor_int(counts, at4(counts, a, r, p, c));
+                tensor_set(sums, at3(sums, a, r, c), MIN(sum, (double)INT32_MAX));
+            }
+}
+
 void ref_add_bias(const struct call *call) {
     const struct tensor *a = &call->in[0], *b = &call->in[1], *bias = &call->in[2], *y = &call->out[0];
     for (int64_t m = 0; m < y->dim[0]; m++)
