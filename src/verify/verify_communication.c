@@ -94,6 +94,24 @@ static trireme_status check_blocks(const struct placement_check *c, const struct
     return TRIREME_OK;
 }
 
+// The ranks' blocks along parts of sequences make up one sequence, or a sequence is split into them: so each rank's are
+// of one sequence. Blocks of several would lie rank by rank then, not sequence by sequence. (Where rows are gathered
+// only to be added up, their order is left to the gradients' proof: gathers_rows.)
+static trireme_status check_one_sequence(const struct placement_check *c, const struct instruction *i,
+                                         const struct operand *block) {
+    trireme_error *error = c->error;
+    const struct program *p = c->program;
+    const struct buffer *root = &p->buffers.item[program_root(p, block->buffer)];
+    const int64_t run = c->parts.run, count = buffer_count(root);
+    if (!(i->group & AXES_PARTS) || run == 0 || i->phase == PHASE_WEIGHT ||
+        (root->kind != KIND_ACT && root->kind != KIND_INPUT))
+        return TRIREME_OK;
+    const int64_t width = count / c->parts.all, at = program_root_offset(p, block->buffer) + block->offset;
+    if (count % c->parts.all || operand_count(block) != run * width || at % (run * width))
+        REFUSE("%s: the parts of %s are not of one sequence", placement_site(c).text, placement_name(c, block));
+    return TRIREME_OK;
+}
+
 // The operand must be all of a buffer, or ranks' own parts of it along `along`.
 static trireme_status check_whole(const struct placement_check *c, const struct operand *operand, axis_set along) {
     trireme_error *error = c->error;
@@ -120,8 +138,12 @@ static trireme_status run_collective(struct placement_check *c, const struct ins
     int64_t size = mesh_group_size(&c->program->mesh, i->group), from = operand_count(in), to = operand_count(out);
     bool accumulates = instruction_accumulates(i, &c->now);
     TRY(check_input(c, i, what.takes));
-    if (what.takes == SEEN_SPLIT)
+    if (what.takes == SEEN_SPLIT) {
         TRY(check_blocks(c, i));
+        TRY(check_one_sequence(c, i, in));
+    }
+    if (what.gives == HOLDS_BLOCK)
+        TRY(check_one_sequence(c, i, out));
     if (what.takes == SEEN_SPLIT || what.gives == HOLDS_BLOCK) { // part of a block is no block
         TRY(check_whole(c, in, in->along));
         TRY(check_whole(c, out, out->along));
@@ -262,6 +284,8 @@ static trireme_status run_pieces(struct placement_check *c, const struct instruc
     if (i->in[0].dim[0] != size)
         REFUSE("%s: has %lld pieces for %lld ranks", placement_site(c).text, (long long)i->in[0].dim[0],
                (long long)size);
+    TRY(check_one_sequence(c, i, &i->in[0]));
+    TRY(check_one_sequence(c, i, &i->out[0]));
     return exchange(c, i, "prc", give_pieces);
 }
 

@@ -526,10 +526,27 @@ static void find_bases(struct placement_check *c) {
     }
 }
 
+static struct sequence_parts find_parts(const struct program *p) {
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        const struct buffer *b = &p->buffers.item[i];
+        for (int a = 0; a < AXIS_COUNT && b->kind == KIND_INPUT; a++) {
+            const int dim = b->placement[a] - PLACE_SHARD(0);
+            if (!(AXES(a) & AXES_PARTS) || dim < 0)
+                continue;
+            struct sequence_parts parts = {1, buffer_count(b)};
+            for (int d = dim; d < b->ndim; d++)
+                parts.run *= b->dim[d];
+            return parts;
+        }
+    }
+    return (struct sequence_parts){0, 0};
+}
+
 trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
                                trireme_error *error) {
     struct placement_check c = {.program = program, .table = table, .sent = messages, .error = error};
     find_bases(&c);
+    c.parts = find_parts(program);
     placement_create(&c.placement, program);
     trireme_status status = placement_run_schedule(&c);
     if (status == TRIREME_OK)

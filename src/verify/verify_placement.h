@@ -5,12 +5,19 @@
 #include "verify/placement.h"
 #include "verify/proofs.h"
 
+// How inputs that hold parts of sequences are split: a rank has `run` neighbouring elements of each sequence, `all` of
+// all sequences together. Rows that are made of them lie like them. run 0: there are no such inputs.
+struct sequence_parts {
+    int64_t run, all;
+};
+
 struct placement_check {
     const struct program *program;
     const struct op_table *table;
     struct placement placement;
     char base[OP_COUNT][DIM_LETTERS];    // letter of each op -> the letter that it is split with, or itself
     char belongs[OP_COUNT][DIM_LETTERS]; // letter of each op -> the letter with which it may be split, or 0
+    struct sequence_parts parts;
     struct invocation now;
     int instruction;
     VEC(int) local;        // roots that live inside the invocation

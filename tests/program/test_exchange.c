@@ -145,6 +145,32 @@ static void pieces_that_are_not_split_so(void **unused) {
     }
 }
 
+// Rows of several sequences, of each of which a rank has a part, would come rank by rank: they are exchanged sequence
+// by sequence.
+static void pieces_of_several_sequences(void **unused) {
+    (void)unused;
+    for (int sequences = 1; sequences <= 2; sequences++) {
+        struct op_table *ops = op_table_create();
+        char *body = mem_printf("buffer %%0 f32 input step [%d,%d,12] place cp 1 \"x\"\n"
+                                "buffer %%1 f32 act step [4,4,3] \"pieces\"\n"
+                                "buffer %%2 f32 output step [4,4,3] place cp 2 \"columns\"\n"
+                                "template 0 forward \"t\"\n"
+                                "  %%1[4,4,3] = copy %%0[4,4,3](3,12,1) phase forward\n"
+                                "  %%2[4,4,3] = all_to_all %%1[4,4,3] phase forward group cp\n",
+                                sequences, 4 / sequences);
+        struct program p = read_on(ops, "cp 4", body);
+        trireme_error error = {0};
+        const trireme_status status = verify_on_all(&p, ops, &error);
+        if (sequences > 1)
+            assert_words(status, &error, "are not of one sequence", "pieces");
+        else
+            assert_ok(status, &error);
+        program_release(&p);
+        free(body);
+        free(ops);
+    }
+}
+
 // ---- rows
 
 // What ranks send, and how many rows that are; then what they receive.
@@ -414,6 +440,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_become_columns),
         cmocka_unit_test(pieces_that_are_not_split_so),
+        cmocka_unit_test(pieces_of_several_sequences),
         cmocka_unit_test(as_many_rows_as_are_counted),
         cmocka_unit_test(more_rows_than_there_is_room_for),
         cmocka_unit_test(rows_whose_counts_were_not_exchanged),

@@ -238,6 +238,22 @@ static void sequence(void **unused) {
     fleet_release(&f);
 }
 
+// One collective for the rows of both sequences, instead of one for each: the ranks' rows then lie behind one another,
+// and not sequence by sequence.
+static void exchange_both_at_once(struct program *p, enum op op, const char *first, const char *second) {
+    leave_out(p, mutant_find(p, op, second));
+    struct instruction *i = found(p, op, first);
+    for (int k = 0; k < 2; k++) {
+        struct operand *o = mutant_operand(i, k);
+        *o = operand_shape(operand_whole(p, program_root(p, o->buffer)), 1, (int64_t[]){2 * o->dim[0]});
+    }
+}
+
+static void gather_both_at_once(struct program *p) {
+    exchange_both_at_once(p, OP_ALL_GATHER, "layers.0.attention.kv.all.0", "layers.0.attention.kv.all.1");
+    exchange_both_at_once(p, OP_REDUCE_SCATTER, "d.layers.0.attention.kv.own.0", "d.layers.0.attention.kv.own.1");
+}
+
 // Ranks with parts of sequences.
 static void context(void **unused) {
     (void)unused;
@@ -252,6 +268,7 @@ static void context(void **unused) {
           "is the same on all ranks along cp, part is split", "layers.0.attention.kv.all");
     FAULT(0, FLEET_STAGE, found(&p, OP_REDUCE_SCATTER, "d.layers.0.attention.kv.own.1")->group = AXES(AXIS_FSDP),
           "is split along fsdp and cannot be reduced", "d.layers.0.attention.kv.all.1");
+    FAULT(0, FLEET_STAGE, gather_both_at_once(&p), "are not of one sequence", "layers.0.attention.kv.own");
     FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_GATHER, "layers.0.attention.kv.all.1")),
           "before it is written", "layers.0.attention.kv.all");
     FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "d.layers.0.attention.kv.own.1")),
