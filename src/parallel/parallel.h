@@ -64,6 +64,8 @@ trireme_status parallel_resolve_from(struct parallel *out, struct schedule_store
 // product of the degrees that are set divides the ranks.
 trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
                               trireme_error *error);
+// How many ranks the degrees that are given of these axes make; one that is -1 counts as 1.
+int64_t parallel_given(const struct config *config, axis_set axes);
 // Refuses a limit of activations beside a schedule that has none to be set.
 trireme_status parallel_check_limit(const struct config *config, trireme_error *error);
 // The layers of each virtual stage of a pipeline. The caller frees.

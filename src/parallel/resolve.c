@@ -273,22 +273,27 @@ static trireme_status check_no_pipeline(const struct config *config, trireme_err
     return resolve_check_schedule(config, error);
 }
 
-trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
-                              trireme_error *error) {
+int64_t parallel_given(const struct config *config, axis_set axes) {
     const struct config_parallelism *p = &config->parallelism;
-    int64_t shards = MAX(0, p->data_parallel_shard_degree), contexts = 1, others = 1, stages = 0;
-#define AXIS(id, name, roles, key)                         \
-    if (AXIS_##id != AXIS_FSDP && AXIS_##id != AXIS_PP)    \
-        others *= MAX(1, p->key);                          \
-    if (AXIS_##id != AXIS_FSDP && ((roles)&AXIS_IS_SHARD)) \
-        contexts *= MAX(1, p->key);
+    int64_t ranks = 1;
+#define AXIS(id, name, roles, key) \
+    if ((axes & AXES(AXIS_##id)))  \
+        ranks *= MAX(1, p->key);
 #define DERIVED_AXIS(id, name, roles)
 #include "mesh/axes.def"
 #undef AXIS
+    return ranks;
+}
+
+trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
+                              trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    const int64_t contexts = parallel_given(config, AXES_SHARD & ~AXES_FSDP);
+    int64_t shards = MAX(0, p->data_parallel_shard_degree), stages = 0;
     if (config_is_set(config, "parallelism.pipeline_parallel_degree"))
         stages = MAX(0, p->pipeline_parallel_degree);
     // Where the degrees that are given take all ranks, the others are 1.
-    if (others * MAX(1, shards) * MAX(1, stages) == ranks) {
+    if (parallel_given(config, AXES_ALL & ~AXES_PP) * MAX(1, stages) == ranks) {
         shards = MAX(1, shards);
         stages = MAX(1, stages);
     }

@@ -63,7 +63,7 @@ void estimator_devices_release(struct estimator *e) {
     free(e->next);
 }
 
-int slowest_group(const struct estimator *e, int tensor) {
+int slowest_group(const struct estimator *e, int ranks) {
     static const double BYTES = 1e6;
     const struct cluster *c = e->request->cluster;
     const struct link_use use = {AXES(AXIS_TP), 0, false};
@@ -72,11 +72,11 @@ int slowest_group(const struct estimator *e, int tensor) {
     trireme_error none;
     int slowest = 0;
     double most = 0;
-    mesh.degree[AXIS_TP] = tensor;
-    mesh.degree[AXIS_DP] = e->request->ranks / tensor;
-    if (tensor == 1 || topology_create(&topology, c, &mesh, &use, 1, &none) != TRIREME_OK)
+    mesh.degree[AXIS_TP] = ranks;
+    mesh.degree[AXIS_DP] = e->request->ranks / ranks;
+    if (ranks == 1 || topology_create(&topology, c, &mesh, &use, 1, &none) != TRIREME_OK)
         return 0;
-    for (int rank = 0; rank < topology.ranks; rank += tensor) {
+    for (int rank = 0; rank < topology.ranks; rank += ranks) {
         double seconds = cost_communicate(c, &topology.route[0][rank], OP_ALL_REDUCE, BYTES);
         if (seconds > most) {
             most = seconds;

@@ -6,8 +6,9 @@
 #include <math.h>
 #include <pthread.h>
 
-static struct plan_choice estimate_single(const struct probe *p) {
-    return (struct plan_choice){.replicas = 1,
+static struct plan_choice estimate_single(const struct plan_request *r, const struct probe *p) {
+    return (struct plan_choice){.parts = (int)parallel_given(r->config, AXES_PARTS),
+                                .replicas = 1,
                                 .shards = 1,
                                 .tensor = p->tensor,
                                 .sequence = p->sequence,
@@ -74,7 +75,7 @@ static double share_of_kind(const struct plan_request *r, int layer_kind) {
     return (double)model_layers_of_kind(r->model, layer_kind) / (double)r->model->num_hidden_layers;
 }
 
-// Measures a step of a model of `layers` layers of one kind on the tensor ranks alone.
+// Measures a step of a model of `layers` layers of one kind on the ranks alone that share its rows and its layers.
 static trireme_status estimate_measure(struct probe_part *out, const struct estimator *e, const struct probe *p,
                                        int layer_kind, int layers, trireme_error *error) {
     const struct plan_request *r = e->request;
@@ -84,8 +85,8 @@ static trireme_status estimate_measure(struct probe_part *out, const struct esti
     struct cluster plain = e->kinds.item[p->kind].plain;
     plain.ranks_before = p->first;
     small.cluster = &plain;
-    small.ranks = p->tensor;
-    struct plan_choice choice = estimate_single(p);
+    struct plan_choice choice = estimate_single(r, p);
+    small.ranks = p->tensor * choice.parts;
     struct config config;
     TRY(plan_config(&config, &small, &choice, error));
     struct parallel plan = {0};
@@ -157,8 +158,8 @@ static trireme_status measure_slot(struct probe_slot *out, const struct plan_req
     const struct model_config model = model_of_kind(r, layer_kind, 2 * layers);
     struct plan_request small = *r;
     small.model = &model;
-    small.ranks = 2 * p->tensor;
-    struct plan_choice choice = estimate_single(p);
+    struct plan_choice choice = estimate_single(r, p);
+    small.ranks = 2 * p->tensor * choice.parts;
     choice.stages = 2;
     choice.schedule = apart ? "zb-h1" : "1f1b";
     struct config config;
@@ -234,7 +235,7 @@ const struct probe *find_measured(struct estimator *e, const struct plan_choice 
             return p;
     }
     struct probe p = {.kind = kind,
-                      .first = slowest_group(e, c->tensor),
+                      .first = slowest_group(e, c->tensor * c->parts),
                       .tensor = c->tensor,
                       .sequence = c->sequence,
                       .overlap = c->overlap,
@@ -339,6 +340,9 @@ static trireme_status choice_topology(struct topology *out, const struct plan_re
     struct mesh mesh = mesh_single();
     mesh.degree[AXIS_KV] = split.copies;
     mesh.degree[AXIS_TP] = c->tensor / split.copies;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (AXES(a) & AXES_PARTS)
+            mesh.degree[a] = (int)parallel_given(r->config, AXES(a));
     mesh.degree[AXIS_FSDP] = c->shards;
     mesh.degree[AXIS_DP] = c->replicas;
     mesh.degree[AXIS_PP] = c->stages;
@@ -488,7 +492,7 @@ void pipe_fill(struct pipe_estimate *pipe, double busiest, double mean) {
 
 bool data_links_create(struct data_links *out, const struct plan_request *r, const struct plan_choice *c,
                        trireme_error *error) {
-    struct link_use uses[] = {{AXES(AXIS_FSDP), 0, false}, {AXES(AXIS_DP), 0, false}, {AXES_DATA, 0, false}};
+    struct link_use uses[] = {{AXES_SHARD, 0, false}, {AXES_DATA & ~AXES_SHARD, 0, false}, {AXES_DATA, 0, false}};
     struct topology topology;
     if (choice_topology(&topology, r, c, uses, ARRAY_LENGTH(uses), error) != TRIREME_OK)
         return false;
@@ -516,7 +520,7 @@ static double add_beside(const struct data_links *l, double transfers, double le
 }
 
 double choice_state_bytes(const struct plan_choice *c, double parameters, double gradients, double states) {
-    double shards = c->shards;
+    double shards = c->shards * c->parts;
     int z = c->zero_stage;
     return parameters / (z >= 3 ? shards : 1) + gradients / (z >= 2 ? shards : 1) + states / (z >= 1 ? shards : 1);
 }
@@ -527,7 +531,8 @@ double passing_bytes(const struct plan_choice *c, const struct pipe_estimate *p)
 
 struct estimate estimate_data(const struct estimator *e, const struct pipe_estimate *p, const struct data_links *l,
                               const struct plan_choice *c) {
-    double shards = c->shards, narrow = e->request->config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16 ? .5 : 1;
+    double shards = c->shards * c->parts,
+           narrow = e->request->config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16 ? .5 : 1;
     int z = c->zero_stage;
     struct estimate out = {
         p->seconds + p->update / (z >= 1 ? shards : 1),

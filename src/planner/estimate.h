@@ -189,7 +189,7 @@ struct load {
 struct load load_of_stage(const struct estimator *estimator, const struct shape *shape,
                           const struct plan_choice *choice, const int *first_layer, int rank);
 // The first rank of the tensor parallel group whose links take longest, where groups have `tensor` ranks.
-int slowest_group(const struct estimator *estimator, int tensor);
+int slowest_group(const struct estimator *estimator, int ranks);
 // The kind, among those of a stage's ranks, on which a layer takes longest by the probes of all kinds.
 int slowest_kind(const struct estimator *estimator, const struct probe *of_kind, int stages, int stage);
 // The least room of any of a stage's ranks.

@@ -234,12 +234,26 @@ static void print_recompute(struct text *t, const struct config *config, const s
     text_add(t, "%s%s", *given->full_layers || *given->selective_layers ? "of the rest " : "", PHRASES[c->recompute]);
 }
 
+double plan_answer_waiting(const struct plan_answer *a) {
+    double waiting = 0;
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        waiting += AXES_DATA & AXES(axis) ? a->exposed[axis] : 0;
+    return waiting;
+}
+
 char *plan_choice_print(const struct config *config, const struct plan_choice *c) {
     struct text t = {0};
     if (c->replicas > 1)
         text_add(&t, "dp %d x ", c->replicas);
     if (c->shards > 1)
         text_add(&t, "fsdp %d (zero %d) x ", c->shards, c->zero_stage);
+    for (int a = AXIS_COUNT; a-- > 0;)
+        if (AXES(a) & AXES_PARTS && parallel_given(config, AXES(a)) > 1) {
+            text_add(&t, "%s %lld", axis_name((enum axis)a), (long long)parallel_given(config, AXES(a)));
+            if (c->shards == 1 && c->zero_stage > 0)
+                text_add(&t, " (zero %d)", c->zero_stage);
+            text_add(&t, " x ");
+        }
     bool whole = c->tensor > 1 && !c->sequence;
     text_add(&t, "tp %d%s", c->tensor,
              whole && c->overlap ? " (rows whole, overlapped)"
@@ -261,7 +275,7 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
         text_add(&t, ", units of %d layers", c->unit_layers);
     if (c->prefetch)
         text_add(&t, ", prefetch of %d", c->prefetch);
-    if (c->logits_rows >= c->micro_batch_size * config->training.seq_len)
+    if (c->logits_rows >= c->micro_batch_size * config->training.seq_len / c->parts)
         text_add(&t, ", all logits at once");
     else if (c->logits_rows)
         text_add(&t, ", logits of %lld rows at once", (long long)c->logits_rows);

@@ -378,6 +378,10 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     struct text cannot = {0}, flags = {0};
     text_add(&flags, "--tensor-model-parallel-size %d --pipeline-model-parallel-size %d%s \\\n", c->tensor, c->stages,
              c->tensor > 1 && c->sequence ? " --sequence-parallel" : "");
+    if (c->parts > 1) {
+        text_add(&flags, "--context-parallel-size %d --cp-comm-type all_gather \\\n", c->parts);
+        sequence_is_not_there(&cannot, config->training.seq_len, 2 * c->parts * (c->sequence ? c->tensor : 1));
+    }
     const bool there = strcmp(c->schedule, "1f1b") == 0 || strcmp(c->schedule, "interleaved") == 0;
     struct pipeline pipeline = pipeline_create(r, c, there);
     if (c->stages > 1)
@@ -558,8 +562,10 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
     if (c->zero_stage == 1)
         text_add(&cannot, "# not available: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
     text_add(&body, "tensor_parallel_degree = %d\n", c->tensor);
+    if (c->parts > 1)
+        text_add(&body, "context_parallel_degree = %d\ncontext_parallel_rotate_method = \"allgather\"\n", c->parts);
     heads_are_not_there(&cannot, r->model, c->tensor, false);
-    sequence_is_not_there(&cannot, config->training.seq_len, 2 * c->tensor);
+    sequence_is_not_there(&cannot, config->training.seq_len, 2 * c->tensor * c->parts);
     if (c->tensor > 1 && !c->sequence)
         text_add(&cannot, "# not available: tensor parallel ranks that hold all rows; they split them (later: "
                           "enable_sequence_parallel = False)\n");

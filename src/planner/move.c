@@ -150,10 +150,7 @@ static bool is_climbed(const struct layouts *l, const struct plan_choice *a) {
 }
 
 static bool waits_for_data(const struct plan_answer *of) {
-    double waiting = 0;
-    for (int axis = 0; axis < AXIS_COUNT; axis++)
-        waiting += AXES_DATA & AXES(axis) ? of->exposed[axis] : 0;
-    return waiting > WAITING * of->seconds;
+    return plan_answer_waiting(of) > WAITING * of->seconds;
 }
 
 // Whether so many plans can be tried in the time that is left, if they take as long as those before them.

@@ -25,7 +25,8 @@
 
 // What is chosen. Everything else is as the configuration says.
 struct plan_choice {
-    int replicas, shards, zero_stage; // data parallel; stage 0 with one shard
+    int parts; // ranks that have parts of the same sequences: not chosen, but as the configuration says
+    int replicas, shards, zero_stage; // data parallel; stage 0 with one shard, unless sequences have parts
     int tensor;
     bool sequence, overlap;
     int stages, chunks;   // chunks 0: without a pipeline
@@ -127,6 +128,8 @@ enum plan_memory {
 // TRIREME_ERROR_USAGE where the choice is impossible.
 trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *request,
                              const struct plan_choice *choice, enum plan_memory memory, trireme_error *error);
+// Seconds of the step in which ranks with other rows wait for one another.
+double plan_answer_waiting(const struct plan_answer *answer);
 // "dp 2 x fsdp 16 (zero 1) x tp 8 x pp 4, interleaved of 5 chunks, ..."; `config` as in the request. The caller frees.
 char *plan_choice_print(const struct config *config, const struct plan_choice *choice);
 // The same for answer `number`, followed by its lists where another answer would print alike. The caller frees.

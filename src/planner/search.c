@@ -363,7 +363,7 @@ static void search_units(struct search *s) {
     int jobs = 0;
     for (size_t i = 0; i < s->out->answers.count; i++) {
         const struct plan_answer *a = &s->out->answers.item[i];
-        const double waiting = a->exposed[AXIS_FSDP] + a->exposed[AXIS_DP];
+        const double waiting = plan_answer_waiting(a);
         if (i >= BEST && a->seconds - waiting >= s->out->answers.item[0].seconds)
             continue;
         for (size_t w = 0; w < ARRAY_LENGTH(WAYS); w++) {
@@ -373,7 +373,8 @@ static void search_units(struct search *s) {
             job[jobs].choice.unit_layers = WAYS[w].unit_layers;
             job[jobs].choice.prefetch = WAYS[w].prefetch;
             if (WAYS[w].all_logits)
-                job[jobs].choice.logits_rows = a->choice.micro_batch_size * s->request->config->training.seq_len;
+                job[jobs].choice.logits_rows =
+                    a->choice.micro_batch_size * s->request->config->training.seq_len / a->choice.parts;
             from[jobs++] = *a;
         }
     }

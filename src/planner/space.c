@@ -137,11 +137,12 @@ static void add_sharings(struct space *s, const struct plan_choice *of, const st
     for (size_t i = 0; i < sharings->count && ways > 0; i++) {
         const struct sharing *sharing = &sharings->item[i];
         for (int zero = 0; zero < 4 && sharing->possible; zero++) {
-            if ((zero == 0) != (sharing->shards == 1) ||
-                (zero_set && zero != c->parallelism.zero_stage && sharing->shards > 1))
+            const int most = sharing->shards * of->parts; // over so many ranks states can be sharded
+            if ((zero == 0 ? sharing->shards > 1 : most == 1) ||
+                (zero_set && zero != c->parallelism.zero_stage && most > 1))
                 continue;
             bool replicates = s->shards == 1 || s->replicas == data; // because the user says so
-            if (zero_set && c->parallelism.zero_stage > 0 && sharing->shards == 1 && data > 1 && !replicates)
+            if (zero_set && c->parallelism.zero_stage > 0 && most == 1 && data > 1 && !replicates)
                 continue;
             add_ways(s, way, ways, sharing, zero);
         }
@@ -262,7 +263,7 @@ static void add_modes(struct space *s, struct plan_choice *c, const struct shari
 
 // Whether larger microbatches need not be tried: twice as many sequences would be too many.
 static bool is_enough(const struct space *s, int64_t size) {
-    const int64_t tokens = 2 * size * s->config->training.seq_len;
+    const int64_t tokens = 2 * size * s->config->training.seq_len / parallel_given(s->config, AXES_PARTS);
     return size > 0 && (s->small || (tokens > MICRO_BATCH_TOKENS &&
                                      tokens * s->estimator->request->model->hidden_size > MICRO_BATCH_ELEMENTS));
 }
@@ -277,7 +278,7 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
         s->sizes++;
         c->micro_batch_size = size;
         // Where rows can be split, splitting them is hardly ever worse: the search tries the other way on the best.
-        bool splits = size * config->training.seq_len % c->tensor == 0;
+        bool splits = size * config->training.seq_len / c->parts % c->tensor == 0;
         bool set = config_is_set(config, "parallelism.sequence_parallel");
         c->overlap = c->tensor > 1 && config->parallelism.tensor_parallel_overlap;
         c->sequence = c->tensor > 1 && (set ? config->parallelism.sequence_parallel : splits);
@@ -356,7 +357,7 @@ static struct space space_list_values(struct candidates *out, struct estimator *
         .stages = space_fixed(c, "parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree),
         .micro_batch_size = space_fixed(c, "training.micro_batch_size", c->training.micro_batch_size),
     };
-    int ranks = estimator->request->ranks;
+    const int parts = (int)parallel_given(c, AXES_PARTS), ranks = estimator->request->ranks / parts;
     int64_t widest = s.tensor ? s.tensor : widest_tensor(estimator->request->cluster);
     for (int tensor = 1; tensor <= MIN(ranks, widest); tensor++) {
         if (ranks % tensor || !space_allows(s.tensor, tensor))
@@ -368,7 +369,8 @@ static struct space space_list_values(struct candidates *out, struct estimator *
             note_batch(&s, tensor, data);
             if (c->training.global_batch_size % data)
                 continue;
-            struct plan_choice choice = {.tensor = tensor, .stages = stages, .replicas = data, .shards = 1};
+            struct plan_choice choice = {
+                .parts = parts, .tensor = tensor, .stages = stages, .replicas = data, .shards = 1};
             add_mesh(&s, &choice);
         }
     }
@@ -379,16 +381,32 @@ static struct space space_list_values(struct candidates *out, struct estimator *
 static trireme_status check_degrees(const struct config *c, int ranks, trireme_error *error) {
     const struct config_parallelism *p = &c->parallelism;
     const struct {
+        enum axis axis;
+        const char *key;
+        int64_t degree;
+    } KEPT[] = {
+#define AXIS(id, name, roles, key) {AXIS_##id, "parallelism." #key, p->key},
+#define DERIVED_AXIS(id, name, roles)
+#include "mesh/axes.def"
+#undef AXIS
+    };
+    const struct {
         const char *key;
         int64_t degree, least; // the least that is valid, besides -1
     } GIVEN[] = {{"parallelism.tensor_parallel_degree", p->tensor_parallel_degree, 1},
                  {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree, 1},
                  {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree, 1},
                  {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree, 0}};
-    if (p->context_parallel_degree != 1)
-        return config_refuse(c, "parallelism.context_parallel_degree", error,
-                             "but plans with parts of sequences are not searched: leave it out");
     int64_t all = 1; // always divides the ranks, so no product overflows
+    for (size_t i = 0; i < ARRAY_LENGTH(KEPT); i++) {
+        if (!(AXES(KEPT[i].axis) & AXES_PARTS))
+            continue;
+        if (KEPT[i].degree < 1)
+            return config_refuse(c, KEPT[i].key, error, "expected 1 or more: it is kept, not searched");
+        if (ranks % (all *= KEPT[i].degree))
+            return config_refuse(c, KEPT[i].key, error, "but %s cannot be divided into groups of %lld",
+                                 counted(ranks, "rank").text, (long long)all);
+    }
     for (size_t i = 0; i < ARRAY_LENGTH(GIVEN); i++) {
         if (GIVEN[i].degree == 0 && GIVEN[i].least > 0)
             return config_refuse(c, GIVEN[i].key, error, "expected 1 or more; left out it is searched");
@@ -469,7 +487,8 @@ trireme_status space_refuse(struct estimator *estimator, const trireme_error *wh
     VEC_RELEASE(&none);
     const trireme_error first = why ? *why : s.why;
     const struct config_parallelism *p = &c->parallelism;
-    const int64_t set = MAX(s.replicas, 1) * MAX(s.shards, 1) * MAX(s.tensor, 1) * MAX(s.stages, 1);
+    const int64_t set =
+        MAX(s.replicas, 1) * MAX(s.shards, 1) * MAX(s.tensor, 1) * MAX(s.stages, 1) * parallel_given(c, AXES_PARTS);
     const bool data_set = s.replicas && s.shards;
     struct model_split split;
     trireme_error few = {0};

@@ -70,8 +70,32 @@ def test_refusals():
                  "--parallelism.tensor_parallel_degree=3")
     tool.refused(2, "expected 1 or more", "verify", "c.yaml", CP + "0")
     tool.refused(2, "accepts", "verify", "c.yaml", CP + "2", "--parallelism.context_parallel_method=ring")
-    tool.refused(2, "plans with parts of sequences are not searched", "plan", "llama3-8b", "devices=8", "cluster=h100",
-                 "context_parallel_degree=2")
+    plan = ["plan", "llama3-8b", "devices=8", "cluster=h100"]
+    tool.refused(2, "cannot be divided into groups of 3", *plan, "context_parallel_degree=3")
+    tool.refused(2, "kept, not searched", *plan, "context_parallel_degree=-1")
+
+
+def test_plans():
+    """Ranks that share sequences are kept in every plan; estimates are as near to simulated steps as others'."""
+    plan = ["plan", "llama3.2-1b", "devices=8", "cluster=h100", "seq_len=16384", "global_batch_size=8", "mode=none",
+            "micro_batch_size=1", "tensor_parallel_degree=1", "pipeline_parallel_degree=1", "context_parallel_degree=4"]
+    said = tool.good_json(*plan)
+    stages = set()
+    for answer in said["plans"]:
+        assert "cp 4" in answer["plan"], answer["plan"]
+        assert answer["data_parallel_shard_degree"] * answer["data_parallel_replicate_degree"] == 2, answer
+        assert abs(answer["estimated_seconds"] / answer["step_seconds"] - 1) < .1, answer
+        stages.add(answer["zero_stage"])
+    assert stages - {0}, stages  # states are sharded over these ranks too
+    tool.good(*plan, "save=plan.yaml")
+    kept = tool.good_json("simulate", "plan.yaml", "cluster=h100")
+    assert abs(kept["step_seconds"] / said["plans"][0]["step_seconds"] - 1) < 1e-9, kept
+    flags = tool.good(*plan, "export=megatron")
+    assert "--context-parallel-size 4 --cp-comm-type all_gather" in flags, flags
+    odd = [word.replace("16384", "16388") for word in plan]
+    assert "16384 tokens" not in flags and "16388 tokens" in tool.good(*odd, "export=megatron")
+    toml = tool.good(*plan, "export=torchtitan")
+    assert "context_parallel_degree = 4\n" in toml and "rotate_method = \"allgather\"" in toml, toml
 
 
 tool.main(globals())

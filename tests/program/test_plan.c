@@ -396,6 +396,7 @@ static void exports_have_the_degrees(void **unused) {
     struct fixture f;
     open_fixture(&f, SMALL, 4, 8);
     struct plan_answer a = {.choice = {.replicas = 1,
+                                       .parts = 1,
                                        .shards = 2,
                                        .zero_stage = 1,
                                        .tensor = 2,
@@ -510,7 +511,8 @@ static void layers_go_where_there_is_room(void **unused) {
     struct fixture f;
     trireme_error error = {0};
     open_fixture(&f, STAGES, ARRAY_LENGTH(STAGES), 2);
-    struct plan_choice choice = {.schedule = "1f1b",
+    struct plan_choice choice = {.parts = 1,
+                                 .schedule = "1f1b",
                                  .chunks = 1,
                                  .replicas = 1,
                                  .shards = 1,
@@ -547,7 +549,8 @@ static void room_is_that_of_shared_devices(void **unused) {
     trireme_error error = {0};
     open_fixture(&f, PAIR, ARRAY_LENGTH(PAIR), 2);
     share_device(&f);
-    struct plan_choice choice = {.schedule = "zb-v",
+    struct plan_choice choice = {.parts = 1,
+                                 .schedule = "zb-v",
                                  .chunks = 2,
                                  .replicas = 1,
                                  .shards = 1,

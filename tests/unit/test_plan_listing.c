@@ -4,6 +4,7 @@
 
 static struct plan_answer answer_of(int tensor, int stages, const char *schedule, double seconds, int64_t memory) {
     return (struct plan_answer){.choice = {.replicas = 1,
+                                           .parts = 1,
                                            .shards = 8 / tensor / stages,
                                            .zero_stage = 1,
                                            .tensor = tensor,
