@@ -126,7 +126,7 @@ static void divide_step(const struct engine *e, const struct trace *trace, doubl
 static trireme_status bench_measure_memory(const struct engine *e, struct communicator *all, struct measured *m,
                                            trireme_error *error) {
     const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
-    double predicted = (double)(p->state_bytes + p->step_bytes);
+    double predicted = (double)(p->arena[SPACE_DEVICE].state_bytes + p->arena[SPACE_DEVICE].step_bytes);
     TRY(ranks_sum(all, &predicted, 1, error));
     m->predicted = (size_t)predicted;
     double resident = (double)memory_resident();

@@ -51,7 +51,7 @@ static void draw_profile(const struct engine *e, const struct memory_profile *pr
 
 // What the arena of a step takes over the most bytes that live at once, as a share of these.
 static double show_waste(const struct program *p, int64_t live) {
-    return (double)(p->step_bytes - live) / (double)MAX(live, 1);
+    return (double)(p->arena[SPACE_DEVICE].step_bytes - live) / (double)MAX(live, 1);
 }
 
 // What lives at the peak for other microbatches than the one at work there.
@@ -65,9 +65,10 @@ static int64_t held_for_others(const struct memory_profile *profile) {
 static void show_memory_text(const struct engine *e, const struct memory_profile *profile, struct text *out) {
     const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
     text_add(out, "state arena %s (parameters %s, gradients %s, optimizer %s), step arena %s, in all %s\n",
-             amount(p->state_bytes).text, amount(state_of_kind(p, KIND_PARAM)).text,
+             amount(p->arena[SPACE_DEVICE].state_bytes).text, amount(state_of_kind(p, KIND_PARAM)).text,
              amount(state_of_kind(p, KIND_GRAD)).text, amount(state_of_kind(p, KIND_OPTIM)).text,
-             amount(p->step_bytes).text, amount(p->state_bytes + p->step_bytes).text);
+             amount(p->arena[SPACE_DEVICE].step_bytes).text,
+             amount(p->arena[SPACE_DEVICE].state_bytes + p->arena[SPACE_DEVICE].step_bytes).text);
     struct memory_moment peak = profile->moments.item[profile->peak];
     struct invocation v = p->schedule.item[peak.invocation];
     const struct template *t = &p->templates.item[v.template];
@@ -91,12 +92,12 @@ static void show_memory_text(const struct engine *e, const struct memory_profile
 static void show_memory_json(const struct engine *e, const struct memory_profile *profile, struct text *out) {
     const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
     json_begin_object(out, NULL);
-    json_add_integer(out, "state_bytes", p->state_bytes);
+    json_add_integer(out, "state_bytes", p->arena[SPACE_DEVICE].state_bytes);
     json_add_integer(out, "parameter_bytes", state_of_kind(p, KIND_PARAM));
     json_add_integer(out, "gradient_bytes", state_of_kind(p, KIND_GRAD));
     json_add_integer(out, "optimizer_bytes", state_of_kind(p, KIND_OPTIM));
-    json_add_integer(out, "step_bytes", p->step_bytes);
-    json_add_integer(out, "predicted_bytes", p->state_bytes + p->step_bytes);
+    json_add_integer(out, "step_bytes", p->arena[SPACE_DEVICE].step_bytes);
+    json_add_integer(out, "predicted_bytes", p->arena[SPACE_DEVICE].state_bytes + p->arena[SPACE_DEVICE].step_bytes);
     json_add_integer(out, "peak_live_bytes", profile->moments.item[profile->peak].live);
     json_add_number(out, "waste", show_waste(p, profile->moments.item[profile->peak].live));
     json_add_integer(out, "held_for_others_bytes", held_for_others(profile));

@@ -147,14 +147,14 @@ const struct program **stages_programs(const struct stages *s, enum program_kind
     return program;
 }
 
-int64_t stage_state_bytes(const struct stage *stage) {
-    return stage->state.table.bytes[SPACE_DEVICE];
+int64_t stage_state_bytes(const struct stage *stage, enum memory_space space) {
+    return stage->state.table.bytes[space];
 }
 
-int64_t stage_step_bytes(const struct stage *stage) {
+int64_t stage_step_bytes(const struct stage *stage, enum memory_space space) {
     int64_t bytes = 0;
     for (size_t i = 0; i < stage->programs.count; i++)
-        bytes = MAX(bytes, stage->programs.item[i]->program.step_bytes);
+        bytes = MAX(bytes, stage->programs.item[i]->program.arena[space].step_bytes);
     return bytes;
 }
 

@@ -70,9 +70,9 @@ struct compiled *stage_find(const struct stage *stage, enum program_kind kind);
 const struct program *stages_program(const struct stages *stages, int stage, enum program_kind kind);
 // [count]: that of each stage. The caller frees.
 const struct program **stages_programs(const struct stages *stages, enum program_kind kind);
-// Bytes of the arenas that a rank of the stage needs for all its programs. The state's holds the whole table.
-int64_t stage_state_bytes(const struct stage *stage);
-int64_t stage_step_bytes(const struct stage *stage);
+// Bytes of a space's arenas that a rank of the stage needs for all its programs. The state's holds the whole table.
+int64_t stage_state_bytes(const struct stage *stage, enum memory_space space);
+int64_t stage_step_bytes(const struct stage *stage, enum memory_space space);
 
 // Proves that the programs of each of stages.specs are sound together, on all ranks, and that each leaves the state as
 // those that may follow it expect it.

@@ -85,14 +85,14 @@ struct engine_rows engine_rows(const struct engine *e) {
 static void describe_memory(const struct stages *s, const struct stage *stage, struct text *out) {
     const struct program *p = &stage->programs.item[0]->program;
     const struct state_table *state = &stage->state.table;
-    text_add(out, "state %s", amount(stage_state_bytes(stage)).text);
+    text_add(out, "state %s", amount(stage_state_bytes(stage, SPACE_DEVICE)).text);
     const struct state_entry *largest = NULL;
     for (size_t i = 0; i < state->entries.count; i++)
         if (!largest || state_entry_bytes(&state->entries.item[i]) > state_entry_bytes(largest))
             largest = &state->entries.item[i];
     if (largest)
         text_add(out, ", the largest %s %s", largest->name, amount(state_entry_bytes(largest)).text);
-    text_add(out, "; step %s, the largest at its peak", amount(p->step_bytes).text);
+    text_add(out, "; step %s, the largest at its peak", amount(p->arena[SPACE_DEVICE].step_bytes).text);
     struct memory_profile profile;
     program_memory_profile(p, s->options.ops, &profile);
     for (size_t i = 0; i < MIN(profile.at_peak.count, (size_t)3); i++) {
@@ -120,7 +120,7 @@ static const char *memory_advice(const struct stage *stage, size_t state, size_t
 }
 
 static size_t stage_bytes(const struct stage *stage) {
-    return (size_t)stage_state_bytes(stage) + (size_t)stage_step_bytes(stage);
+    return (size_t)stage_state_bytes(stage, SPACE_DEVICE) + (size_t)stage_step_bytes(stage, SPACE_DEVICE);
 }
 
 size_t engine_bytes(const struct engine *e) {
@@ -146,7 +146,7 @@ static trireme_status check_memory(const struct stages *s, int stage, int rank, 
     error_set(error, TRIREME_ERROR_MEMORY, "the %s does not fit: %s %.3f GB and %.3f GB are available (%s); %s",
               program_kinds[most->programs.item[0]->spec.kind].title, of, 1e-9 * (double)needed,
               1e-9 * (double)available, what.text,
-              memory_advice(most, (size_t)stage_state_bytes(most) * (size_t)ranks, available));
+              memory_advice(most, (size_t)stage_state_bytes(most, SPACE_DEVICE) * (size_t)ranks, available));
     text_release(&what);
     return TRIREME_ERROR_MEMORY;
 }
@@ -181,12 +181,13 @@ static size_t engine_aligned(size_t bytes) {
 }
 
 static size_t arena_room(const struct stage *stage) {
-    return engine_aligned((size_t)stage_state_bytes(stage)) + engine_aligned((size_t)stage_step_bytes(stage));
+    return engine_aligned((size_t)stage_state_bytes(stage, SPACE_DEVICE)) +
+           engine_aligned((size_t)stage_step_bytes(stage, SPACE_DEVICE));
 }
 
 static void place_arenas(struct engine *e, char *at) {
     e->state = at;
-    e->step = at + engine_aligned((size_t)stage_state_bytes(e->stage));
+    e->step = at + engine_aligned((size_t)stage_state_bytes(e->stage, SPACE_DEVICE));
 }
 
 // Takes the memory of the only rank of this process, without touching a page.
@@ -520,7 +521,7 @@ void engine_constants(struct engine *e) {
 
 // Zeroes the state arena, which takes as long as the system needs to provide its pages.
 static bool zero_state(struct engine *e, const atomic_bool *stop) {
-    int64_t bytes = stage_state_bytes(e->stage);
+    int64_t bytes = stage_state_bytes(e->stage, SPACE_DEVICE);
     for (int64_t at = 0; at < bytes; at += ZEROED_CHUNK) {
         if (engine_asked(stop))
             return false;

@@ -13,9 +13,9 @@ static void *instruction_locate(const struct executor *e, int buffer, int64_t of
               dtype_size(b->dtype);
     } else if (b->scope == SCOPE_SLOT) {
         const struct pool *pool = &program->pools.item[b->pool];
-        at += pool->base[pool->slot[microbatch]];
+        at += pool->base[b->space][pool->slot[microbatch]];
     } else if (b->scope == SCOPE_LOCAL) {
-        at += program->scratch_base;
+        at += program->arena[b->space].scratch_base;
     }
     return (b->scope == SCOPE_STATE ? e->state : e->step) + at;
 }

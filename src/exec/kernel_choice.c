@@ -40,8 +40,9 @@ trireme_status executor_measure(const struct executor *e, struct choices *choice
                                                         instruction_flops(e->program, e->table, r->instruction)});
         }
     kernels_pin(e->streams);
-    trireme_status status = choices_measure(choices, e->table, calls.item, calls.count, runs,
-                                            e->program->state_bytes + e->program->step_bytes, error);
+    trireme_status status = choices_measure(
+        choices, e->table, calls.item, calls.count, runs,
+        e->program->arena[SPACE_DEVICE].state_bytes + e->program->arena[SPACE_DEVICE].step_bytes, error);
     kernels_unpin(e->streams);
     VEC_RELEASE(&calls);
     return status;

@@ -26,7 +26,7 @@ static void lifetime_touch(const struct program *program, struct lifetimes *l, i
         return;
     int root = program_root(program, buffer);
     const struct buffer *b = &program->buffers.item[root];
-    if (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL)
+    if (b->space != l->space || (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL))
         return;
     int pool = program_whole_pool(program, b->pool);
     if (b->scope == SCOPE_SLOT && pool != use.by) {
@@ -174,9 +174,9 @@ static void note_lingering(const struct lifetimes *l, struct allocation *a, bool
 }
 
 void lifetimes_create(struct lifetimes *l, const struct program *program, const struct op_table *table,
-                      bool all_slots) {
+                      enum memory_space space, bool all_slots) {
     struct order order;
-    *l = (struct lifetimes){.allocation = mem_alloc(program->buffers.count * sizeof *l->allocation)};
+    *l = (struct lifetimes){.space = space, .allocation = mem_alloc(program->buffers.count * sizeof *l->allocation)};
     for (size_t i = 0; i < program->buffers.count; i++)
         l->allocation[i] = NONE;
     find_order(&order, l, program);

@@ -24,17 +24,18 @@ struct allocation {
 };
 
 struct lifetimes {
-    int *start; // template -> time of its first instruction, -1 when never invoked
+    enum memory_space space; // whose buffers these are
+    int *start;              // template -> time of its first instruction, -1 when never invoked
     int length;
     int *allocation; // buffer -> its allocation, NONE for slices, STATE, STEP and MICROBATCH buffers, and unused ones
     VEC(struct allocation) allocations;
 };
 
-// With all_slots, a LOCAL allocation that only one template touches, for one microbatch at a time, counts as SLOT
-// unless it lingers; a SLOT one of that kind that is sent has the same memory for all microbatches, since the
-// template's next invocation waits until it has been sent.
+// Of the buffers of one space. With all_slots, a LOCAL allocation that only one template touches, for one microbatch at
+// a time, counts as SLOT unless it lingers; a SLOT one of that kind that is sent has the same memory for all
+// microbatches, since the template's next invocation waits until it has been sent.
 void lifetimes_create(struct lifetimes *lifetimes, const struct program *program, const struct op_table *table,
-                      bool all_slots);
+                      enum memory_space space, bool all_slots);
 void lifetimes_release(struct lifetimes *lifetimes);
 // For each instruction of a template, the one at which compute has waited for it: itself if compute runs it, the last
 // one if compute never waits. The caller frees.

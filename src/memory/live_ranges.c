@@ -146,7 +146,7 @@ static int64_t *local_bytes(const struct lifetimes *l) {
 
 int64_t *live_bytes(const struct program *program, const struct lifetimes *l, const struct live_ranges *ranges) {
     int64_t *live = mem_alloc(((size_t)program_length(program) + 1) * sizeof *live), *local = local_bytes(l);
-    live[0] = program->fixed_bytes;
+    live[0] = program->arena[l->space].fixed_bytes;
     // Messages may be under way to any slot of a pool that is not a chunk's own.
     for (size_t i = 0; i < l->allocations.count; i++) {
         const struct allocation *a = &l->allocations.item[i];

@@ -53,7 +53,7 @@ static void add_pool(struct program *p, const struct pool_part *part) {
     int slots = 0, *slot = mem_alloc((size_t)p->microbatches * sizeof *slot), number = (int)p->pools.count;
     int64_t *base = mem_alloc((size_t)p->microbatches * sizeof *base);
     for (int m = 0; m < p->microbatches; m++) {
-        int64_t at = p->scratch_base + part->at[m] + part->lowest;
+        int64_t at = p->arena[SPACE_DEVICE].scratch_base + part->at[m] + part->lowest;
         while (slot[m] < slots && base[slot[m]] != at)
             slot[m]++;
         base[slot[m]] = at;
@@ -61,7 +61,7 @@ static void add_pool(struct program *p, const struct pool_part *part) {
     }
     program_pool(p, number, p->pools.item[part->pool].chunk, slots, slot);
     p->pools.item[number].part_of = part->pool;
-    memcpy(p->pools.item[number].base, base, (size_t)slots * sizeof *base);
+    memcpy(p->pools.item[number].base[SPACE_DEVICE], base, (size_t)slots * sizeof *base);
     free(slot);
     free(base);
 }
@@ -130,18 +130,19 @@ static size_t count_slots(const struct program *p) {
 bool plan_parts(struct program *p, const struct op_table *table, struct room *room, bool always) {
     struct lifetimes l;
     struct live_ranges ranges;
-    lifetimes_create(&l, p, table, true);
+    lifetimes_create(&l, p, table, SPACE_DEVICE, true);
     live_ranges_create(&ranges, &l, p);
     int64_t *slot_bytes = mem_alloc(p->pools.count * sizeof *slot_bytes);
-    int64_t least = most_live_bytes(p, &l, &ranges), rest = p->fixed_bytes + place_lingering(p, &l, slot_bytes);
+    int64_t least = most_live_bytes(p, &l, &ranges),
+            rest = p->arena[SPACE_DEVICE].fixed_bytes + place_lingering(p, &l, slot_bytes);
     struct joined joined;
     joined_create(&joined, &l, p, &ranges, (size_t)COMPARED / count_slots(p));
     int64_t enough = (int64_t)(TIGHT * (double)least) - rest, fair = (int64_t)(FAIR * (double)least) - rest;
     room->bytes -= rest;
     int64_t region = place_step(&joined.ranges, &joined.blocks, enough, fair, room, p->microbatches);
-    bool better = always || rest + region < p->step_bytes;
+    bool better = always || rest + region < p->arena[SPACE_DEVICE].step_bytes;
     if (better) {
-        plan_arena(p, region, slot_bytes);
+        plan_arena(p, SPACE_DEVICE, region, slot_bytes);
         make_parts(p, &l, &joined);
         set_offsets(p, &l);
     }

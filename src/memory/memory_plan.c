@@ -21,15 +21,16 @@ static trireme_status checked_bytes(const struct buffer *b, int64_t *bytes, trir
 
 // ---- slots of one size
 
-void plan_arena(struct program *p, int64_t scratch, const int64_t *slot_bytes) {
-    p->scratch_base = p->fixed_bytes;
-    p->scratch_bytes = scratch;
-    p->step_bytes = p->fixed_bytes + scratch;
+void plan_arena(struct program *p, enum memory_space space, int64_t scratch, const int64_t *slot_bytes) {
+    struct arena *arena = &p->arena[space];
+    arena->scratch_base = arena->fixed_bytes;
+    arena->scratch_bytes = scratch;
+    arena->step_bytes = arena->fixed_bytes + scratch;
     for (size_t i = 0; i < p->pools.count; i++) {
         bool shared = i == 0 && program_shares_region(p);
         for (int s = 0; s < p->pools.item[i].slots; s++) {
-            p->pools.item[i].base[s] = shared ? p->scratch_base : p->step_bytes;
-            p->step_bytes += shared ? 0 : slot_bytes[i];
+            p->pools.item[i].base[space][s] = shared ? arena->scratch_base : arena->step_bytes;
+            arena->step_bytes += shared ? 0 : slot_bytes[i];
         }
     }
 }
@@ -43,7 +44,7 @@ static void plan_slots(struct program *p, struct lifetimes *l) {
                    : pool->chunk == (int)i ? place_apart(l, (int)i, pool->slots)
                                            : place_pool(l, (int)i);
     }
-    plan_arena(p, shared ? bytes[0] : place_scratch(l), bytes);
+    plan_arena(p, l->space, shared ? bytes[0] : place_scratch(l), bytes);
     free(bytes);
 }
 
@@ -55,7 +56,7 @@ static const double WASTE = 1.01;
 void set_offsets(struct program *program, const struct lifetimes *l) {
     for (size_t i = 0; i < program->buffers.count; i++) {
         struct buffer *b = &program->buffers.item[i];
-        if (b->parent != NONE || (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL))
+        if (b->parent != NONE || b->space != l->space || (b->scope != SCOPE_SLOT && b->scope != SCOPE_LOCAL))
             continue;
         b->offset = 0;
         if (l->allocation[i] != NONE) {
@@ -102,48 +103,74 @@ static trireme_status plan_state(const struct buffer *b, int64_t bytes, int64_t 
     return TRIREME_OK;
 }
 
-trireme_status program_plan(struct program *program, const struct op_table *table, const struct plan_aim *aim,
-                            trireme_error *error) {
-    int64_t state = 0, fixed = 0, held = 0;
-    for (size_t i = 0; i < program->buffers.count; i++) {
-        struct buffer *b = &program->buffers.item[i];
+// Sizes of the arenas by what has a place of its own, which it gives to STEP and MICROBATCH buffers; held[SPACE_COUNT]:
+// the bytes of all others.
+static trireme_status plan_fixed(struct program *p, int64_t *held, trireme_error *error) {
+    for (int s = 0; s < SPACE_COUNT; s++)
+        p->arena[s] = (struct arena){0};
+    for (size_t i = 0; i < p->buffers.count; i++) {
+        struct buffer *b = &p->buffers.item[i];
         int64_t bytes = 0;
         TRY(checked_bytes(b, &bytes, error));
         if (b->parent != NONE)
             continue;
+        if ((unsigned)b->space >= SPACE_COUNT)
+            FAIL(TRIREME_ERROR_PROGRAM, "buffer %s lies in a space that does not exist", b->name);
+        struct arena *arena = &p->arena[b->space];
         if (b->scope == SCOPE_STATE) {
-            TRY(plan_state(b, bytes, &state, error));
+            TRY(plan_state(b, bytes, &arena->state_bytes, error));
             continue;
         }
-        if (b->scope == SCOPE_MICROBATCH && __builtin_mul_overflow(bytes, (int64_t)program->microbatches, &bytes))
+        if (b->scope == SCOPE_MICROBATCH && __builtin_mul_overflow(bytes, (int64_t)p->microbatches, &bytes))
             FAIL(TRIREME_ERROR_MEMORY, "buffer %s does not fit any address space", b->name);
         bool alone = b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH;
         if (alone)
-            b->offset = fixed;
-        TRY(plan_add_bytes(alone ? &fixed : &held, bytes, b, error));
+            b->offset = arena->fixed_bytes;
+        TRY(plan_add_bytes(alone ? &arena->fixed_bytes : &held[b->space], bytes, b, error));
     }
-    TRY(program_check(program, table, error));
-    bool had_parts = program->pools.item[program->pools.count - 1].part_of != NONE; // then whole slots may be too few
-    program_join_pools(program);
-    TRY(check_step(program, fixed, held, error));
-    program->state_bytes = state;
-    program->fixed_bytes = fixed;
+    return TRIREME_OK;
+}
+
+static void plan_device(struct program *program, const struct op_table *table, const struct plan_aim *aim,
+                        bool had_parts) {
+    const struct arena *arena = &program->arena[SPACE_DEVICE];
     struct lifetimes l;
-    lifetimes_create(&l, program, table, false);
+    lifetimes_create(&l, program, table, SPACE_DEVICE, false);
     bool shared = program_shares_region(program);
     int64_t least = shared ? 0 : most_live(program, &l);
     plan_slots(program, &l);
-    struct room of_step = {.bytes = (aim ? aim->room : 0) - state, .hurried = aim && aim->hurried};
-    bool wasteful = !shared && (double)program->step_bytes > MAX(WASTE * (double)least, (double)of_step.bytes);
+    struct room of_step = {.bytes = (aim ? aim->room : 0) - arena->state_bytes, .hurried = aim && aim->hurried};
+    bool wasteful = !shared && (double)arena->step_bytes > MAX(WASTE * (double)least, (double)of_step.bytes);
     if (!(wasteful || had_parts) || !plan_parts(program, table, &of_step, had_parts))
         set_offsets(program, &l);
     program->hurried = of_step.left;
     lifetimes_release(&l);
+}
+
+trireme_status program_plan(struct program *program, const struct op_table *table, const struct plan_aim *aim,
+                            trireme_error *error) {
+    int64_t held[SPACE_COUNT] = {0};
+    TRY(plan_fixed(program, held, error));
+    TRY(program_check(program, table, error));
+    bool had_parts = program->pools.item[program->pools.count - 1].part_of != NONE; // then whole slots may be too few
+    program_join_pools(program);
+    for (int s = 0; s < SPACE_COUNT; s++)
+        TRY(check_step(program, program->arena[s].fixed_bytes, held[s], error));
+    plan_device(program, table, aim, had_parts);
+    // Elsewhere there is room enough for slots of one size. Parts of pools, which the plan of the device may have
+    // added, have none of their buffers.
+    for (int s = SPACE_DEVICE + 1; s < SPACE_COUNT; s++) {
+        struct lifetimes l;
+        lifetimes_create(&l, program, table, (enum memory_space)s, false);
+        plan_slots(program, &l);
+        set_offsets(program, &l);
+        lifetimes_release(&l);
+    }
     return TRIREME_OK;
 }
 
 bool program_shrink(struct program *program, const struct op_table *table, int64_t room) {
-    struct room of_step = {.bytes = room - program->state_bytes};
+    struct room of_step = {.bytes = room - program->arena[SPACE_DEVICE].state_bytes};
     if (!program->hurried)
         return true;
     if (program->pools.item[program->pools.count - 1].part_of == NONE)

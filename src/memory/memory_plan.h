@@ -1,5 +1,6 @@
-// memory/: gives the buffers of a program their addresses, so that what lives at one time lies apart and the arenas are
-// small; and tells what they hold. How it is done: docs/memory-plan.md. Includes program/ and the folders before it.
+// memory/: gives the buffers of a program their addresses, in each memory space by itself, so that what lives at one
+// time lies apart and the arenas are small; and tells what they hold. How it is done: docs/memory-plan.md. Includes
+// program/ and the folders before it.
 #ifndef MEMORY_MEMORY_PLAN_H
 #define MEMORY_MEMORY_PLAN_H
 
@@ -7,19 +8,20 @@
 
 // What a plan is to reach.
 struct plan_aim {
-    int64_t room; // bytes of both arenas together at which no smaller plan is looked for, which saves time; 0: none
+    int64_t
+        room; // bytes of the device's arenas together at which no smaller plan is looked for, which saves time; 0: none
     bool hurried; // leave out a search that takes long and rarely finds less (place_repair.c)
 };
 // Gives every buffer its offset, except STATE buffers, which have theirs from the state (state/state_table.h). Without
-// an aim (NULL), the step's arena is as small as can be found. Refuses tables that are not well formed, STATE buffers
-// without a place, and arenas beyond any address space.
+// an aim (NULL), the device's step arena is as small as can be found. Refuses tables that are not well formed, STATE
+// buffers without a place, and arenas beyond any address space.
 trireme_status program_plan(struct program *program, const struct op_table *table, const struct plan_aim *aim,
                             trireme_error *error);
 // Plans a hurried program again for so much room, now with nothing left out; does nothing for others. Returns false,
 // and changes nothing, where that would need the program as it was before program_plan.
 bool program_shrink(struct program *program, const struct op_table *table, int64_t room);
 
-// One moment of the step: bytes of the step arena that hold live buffers while an instruction runs.
+// One moment of the step: bytes of the device's step arena that hold live buffers while an instruction runs.
 struct memory_moment {
     int invocation, instruction;
     int64_t live;

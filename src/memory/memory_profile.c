@@ -67,7 +67,8 @@ static void find_at_peak(struct memory_profile *profile, const struct program *p
         find_holders(program, l, l->start[program->schedule.item[peak->invocation].template] + peak->instruction);
     for (size_t i = 0; i < program->buffers.count; i++) {
         const struct buffer *b = &program->buffers.item[i];
-        bool fixed = b->parent == NONE && (b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH);
+        bool fixed =
+            b->parent == NONE && b->space == l->space && (b->scope == SCOPE_STEP || b->scope == SCOPE_MICROBATCH);
         int64_t bytes = align_up(buffer_bytes(b));
         if (fixed)
             VEC_PUSH(&profile->at_peak,
@@ -86,7 +87,7 @@ void program_memory_profile(const struct program *program, const struct op_table
     *profile = (struct memory_profile){0};
     struct lifetimes l;
     struct live_ranges ranges;
-    lifetimes_create(&l, program, table, false);
+    lifetimes_create(&l, program, table, SPACE_DEVICE, false);
     live_ranges_create(&ranges, &l, program);
     int64_t *live = live_bytes(program, &l, &ranges);
     for (size_t k = 0; k < program->schedule.count; k++) {
@@ -120,7 +121,7 @@ int64_t program_held_bytes(const struct program *program, const struct op_table 
     }
     struct lifetimes l;
     struct live_ranges ranges;
-    lifetimes_create(&l, program, table, false);
+    lifetimes_create(&l, program, table, SPACE_DEVICE, false);
     live_ranges_create(&ranges, &l, program);
     int64_t bytes = 0;
     for (size_t i = 0; i < ranges.items.count; i++) {

@@ -40,9 +40,9 @@ int64_t place_skyline(struct in_use *range, size_t count, int64_t enough);
 // work such a search may take at most (place_repair.c).
 bool place_repair(struct in_use *range, size_t count, int64_t bytes, int period, double share);
 
-// Sets sizes and bases, for scratch of so many bytes and slots of slot_bytes[pool] each.
-void plan_arena(struct program *program, int64_t scratch, const int64_t *slot_bytes);
-// Gives each SLOT and LOCAL buffer the scope, the pool and the offset of its allocation.
+// Sets sizes and bases of a space's step arena, for scratch of so many bytes and slots of slot_bytes[pool] each.
+void plan_arena(struct program *program, enum memory_space space, int64_t scratch, const int64_t *slot_bytes);
+// Gives each SLOT and LOCAL buffer of the space the scope, the pool and the offset of its allocation.
 void set_offsets(struct program *program, const struct lifetimes *lifetimes);
 // Plans a program that is planned with slots of one size again, with parts of its pools; a step arena that fits into
 // the room's bytes is small enough. If the result is no smaller and `always` is not set, returns false and changes

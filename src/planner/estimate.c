@@ -174,7 +174,7 @@ static trireme_status measure_slot(struct probe_slot *out, const struct plan_req
         for (int k = 0; k <= apart; k++)
             whole.held[k].rest = (double)program_held_bytes(first, r->ops, k ? PHASE_BACKWARD : PHASE_FORWARD);
         whole.message = estimate_message_bytes(first);
-        whole.scratch = (double)(first->step_bytes - first->fixed_bytes) -
+        whole.scratch = (double)(first->arena[SPACE_DEVICE].step_bytes - first->arena[SPACE_DEVICE].fixed_bytes) -
                         count_messages(plan.schedule, schedule_splits_backward(plan.schedule), 0) * whole.message -
                         most_held(plan.schedule, 0, layer, &whole, true);
         *out = whole;

@@ -4,6 +4,12 @@
 #include <ctype.h>
 #include <math.h>
 
+const struct space_info memory_spaces[SPACE_COUNT] = {
+#define SPACE(symbol, name, addressable) {name, addressable},
+#include "program/spaces.def"
+#undef SPACE
+};
+
 void program_init(struct program *program, const char *name, int microbatches) {
     *program = (struct program){.name = mem_strdup(name), .mesh = mesh_single(), .microbatches = microbatches};
     program_stream(program, "compute", 0);
@@ -15,7 +21,8 @@ void program_init(struct program *program, const char *name, int microbatches) {
 void program_drop_pools(struct program *program, size_t count) {
     for (size_t i = count; i < program->pools.count; i++) {
         free(program->pools.item[i].slot);
-        free(program->pools.item[i].base);
+        for (int s = 0; s < SPACE_COUNT; s++)
+            free(program->pools.item[i].base[s]);
     }
     program->pools.count = MIN(program->pools.count, count);
 }
@@ -106,8 +113,12 @@ int program_buffer(struct program *program, const char *name, enum dtype dtype, 
 
 int program_slice(struct program *program, int parent, const char *name, int64_t offset, int ndim, const int64_t *dim) {
     const struct buffer *p = &program->buffers.item[parent];
-    struct buffer slice = {
-        .dtype = p->dtype, .kind = p->kind, .scope = p->scope, .parent = parent, .parent_offset = offset};
+    struct buffer slice = {.dtype = p->dtype,
+                           .kind = p->kind,
+                           .scope = p->scope,
+                           .space = p->space,
+                           .parent = parent,
+                           .parent_offset = offset};
     int buffer = add_buffer(program, slice, name, ndim, dim);
     CHECK(offset >= 0 &&
           offset + buffer_count(&program->buffers.item[buffer]) <= buffer_count(&program->buffers.item[parent]));
@@ -128,6 +139,12 @@ int program_again(struct program *program, int buffer, int parent) {
     copy->expect = b.expect;
     memcpy(copy->placement, b.placement, sizeof b.placement);
     return again;
+}
+
+int program_original(const struct program *program, int buffer) {
+    while (buffer != NONE && program->buffers.item[buffer].recomputes != NONE)
+        buffer = program->buffers.item[buffer].recomputes;
+    return buffer;
 }
 
 void program_split(struct program *program, int buffer, int dim, axis_set along) {
@@ -391,8 +408,10 @@ void program_pool(struct program *program, int pool, int chunk, int slots, const
     p->slots = slots;
     p->slot = mem_resize(p->slot, bytes);
     memcpy(p->slot, slot, bytes);
-    free(p->base);
-    p->base = mem_alloc((size_t)MAX(slots, 0) * sizeof *p->base);
+    for (int s = 0; s < SPACE_COUNT; s++) {
+        free(p->base[s]);
+        p->base[s] = mem_alloc((size_t)MAX(slots, 0) * sizeof *p->base[s]);
+    }
 }
 
 int program_whole_pool(const struct program *program, int pool) {

@@ -215,6 +215,14 @@ static trireme_status parse_placement(struct parser *p, struct buffer *b) {
     return TRIREME_OK;
 }
 
+// The number of the space that is named next, which is not the first; SPACE_COUNT: none is.
+static enum memory_space accept_space(struct parser *p) {
+    for (int s = SPACE_DEVICE + 1; s < SPACE_COUNT; s++)
+        if (accept_word(p, memory_spaces[s].name))
+            return (enum memory_space)s;
+    return SPACE_COUNT;
+}
+
 static trireme_status parse_buffer(struct parser *p) {
     struct buffer b = {
         .parent = NONE, .gradient_of = NONE, .recomputes = NONE, .belongs_to = NONE, .extent = NONE, .offset = -1};
@@ -236,6 +244,11 @@ static trireme_status parse_buffer(struct parser *p) {
     for (int i = 0; i < b.ndim; i++)
         if (b.dim[i] < 1 || __builtin_mul_overflow(bytes, b.dim[i], &bytes) || bytes > INT64_MAX / 8)
             BAD(p, "extents that fit in memory before this");
+    if (accept_word(p, "space")) {
+        b.space = accept_space(p);
+        if (b.space == SPACE_COUNT)
+            BAD(p, "a space other than the first");
+    }
     parse_skip(p);
     if (parse_accept(p, '@'))
         TRY(parse_number(p, 0, INT64_MAX / 8, &b.offset));
@@ -491,7 +504,8 @@ static trireme_status parse_stream(struct parser *p) {
 }
 
 static trireme_status parse_arena(struct parser *p) {
-    struct program *q = p->program;
+    const enum memory_space other = accept_space(p);
+    struct arena *q = &p->program->arena[other == SPACE_COUNT ? SPACE_DEVICE : other];
     const struct {
         const char *word;
         int64_t *first, *second;
@@ -528,25 +542,36 @@ static trireme_status parse_pool(struct parser *p) {
     }
     if (!accept_word(p, "at"))
         BAD(p, "at");
-    VEC(int64_t) base = {0};
+    struct {
+        VEC(int64_t);
+    } base[SPACE_COUNT] = {0};
     VEC(int) slot = {0};
     trireme_status status = TRIREME_OK;
+    enum memory_space space = SPACE_DEVICE;
     do {
         int64_t at = 0;
         status = parse_number(p, 0, INT64_MAX / 8, &at);
-        VEC_PUSH(&base, at);
+        VEC_PUSH(&base[space], at);
+        const enum memory_space other = accept_space(p);
+        space = other == SPACE_COUNT ? space : other;
     } while (status == TRIREME_OK && !parse_accept(p, ':'));
+    for (int s = SPACE_DEVICE + 1; s < SPACE_COUNT && status == TRIREME_OK; s++)
+        if (base[s].count && base[s].count != base[SPACE_DEVICE].count)
+            status = parse_bad(p, "as many places as slots before this");
     while (status == TRIREME_OK && (int)slot.count < q->microbatches) {
         int of = 0;
-        status = parse_integer(p, 0, (int64_t)base.count - 1, &of);
+        status = parse_integer(p, 0, (int64_t)base[SPACE_DEVICE].count - 1, &of);
         VEC_PUSH(&slot, of);
     }
     if (status == TRIREME_OK) {
-        program_pool(q, n, chunk, (int)base.count, slot.item);
+        program_pool(q, n, chunk, (int)base[SPACE_DEVICE].count, slot.item);
         q->pools.item[n].part_of = part_of;
-        memcpy(q->pools.item[n].base, base.item, base.count * sizeof *base.item);
+        for (int s = 0; s < SPACE_COUNT; s++)
+            for (size_t i = 0; i < base[s].count; i++)
+                q->pools.item[n].base[s][i] = base[s].item[i];
     }
-    VEC_RELEASE(&base);
+    for (int s = 0; s < SPACE_COUNT; s++)
+        VEC_RELEASE(&base[s]);
     VEC_RELEASE(&slot);
     TRY(status);
     return end_of_line(p);

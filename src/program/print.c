@@ -4,18 +4,21 @@
 //   program train microbatches 8
 //   mesh pp 2
 //   arena state 51456 fixed 2496 scratch 2496+3072 step 15040
+//   arena file state 6144 fixed 0 scratch 0+0 step 0
 //   pool 0 chunk 0 at 5568 9920: 0 1 0 1 0 1 0 1
 //   buffer %24 f32 grad state [48,12] @18944 of %21+640 gradient %7 place pp stage "grad.layers.0.mlp.up.weight"
 //   buffer %34 f32 optim state [768] @25600 as m for %0 "embed.m"
 //   buffer %70 f32 act slot [64,48] @0 extent %69 expect 40 "rows"
+//   buffer %35 f32 optim state [768] space file @0 as v for %0 "embed.v"
 //   template 1 forward "forward"
 //     %63[8,48] = matmul %60[8,12] %7[48,12] %15[48] - phase forward layer 0
 //     = send %65[96] phase forward stream to_next group pp peer 1 wait compute
 //   invoke 1 microbatch 0 first
 //
 // An operand is %buffer[extents], then (strides) unless contiguous, then +offset unless 0, then @axes*step where it
-// begins at the rank's index; `-` is an absent one. One rank has no line `mesh`. A pool's line has where its slots lie,
-// and the slot of each microbatch.
+// begins at the rank's index; `-` is an absent one. One rank has no line `mesh`. The first line `arena` is of the
+// device; spaces without buffers have none. A pool's line has where its slots lie, in the device and in each other
+// space whose step arena has any bytes (`at 5568 9920 file 0 512:`), and the slot of each microbatch.
 #include "program/names.h"
 
 static void print_dims(struct text *out, int ndim, const int64_t *dim) {
@@ -107,6 +110,8 @@ static void print_buffer(struct text *out, const struct program *program, int nu
     text_add(out, "buffer %%%d %s %s %s [", number, dtype_name(b->dtype), KIND_WORDS[b->kind], SCOPE_WORDS[b->scope]);
     print_dims(out, b->ndim, b->dim);
     text_add(out, "]");
+    if (b->space != SPACE_DEVICE)
+        text_add(out, " space %s", memory_spaces[b->space].name);
     if (b->offset >= 0)
         text_add(out, " @%lld", (long long)b->offset);
     if (b->parent != NONE)
@@ -149,9 +154,14 @@ void program_print(const struct program *p, const struct op_table *table, struct
                 text_add(out, " %s %d", axis_name((enum axis)a), p->mesh.degree[a]);
         text_add(out, "\n");
     }
-    text_add(out, "arena state %lld fixed %lld scratch %lld+%lld step %lld\n", (long long)p->state_bytes,
-             (long long)p->fixed_bytes, (long long)p->scratch_base, (long long)p->scratch_bytes,
-             (long long)p->step_bytes);
+    for (int s = 0; s < SPACE_COUNT; s++) {
+        const struct arena *a = &p->arena[s];
+        if (s != SPACE_DEVICE && a->state_bytes == 0 && a->step_bytes == 0)
+            continue;
+        text_add(out, "arena%s%s state %lld fixed %lld scratch %lld+%lld step %lld\n", s == SPACE_DEVICE ? "" : " ",
+                 s == SPACE_DEVICE ? "" : memory_spaces[s].name, (long long)a->state_bytes, (long long)a->fixed_bytes,
+                 (long long)a->scratch_base, (long long)a->scratch_bytes, (long long)a->step_bytes);
+    }
     for (size_t s = STREAM_COMPUTE + 1; s < p->streams.count; s++) {
         text_add(out, "stream %s", p->streams.item[s].name);
         for (int bit = 0; bit < STREAM_PROPERTIES; bit++)
@@ -165,8 +175,12 @@ void program_print(const struct program *p, const struct op_table *table, struct
         if (pool->part_of != NONE)
             text_add(out, " part of %d", pool->part_of);
         text_add(out, " at");
-        for (int s = 0; s < pool->slots; s++)
-            text_add(out, " %lld", (long long)pool->base[s]);
+        for (int k = 0; k < SPACE_COUNT; k++) {
+            if (k != SPACE_DEVICE && p->arena[k].step_bytes > 0)
+                text_add(out, " %s", memory_spaces[k].name);
+            for (int s = 0; s < pool->slots && (k == SPACE_DEVICE || p->arena[k].step_bytes > 0); s++)
+                text_add(out, " %lld", (long long)pool->base[k][s]);
+        }
         text_add(out, ":");
         for (int m = 0; m < p->microbatches; m++)
             text_add(out, " %d", pool->slot[m]);

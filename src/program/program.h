@@ -23,13 +23,16 @@
 // buffer. Ranks that differ only by coordinates run the same program: a view may therefore begin where the rank's index
 // in a group says, and a peer is given by its distance along an axis.
 //
-// Addresses (bytes), filled by program_plan, except those of STATE buffers:
+// A buffer lies in a *space* (spaces.def): in the memory that kernels compute in, or elsewhere.
+//
+// Addresses (bytes), filled by program_plan, except those of STATE buffers. Each space has a state and a step arena:
 //   step arena = [ fixed: STEP and MICROBATCH | scratch: LOCAL | slots of pool 0 | slots of pool 1 | ... ]; with one
 //   slot in all, scratch and the slot share one region planned together. A buffer's offset counts from the start of the
 //   state arena, of the step arena, of scratch or of its slot.
 //   Where what a microbatch holds changes over time (backward in two parts, several chunks), slots of one size would
 //   waste memory. There a pool has *parts*: buffers with slots of their own, which lie in scratch, each where it fits
-//   while its microbatch uses it. Only what messages touch stays in the pool itself, or has one slot for all.
+//   while its microbatch uses it. Only what messages touch stays in the pool itself, or has one slot for all. Parts
+//   are of the first space alone.
 #ifndef PROGRAM_PROGRAM_H
 #define PROGRAM_PROGRAM_H
 
@@ -54,6 +57,18 @@ enum buffer_kind {
 
 enum buffer_scope { SCOPE_STATE, SCOPE_STEP, SCOPE_MICROBATCH, SCOPE_SLOT, SCOPE_LOCAL, SCOPE_COUNT };
 
+enum memory_space {
+#define SPACE(symbol, name, addressable) SPACE_##symbol,
+#include "program/spaces.def"
+#undef SPACE
+    SPACE_COUNT
+};
+struct space_info {
+    const char *name;
+    bool addressable;
+};
+extern const struct space_info memory_spaces[SPACE_COUNT];
+
 enum { BUFFER_ALIGNMENT = 64 }; // bytes: every root buffer's offset is a multiple of it
 
 struct buffer {
@@ -61,6 +76,7 @@ struct buffer {
     enum dtype dtype;
     enum buffer_kind kind;
     enum buffer_scope scope;
+    enum memory_space space; // a slice's is its parent's
     int ndim;
     int64_t dim[OP_MAX_DIMS];
     int parent;            // NONE, or the buffer that this is a slice of
@@ -195,8 +211,14 @@ struct pool {
     int chunk;   // whose passes take and leave its slots; pool c is chunk c's own
     int part_of; // NONE, or the pool some of whose buffers have slots of their own here: made by program_plan
     int slots;
-    int *slot;     // [microbatches]: the slot of each
-    int64_t *base; // [slots]: bytes from the start of the step arena, filled by program_plan
+    int *slot; // [microbatches]: the slot of each
+    // [slots]: bytes from the start of each space's step arena, filled by program_plan
+    int64_t *base[SPACE_COUNT];
+};
+
+// The arenas of one space: sizes in bytes, and where in the step arena scratch begins.
+struct arena {
+    int64_t state_bytes, fixed_bytes, scratch_base, scratch_bytes, step_bytes;
 };
 
 // The loss of a step is the sum of its terms: the mean of a term's losses over its targets, times its weight. A term
@@ -220,8 +242,7 @@ struct program {
     // Operands of instructions, in blocks that never move; the last block has room for `operands_left` more.
     VEC(struct operand *) operands;
     size_t operands_left;
-    // Filled by program_plan, in bytes.
-    int64_t state_bytes, fixed_bytes, scratch_base, scratch_bytes, step_bytes;
+    struct arena arena[SPACE_COUNT]; // filled by program_plan
     bool hurried; // a search that takes long, and may find a smaller plan, was left out (program_shrink)
 };
 
@@ -352,6 +373,8 @@ int program_whole_pool(const struct program *program, int pool);
 void program_join_pools(struct program *program);
 // Removes all pools but the first `count`.
 void program_drop_pools(struct program *program, size_t count);
+// The buffer that first held the value of this one (`recomputes`), or the buffer itself.
+int program_original(const struct program *program, int buffer);
 // Whether LOCAL buffers and the only slot of pool 0 share one region of memory, as they do where there is one chunk.
 bool program_shares_region(const struct program *program);
 int program_template(struct program *program, const char *name, enum phase phase, int chunk); // adds an empty one

@@ -27,7 +27,7 @@ static uint64_t hash_buffer(uint64_t hash, const struct buffer *b) {
     const int64_t fields[] = {b->dtype,      b->kind,          placed ? SCOPE_LOCAL : b->scope,
                               b->parent,     b->parent_offset, b->gradient_of,
                               b->recomputes, b->belongs_to,    b->own,
-                              b->extent,     b->expect};
+                              b->extent,     b->expect,        b->space};
     hash = hash_name(hash_name(hash, b->name), b->as);
     hash = hash_numbers(hash_numbers(hash, ARRAY_LENGTH(fields), fields), b->ndim, b->dim);
     for (int a = 0; a < AXIS_COUNT; a++)

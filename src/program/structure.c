@@ -96,6 +96,8 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     const struct buffer *b = &program->buffers.item[number];
     TRY(structure_check_declared(b, error));
     int count = (int)program->buffers.count;
+    if ((unsigned)b->space >= SPACE_COUNT)
+        REFUSE("buffer %s lies in a space that does not exist", b->name);
     if (b->ndim < 1 || b->ndim > OP_MAX_DIMS)
         REFUSE("buffer %s has %d dims", b->name, b->ndim);
     for (int i = 0; i < b->ndim; i++)
@@ -118,8 +120,8 @@ static trireme_status check_buffer(const struct program *program, int number, tr
     const struct buffer *p = &program->buffers.item[b->parent];
     if (b->kind != p->kind)
         REFUSE("buffer %s is a slice of %s, but of another kind", b->name, p->name);
-    if (b->dtype != p->dtype || b->scope != p->scope || b->pool != p->pool || b->parent_offset < 0 ||
-        b->parent_offset + buffer_count(b) > buffer_count(p))
+    if (b->dtype != p->dtype || b->scope != p->scope || b->space != p->space || b->pool != p->pool ||
+        b->parent_offset < 0 || b->parent_offset + buffer_count(b) > buffer_count(p))
         REFUSE("buffer %s is a slice of %s, but does not fit in it", b->name, p->name);
     return TRIREME_OK;
 }
@@ -549,8 +551,9 @@ static trireme_status check_pools(const struct program *program, trireme_error *
              program->pools.item[p->part_of].chunk != p->chunk))
             REFUSE("pool %d is part of pool %d, which is not one of chunk %d", i, p->part_of, p->chunk);
         for (int s = 0; s < p->slots; s++)
-            if (p->base[s] < 0 || p->base[s] % BUFFER_ALIGNMENT)
-                REFUSE("slot %d of pool %d lies at byte %lld", s, i, (long long)p->base[s]);
+            for (int k = 0; k < SPACE_COUNT; k++)
+                if (p->base[k][s] < 0 || p->base[k][s] % BUFFER_ALIGNMENT)
+                    REFUSE("slot %d of pool %d lies at byte %lld", s, i, (long long)p->base[k][s]);
         for (int m = 0; m < program->microbatches; m++)
             if (p->slot[m] < 0 || p->slot[m] >= p->slots)
                 REFUSE("microbatch %d has slot %d of pool %d, which has %d", m, p->slot[m], i, p->slots);
@@ -591,8 +594,9 @@ static trireme_status check_streams(const struct program *program, trireme_error
 trireme_status program_check(const struct program *program, const struct op_table *table, trireme_error *error) {
     if (program->microbatches < 1)
         REFUSE("a program needs at least one microbatch");
-    if (program->scratch_base < 0 || program->scratch_base % BUFFER_ALIGNMENT)
-        REFUSE("scratch lies at byte %lld", (long long)program->scratch_base);
+    for (int s = 0; s < SPACE_COUNT; s++)
+        if (program->arena[s].scratch_base < 0 || program->arena[s].scratch_base % BUFFER_ALIGNMENT)
+            REFUSE("scratch lies at byte %lld", (long long)program->arena[s].scratch_base);
     if (__builtin_popcount(mesh_present(&program->mesh, AXES_ALL)) > AXES_PRESENT_MAX)
         REFUSE("more than %d axes of the mesh have several ranks", AXES_PRESENT_MAX);
     TRY(check_streams(program, error));

@@ -39,7 +39,7 @@ void memory_of_program(struct sim_memory *out, const struct program *p, const st
     program_memory_profile(p, table, &profile);
     if (profile.moments.count)
         out->peak = profile.moments.item[profile.peak];
-    int64_t listed = 0, arenas = p->state_bytes + p->step_bytes;
+    int64_t listed = 0, arenas = p->arena[SPACE_DEVICE].state_bytes + p->arena[SPACE_DEVICE].step_bytes;
     for (size_t i = 0; i < profile.at_peak.count; i++) {
         const struct memory_holder *h = &profile.at_peak.item[i];
         out->part[memory_part_of(&p->buffers.item[h->buffer], received[h->buffer])] += h->bytes;

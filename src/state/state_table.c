@@ -47,14 +47,15 @@ int state_buffer(const struct state_table *table, struct program *program, int e
     struct buffer *b = &program->buffers.item[number];
     memcpy(b->placement, e->placement, sizeof b->placement);
     b->own = e->own;
+    b->space = e->space;
     b->offset = e->offset;
     program_declare(program, number, e->as ? e->as : "", belongs_to);
     return number;
 }
 
 static bool is_entry(const struct state_entry *e, const struct buffer *b) {
-    return b->kind == KIND_OF[e->role] && b->dtype == e->dtype && b->offset == e->offset && b->own == e->own &&
-           b->ndim == e->ndim && memcmp(b->dim, e->dim, (size_t)e->ndim * sizeof *e->dim) == 0 &&
+    return b->kind == KIND_OF[e->role] && b->dtype == e->dtype && b->space == e->space && b->offset == e->offset &&
+           b->own == e->own && b->ndim == e->ndim && memcmp(b->dim, e->dim, (size_t)e->ndim * sizeof *e->dim) == 0 &&
            memcmp(b->placement, e->placement, sizeof e->placement) == 0 && strcmp(b->as, e->as ? e->as : "") == 0;
 }
 

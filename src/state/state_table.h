@@ -8,9 +8,6 @@
 
 #include "program/program.h"
 
-// Where an entry lies: each space has an arena of its own.
-enum memory_space { SPACE_DEVICE, SPACE_COUNT };
-
 // What an entry is to the programs that use it.
 enum state_role {
     STATE_PARAMETERS, // trained
@@ -25,7 +22,7 @@ struct state_entry {
     const char *name; // unique; state_add copies it
     enum dtype dtype;
     enum state_role role;
-    enum memory_space space;
+    enum memory_space space; // each has an arena of its own
     int ndim;
     int64_t dim[OP_MAX_DIMS]; // of what one rank keeps
     // As in struct buffer: the only operand that it may be used as (NULL: any), what ranks along each axis hold, and

@@ -1,11 +1,5 @@
 #include "verify/gradient_graph.h"
 
-int graph_original(const struct gradient_graph *g, int buffer) {
-    while (buffer != NONE && g->program->buffers.item[buffer].recomputes != NONE)
-        buffer = g->program->buffers.item[buffer].recomputes;
-    return buffer;
-}
-
 static bool graph_recomputes(const struct gradient_graph *g, const struct instruction *instruction) {
     for (int i = 0; i < instruction->outputs; i++)
         if (instruction->out[i].buffer != NONE &&
@@ -117,7 +111,7 @@ static void graph_collect(struct gradient_graph *g, const struct route *route) {
                 continue;
             }
             for (int n = 0; node.forward && n < instruction->inputs; n++) {
-                const int buffer = instruction->in[n].buffer = graph_original(g, instruction->in[n].buffer);
+                const int buffer = instruction->in[n].buffer = program_original(g->program, instruction->in[n].buffer);
                 if (buffer != NONE)
                     g->tensor[buffer].rows_of = NONE; // the forward pass works on all rows itself
             }

@@ -55,8 +55,6 @@ void gradient_graph_create(struct gradient_graph *graph, const struct program *p
 // Whether an input of a node has a gradient by that node. Of a loss only what it is the gradient of has.
 bool graph_is_use(const struct gradient_graph *graph, const struct node *node, int input);
 void gradient_graph_release(struct gradient_graph *graph);
-// The buffer that first held the value of this one, which may be a recomputed copy; else the buffer itself.
-int graph_original(const struct gradient_graph *graph, int buffer);
 // Whether a tensor, or one that it is a slice of, has a gradient that somebody wants.
 bool graph_is_wanted(const struct gradient_graph *graph, int buffer);
 // Whether the operand has all elements of its buffer.

@@ -36,8 +36,8 @@ static const char *gradients_name_of(const struct gradient_check *c, int buffer)
 
 static bool same_value(const struct gradient_check *c, const struct operand *a, const struct operand *b) {
     struct operand x = *a, y = *b;
-    x.buffer = graph_original(&c->graph, x.buffer);
-    y.buffer = graph_original(&c->graph, y.buffer);
+    x.buffer = program_original(c->program, x.buffer);
+    y.buffer = program_original(c->program, y.buffer);
     return operand_equal(&x, &y);
 }
 
@@ -561,7 +561,7 @@ static bool repeated_before(const struct gradient_check *c, int by, int buffer, 
 static bool has_other_terms(const struct gradient_check *c, int copy) {
     int terms = 0, repeated = 0;
     bool adds = false;
-    FOR_MAKERS(&c->graph, m, graph_original(&c->graph, copy)) {
+    FOR_MAKERS(&c->graph, m, program_original(c->program, copy)) {
         terms += c->graph.nodes.item[m / OP_MAX_OUT].forward;
         adds |= c->graph.nodes.item[m / OP_MAX_OUT].instruction->accumulate != ACCUMULATE_NO;
     }
@@ -580,8 +580,8 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
     const int copy = again->out[made].buffer;
     if (has_other_terms(c, copy))
         REFUSE("%s: %s is not made of the terms of %s", site_of(c, by).text, gradients_name_of(c, copy),
-               gradients_name_of(c, graph_original(&c->graph, copy)));
-    FOR_MAKERS(&c->graph, m, graph_original(&c->graph, copy)) {
+               gradients_name_of(c, program_original(c->program, copy)));
+    FOR_MAKERS(&c->graph, m, program_original(c->program, copy)) {
         const struct node *f = &c->graph.nodes.item[m / OP_MAX_OUT];
         if (!f->forward || f->instruction->op != again->op)
             continue;
@@ -602,7 +602,7 @@ static trireme_status check_recomputation(struct gradient_check *c, int by) {
         return TRIREME_OK;
     }
     REFUSE("%s: does not recompute %s as the forward pass computed it", site_of(c, by).text,
-           gradients_name_of(c, graph_original(&c->graph, again->out[0].buffer)));
+           gradients_name_of(c, program_original(c->program, again->out[0].buffer)));
 }
 
 // Whether something made the tensor as an output whose gradient no op passes on.

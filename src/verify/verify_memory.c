@@ -13,8 +13,8 @@
 
 struct instance {
     int root;
-    int64_t begin, end; // bytes within its arena
-    bool state;         // which arena
+    int64_t begin, end; // bytes within its arena; of step arenas, as if those of all spaces lay one after another
+    bool state;         // which arena of its buffer's space
     bool alive;         // holds its bytes
     int order, above;   // among all by address: itself, and the first that begins where it ends or later
     int owner;          // microbatch whose values it holds, of LOCAL: invocation; NONE: no microbatch's
@@ -73,14 +73,23 @@ static int instances_of(const struct program *p, const struct buffer *b) {
     return b->scope == SCOPE_MICROBATCH ? p->microbatches : b->scope == SCOPE_SLOT ? p->pools.item[b->pool].slots : 1;
 }
 
+// Where the step arena of a space begins, if those of all spaces lay one after another.
+static int64_t step_begin(const struct program *p, enum memory_space space) {
+    int64_t begin = 0;
+    for (int s = 0; s < (int)space; s++)
+        begin += align_up(p->arena[s].step_bytes);
+    return begin;
+}
+
+// From the start of its arena.
 static int64_t instance_offset(const struct program *p, const struct buffer *b, int which) {
     switch (b->scope) {
     case SCOPE_MICROBATCH:
         return b->offset + which * buffer_microbatch_stride(b) * dtype_size(b->dtype);
     case SCOPE_SLOT:
-        return p->pools.item[b->pool].base[which] + b->offset;
+        return p->pools.item[b->pool].base[b->space][which] + b->offset;
     case SCOPE_LOCAL:
-        return p->scratch_base + b->offset;
+        return p->arena[b->space].scratch_base + b->offset;
     default:
         return b->offset;
     }
@@ -118,18 +127,21 @@ static trireme_status memory_create(struct memory_check *c, trireme_error *error
             REFUSE("buffer %s has no aligned offset: the program has not been planned", b->name);
         for (int k = 0; k < instances_of(p, b); k++) {
             struct instance *instance = &c->instances[c->first[i] + k];
-            int64_t begin = instance_offset(p, b, k), bytes = align_up(buffer_bytes(b));
+            const bool state = b->scope == SCOPE_STATE;
+            const struct arena *arena = &p->arena[b->space];
+            const int64_t bytes = align_up(buffer_bytes(b)), room = state ? arena->state_bytes : arena->step_bytes,
+                          from = state ? 0 : step_begin(p, b->space), begin = from + instance_offset(p, b, k);
             *instance = (struct instance){.root = (int)i,
                                           .begin = begin,
                                           .end = begin + bytes,
                                           .owner = NONE,
                                           .made_for = NONE,
                                           .guard = {.predicate = NONE}};
-            instance->state = b->scope == SCOPE_STATE;
+            instance->state = state;
             instance->alive = planned_alone(b);
-            if (instance->end > (instance->state ? p->state_bytes : p->step_bytes))
-                REFUSE("buffer %s ends at byte %lld of an arena of %lld", b->name, (long long)instance->end,
-                       (long long)(instance->state ? p->state_bytes : p->step_bytes));
+            if (instance->end - from > room)
+                REFUSE("buffer %s ends at byte %lld of an arena of %lld", b->name, (long long)(instance->end - from),
+                       (long long)room);
             // What the host or the last step wrote. Gradients are made anew in each step.
             if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && b->scope == SCOPE_STATE) || b->kind == KIND_OPTIM ||
                 b->kind == KIND_CACHE)
@@ -144,11 +156,13 @@ static int compare_bounds(const void *a, const void *b) {
     return COMPARE(x, y);
 }
 
-// Buffers that live throughout overlap neither one another nor what others have.
-static trireme_status check_fixed(struct memory_check *c, bool state, trireme_error *error) {
+// Buffers of a space that live throughout overlap neither one another nor what others have.
+static trireme_status check_fixed(struct memory_check *c, enum memory_space space, bool state, trireme_error *error) {
+    const struct program *p = c->program;
     VEC(struct bounds) fixed = {0};
     for (int i = 0; i < c->count; i++)
-        if (c->instances[i].state == state && c->instances[i].alive)
+        if (c->instances[i].state == state && c->instances[i].alive &&
+            p->buffers.item[c->instances[i].root].space == space)
             VEC_PUSH(&fixed, (struct bounds){c->instances[i].begin, c->instances[i].end, i});
     VEC_SORT(&fixed, compare_bounds);
     int a = NONE, b = NONE;
@@ -156,19 +170,19 @@ static trireme_status check_fixed(struct memory_check *c, bool state, trireme_er
         if (fixed.item[i].begin < fixed.item[i - 1].end)
             a = fixed.item[i - 1].instance, b = fixed.item[i].instance;
     // The region of SLOT and LOCAL buffers begins after them.
-    int64_t top = fixed.count ? fixed.item[fixed.count - 1].end : 0;
+    int64_t top = fixed.count ? fixed.item[fixed.count - 1].end - step_begin(p, space) : 0;
     int last = fixed.count ? fixed.item[fixed.count - 1].instance : NONE;
     VEC_RELEASE(&fixed);
     if (a != NONE)
-        REFUSE("buffers %s and %s overlap in memory", program_buffer_name(c->program, c->instances[a].root),
-               program_buffer_name(c->program, c->instances[b].root));
-    bool overlap = !state && top > c->program->scratch_base;
-    for (size_t i = 0; i < c->program->pools.count && !state; i++)
-        for (int s = 0; s < c->program->pools.item[i].slots; s++)
-            overlap |= top > c->program->pools.item[i].base[s];
+        REFUSE("buffers %s and %s overlap in memory", program_buffer_name(p, c->instances[a].root),
+               program_buffer_name(p, c->instances[b].root));
+    bool overlap = !state && top > p->arena[space].scratch_base;
+    // Parts of pools have slots in the first space only.
+    for (size_t i = 0; i < p->pools.count && !state; i++)
+        for (int s = 0; s < p->pools.item[i].slots && (space == SPACE_DEVICE || p->pools.item[i].part_of == NONE); s++)
+            overlap |= top > p->pools.item[i].base[space][s];
     if (overlap && last != NONE)
-        REFUSE("buffer %s overlaps the region of activations",
-               program_buffer_name(c->program, c->instances[last].root));
+        REFUSE("buffer %s overlaps the region of activations", program_buffer_name(p, c->instances[last].root));
     return TRIREME_OK;
 }
 
@@ -669,10 +683,9 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
     FOR_INSTRUCTIONS(in, program)
         c.follows |= table->op[in->op].role == ROLE_TOTAL;
     trireme_status status = memory_create(&c, error);
-    if (status == TRIREME_OK)
-        status = check_fixed(&c, true, error);
-    if (status == TRIREME_OK)
-        status = check_fixed(&c, false, error);
+    for (int s = 0; s < SPACE_COUNT; s++)
+        for (int state = 1; state >= 0 && status == TRIREME_OK; state--)
+            status = check_fixed(&c, (enum memory_space)s, state, error);
     order_by_address(&c);
     c.many_streams = has_many_streams(program);
     slot_waits_create(&c.waits, program);

@@ -1,12 +1,13 @@
 // Proves that one program may follow another on the same state. What a program finds there it takes to be as it
 // declares it, and that it leaves it so is proved of each program by itself (verify_placement.c). So of two programs
-// the declarations are compared: by the places in the arena, whatever the names say, and by the names, wherever they
+// the declarations are compared: by the places in the arenas, whatever the names say, and by the names, wherever they
 // are.
 #include "program/structure.h"
 #include "verify/verify.h"
 
 // A root buffer of the state.
 struct kept {
+    enum memory_space space;
     int64_t begin, end;
     int buffer;
 };
@@ -16,14 +17,18 @@ struct kept_list {
 
 static int compare_places(const void *a, const void *b) {
     const struct kept *x = a, *y = b;
-    return COMPARE(x->begin, y->begin);
+    return COMPARE(x->space, y->space) ?: COMPARE(x->begin, y->begin);
+}
+
+static bool ends_before(const struct kept *a, const struct kept *b) {
+    return a->space < b->space || (a->space == b->space && a->end <= b->begin);
 }
 
 static void find_kept(struct kept_list *list, const struct program *p) {
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
         if (b->scope == SCOPE_STATE && b->parent == NONE)
-            VEC_PUSH(list, (struct kept){b->offset, b->offset + align_up(buffer_bytes(b)), (int)i});
+            VEC_PUSH(list, (struct kept){b->space, b->offset, b->offset + align_up(buffer_bytes(b)), (int)i});
     }
     VEC_SORT(list, compare_places);
 }
@@ -66,9 +71,9 @@ static trireme_status check_places(const struct program *before, const struct ke
         const struct kept *f = &found->item[i];
         if (!is_expected(&after->buffers.item[f->buffer]))
             continue;
-        while (first < left->count && left->item[first].end <= f->begin)
+        while (first < left->count && ends_before(&left->item[first], f))
             first++;
-        for (size_t k = first; k < left->count && left->item[k].begin < f->end; k++)
+        for (size_t k = first; k < left->count && !ends_before(f, &left->item[k]); k++)
             TRY(check_left(before, after, &before->buffers.item[left->item[k].buffer], &after->buffers.item[f->buffer],
                            error));
     }
@@ -77,6 +82,7 @@ static trireme_status check_places(const struct program *before, const struct ke
 
 struct named {
     const char *name;
+    enum memory_space space;
     int64_t begin;
 };
 
@@ -90,13 +96,14 @@ static trireme_status check_names(const struct program *before, const struct kep
     struct named *named = mem_alloc(left->count * sizeof *named);
     trireme_status status = TRIREME_OK;
     for (size_t k = 0; k < left->count; k++)
-        named[k] = (struct named){before->buffers.item[left->item[k].buffer].name, left->item[k].begin};
+        named[k] =
+            (struct named){before->buffers.item[left->item[k].buffer].name, left->item[k].space, left->item[k].begin};
     qsort(named, left->count, sizeof *named, compare_named);
     for (size_t i = 0; i < found->count && status == TRIREME_OK; i++) {
         const struct buffer *b = &after->buffers.item[found->item[i].buffer];
         const size_t at = PARTITION_POINT(k, left->count, strcmp(named[k].name, b->name) < 0);
         const bool is_kept = at < left->count && strcmp(named[at].name, b->name) == 0;
-        if (is_expected(b) && is_kept && named[at].begin != b->offset)
+        if (is_expected(b) && is_kept && (named[at].begin != b->offset || named[at].space != b->space))
             status = error_set(error, TRIREME_ERROR_PROGRAM, "%s after %s: %s is kept elsewhere", after->name,
                                before->name, b->name);
     }

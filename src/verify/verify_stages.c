@@ -37,9 +37,7 @@ static char *stages_describe(const struct op_table *table, const struct instruct
 
 // The name of a buffer, or of the one whose value it holds once more.
 static char *stages_name_of(const struct program *p, int buffer) {
-    while (p->buffers.item[buffer].recomputes != NONE)
-        buffer = p->buffers.item[buffer].recomputes;
-    return mem_printf("%s", p->buffers.item[buffer].name);
+    return mem_strdup(p->buffers.item[program_original(p, buffer)].name);
 }
 
 static void list_instruction(struct agreement *all, const struct program *p, const struct op_table *table,

@@ -62,8 +62,8 @@ static void run_on_thread(struct teammate *mate) {
     const struct trial *t = mate->context;
     trireme_error error = {0};
     struct executor *executor;
-    void *state = mem_aligned(BUFFER_ALIGNMENT, (size_t)MAX(t->program->state_bytes, 1)),
-         *step = mem_aligned(BUFFER_ALIGNMENT, (size_t)t->program->step_bytes);
+    void *state = mem_aligned(BUFFER_ALIGNMENT, (size_t)MAX(t->program->arena[SPACE_DEVICE].state_bytes, 1)),
+         *step = mem_aligned(BUFFER_ALIGNMENT, (size_t)t->program->arena[SPACE_DEVICE].step_bytes);
     struct streams *streams = streams_create(&(struct member){mate->world, mate->rank}, 1);
     if (!teammate_failed(
             mate, executor_create(&executor, streams, t->program, t->ops, KERNELS_REFERENCE, state, step, &error),

@@ -81,7 +81,7 @@ static void named_faults(void **unused) {
     FAULT(*offset_of(&p, "layers.1.mlp.up") = *offset_of(&p, "layers.0.mlp.up"), "freed too early", "layers.0.mlp.up");
     FAULT(*offset_of(&p, "layers.0.m") = *offset_of(&p, "layers.1.v"), "overlap in memory", "layers.1.v");
     FAULT(*offset_of(&p, "tokens") = *offset_of(&p, "targets"), "overlap in memory", "targets");
-    FAULT(*offset_of(&p, "loss") = p.scratch_base, "overlaps the region of activations", "loss");
+    FAULT(*offset_of(&p, "loss") = p.arena[SPACE_DEVICE].scratch_base, "overlaps the region of activations", "loss");
     FAULT(*offset_of(&p, "layers.0.mlp.up.bias") += 64, "of which it is a slice", "layers.0.mlp.up.bias");
     // gradients
     FAULT(mutant_delete(mutant_find(&p, OP_MATMUL_DW, "grad.layers.0.mlp.down.weight")), "before it is written",

@@ -348,7 +348,7 @@ static void print_programs(struct text *out, const struct fixture *f, const stru
     for (int i = 0; i < programs.count; i++) {
         const struct program *p = stages_program(&programs, i, PROGRAM_TRAIN);
         program_print(p, f->ops, out);
-        *most = MAX(*most, p->state_bytes + p->step_bytes);
+        *most = MAX(*most, p->arena[SPACE_DEVICE].state_bytes + p->arena[SPACE_DEVICE].step_bytes);
     }
     stages_release(&programs);
     parallel_release(&plan);

@@ -158,7 +158,8 @@ static bool takes_over(const struct program *p, const struct op_table *ops, int 
 
 static int64_t instance_begin(const struct program *p, int root) {
     const struct buffer *b = &p->buffers.item[root];
-    return b->offset + (b->scope == SCOPE_SLOT ? p->pools.item[b->pool].base[0] : p->scratch_base);
+    return b->offset + (b->scope == SCOPE_SLOT ? p->pools.item[b->pool].base[SPACE_DEVICE][0]
+                                               : p->arena[SPACE_DEVICE].scratch_base);
 }
 
 // No two buffers that live in one microbatch at the same time share a byte; one may take over where another dies.
@@ -240,10 +241,10 @@ static void check_tight(const char *preset, const char *batch, const char *micro
     const struct program *p = &engine_compiled(&small.engine, PROGRAM_TRAIN)->program;
     int64_t bound = lower_bound(p, small.engine.ops);
     print_message("%s, %s, %d microbatches: step %.1f MB, lower bound %.1f MB, %.2f%% above\n", preset, mode,
-                  p->microbatches, 1e-6 * (double)p->step_bytes, 1e-6 * (double)bound,
-                  100 * ((double)p->step_bytes / (double)bound - 1));
-    assert_true(p->step_bytes >= bound);
-    assert_true((double)p->step_bytes < 1.02 * (double)bound);
+                  p->microbatches, 1e-6 * (double)p->arena[SPACE_DEVICE].step_bytes, 1e-6 * (double)bound,
+                  100 * ((double)p->arena[SPACE_DEVICE].step_bytes / (double)bound - 1));
+    assert_true(p->arena[SPACE_DEVICE].step_bytes >= bound);
+    assert_true((double)p->arena[SPACE_DEVICE].step_bytes < 1.02 * (double)bound);
     small_model_release(&small);
 }
 
@@ -306,10 +307,11 @@ static void slots(void **unused) {
         fail_msg("%s", error.message);
     check_round_trip(&p, ops);
     int64_t one = 8 * 16 * 4;
-    assert_int_equal(p.pools.item[0].base[1] - p.pools.item[0].base[0], one);
-    assert_int_equal(p.scratch_bytes, one); // t and u follow one another
-    assert_int_equal(p.step_bytes, p.fixed_bytes + p.scratch_bytes + 2 * one);
-    p.pools.item[0].base[0] -= 64; // the slot now reaches into scratch
+    assert_int_equal(p.pools.item[0].base[SPACE_DEVICE][1] - p.pools.item[0].base[SPACE_DEVICE][0], one);
+    assert_int_equal(p.arena[SPACE_DEVICE].scratch_bytes, one); // t and u follow one another
+    assert_int_equal(p.arena[SPACE_DEVICE].step_bytes,
+                     p.arena[SPACE_DEVICE].fixed_bytes + p.arena[SPACE_DEVICE].scratch_bytes + 2 * one);
+    p.pools.item[0].base[SPACE_DEVICE][0] -= 64; // the slot now reaches into scratch
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     program_release(&p);
     // Both microbatches in one slot: the second takes what the first still needs.
@@ -370,8 +372,8 @@ static void parts(void **unused) {
             fail_msg("%s", error.message);
         check_round_trip(&p, ops);
         // Three of b, two of a, two of c: when the second c is made. In three slots of one size it would be nine.
-        assert_int_equal(p.step_bytes, lower_bound(&p, ops));
-        assert_int_equal(p.step_bytes - p.fixed_bytes, 7 * 8 * 16 * 4);
+        assert_int_equal(p.arena[SPACE_DEVICE].step_bytes, lower_bound(&p, ops));
+        assert_int_equal(p.arena[SPACE_DEVICE].step_bytes - p.arena[SPACE_DEVICE].fixed_bytes, 7 * 8 * 16 * 4);
         assert_true(p.pools.item[pool_of(&p, "a")].part_of == 0 && p.pools.item[pool_of(&p, "c")].part_of == 0);
     }
     int refused = 0;
@@ -402,9 +404,9 @@ static void parts(void **unused) {
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     p.pools.item[part].part_of = 0;
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
-    p.pools.item[0].base[0] = 0; // over what is fixed
+    p.pools.item[0].base[SPACE_DEVICE][0] = 0; // over what is fixed
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
-    p.pools.item[0].base[0] = p.step_bytes + 32; // a byte where no vector begins
+    p.pools.item[0].base[SPACE_DEVICE][0] = p.arena[SPACE_DEVICE].step_bytes + 32; // a byte where no vector begins
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
     assert_non_null(strstr(error.message, "lies at byte"));
     program_release(&p);
@@ -496,7 +498,7 @@ static void slots_before_the_arena(void **unused) {
     program_invoke(&p, 0, 0, true, true);
     assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
-    p.pools.item[0].base[0] -= BUFFER_ALIGNMENT;
+    p.pools.item[0].base[SPACE_DEVICE][0] -= BUFFER_ALIGNMENT;
     assert_words(program_verify(&p, ops, &error), &error, "slot 0 of pool 0 lies at byte -64", "");
     program_release(&p);
     free(ops);

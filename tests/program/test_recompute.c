@@ -48,7 +48,7 @@ static struct taken compile(const char *const *settings, size_t count, const cha
     struct subject s;
     subject_create(&s, settings, count, mode, key, layers, 0);
     const struct program *p = &engine_compiled(&s.engine, PROGRAM_TRAIN)->program;
-    struct taken taken = {.bytes = p->step_bytes};
+    struct taken taken = {.bytes = p->arena[SPACE_DEVICE].step_bytes};
     for (size_t t = 0; t < p->templates.count; t++)
         for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
             taken.flops += instruction_flops(p, s.engine.ops, &p->templates.item[t].instructions.item[i]);

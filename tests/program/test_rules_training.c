@@ -318,7 +318,7 @@ static void run_step(const char *body, int32_t keep, float result[32 + 64]) {
     place_state(&p);
     assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
     assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
-    void *state = memory(p.state_bytes), *step = memory(p.step_bytes);
+    void *state = memory(p.arena[SPACE_DEVICE].state_bytes), *step = memory(p.arena[SPACE_DEVICE].step_bytes);
     struct streams *streams = streams_create(NULL, 1);
     assert_int_equal(executor_create(&executor, streams, &p, ops, KERNELS_REFERENCE, state, step, &error), TRIREME_OK);
 #define FILL(name, type, value)                                                                             \

@@ -121,7 +121,7 @@ static void run_one(struct teammate *mate) {
     trireme_status status = program_plan(&p, ops, NULL, &error);
     if (status == TRIREME_OK)
         status = program_verify(&p, ops, &error);
-    void *state = memory(p.state_bytes), *step = memory(p.step_bytes);
+    void *state = memory(p.arena[SPACE_DEVICE].state_bytes), *step = memory(p.arena[SPACE_DEVICE].step_bytes);
     if (status == TRIREME_OK)
         status = executor_create(&executor, streams, &p, ops, KERNELS_REFERENCE, state, step, &error);
     if (!teammate_failed(mate, status, &error)) {

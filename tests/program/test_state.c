@@ -65,7 +65,7 @@ static void *entry_at(char *state, const struct state_table *table, int entry) {
 // Runs a program once on an arena; a training step on the batch `seed`.
 static void run_on(char *state, const struct program *p, const struct compiled *training, const struct config *config,
                    const struct op_table *ops, uint64_t seed) {
-    char *step = arena(p->step_bytes);
+    char *step = arena(p->arena[SPACE_DEVICE].step_bytes);
     struct streams *streams = streams_create(NULL, 1);
     struct executor *executor;
     trireme_error error = {0};
@@ -111,13 +111,13 @@ static void a_third_program(void **unused) {
     // The entries that all have lie where they lie without the further one.
     for (size_t i = 0; i < plain->table.entries.count; i++)
         assert_int_equal(s->table.entries.item[i].offset, plain->table.entries.item[i].offset);
-    assert_int_equal(train->program.state_bytes, plain->table.bytes[SPACE_DEVICE]);
+    assert_int_equal(train->program.arena[SPACE_DEVICE].state_bytes, plain->table.bytes[SPACE_DEVICE]);
     assert_true(program_may_follow(PROGRAM_TRAIN, PROGRAM_EVALUATE) &&
                 program_may_follow(PROGRAM_EVALUATE, PROGRAM_TRAIN));
     assert_false(program_may_follow(PROGRAM_TRAIN, PROGRAM_GENERATE));
     struct program third;
     anchor_program(&third, s, UNIT, anchor, stages.options.ops);
-    assert_int_equal(third.state_bytes, s->table.bytes[SPACE_DEVICE]);
+    assert_int_equal(third.arena[SPACE_DEVICE].state_bytes, s->table.bytes[SPACE_DEVICE]);
     assert_ok(program_follows(&train->program, &third, &error), &error);
     assert_ok(program_follows(&third, &train->program, &error), &error);
 
@@ -294,9 +294,10 @@ static void programs_are_known_by_a_hash(void **unused) {
     } while (0)
     CHANGED(true, (void)0);
     CHANGED(true, b->offset += 64);
-    CHANGED(true, p.step_bytes += 64);
+    CHANGED(true, p.arena[SPACE_DEVICE].step_bytes += 64);
     CHANGED(false, b->dim[0]++);
     CHANGED(false, b->dtype = DTYPE_F32);
+    CHANGED(false, b->space = SPACE_FILE);
     CHANGED(false, i->op = OP_ZERO);
     CHANGED(false, i->phase = PHASE_BACKWARD);
     CHANGED(false, i->layer++);
@@ -406,7 +407,8 @@ static void what_is_left_is_what_is_expected(void **unused) {
     FAULT(evaluate, UNIT->dtype = DTYPE_F32, train, &p, "of another place or shape", "layers.0.parameters");
     FAULT(evaluate, UNIT->dim[0] -= 64, train, &p, "of another place or shape", "layers.0.parameters");
     FAULT(evaluate, UNIT->offset -= 64, train, &p, "lies where embed.parameters is kept", "layers.0.parameters");
-    FAULT(evaluate, UNIT->offset += train->state_bytes, train, &p, "is kept elsewhere", "layers.0.parameters");
+    FAULT(evaluate, UNIT->offset += train->arena[SPACE_DEVICE].state_bytes, train, &p, "is kept elsewhere",
+          "layers.0.parameters");
     FAULT(evaluate, UNIT->name = "other", train, &p, "lies where layers.0.parameters is kept", "other");
     FAULT(evaluate, UNIT->kind = KIND_OPTIM, train, &p, "is declared something else", "layers.0.parameters");
     // Gradients of the step, over what the next step takes to be there.

@@ -62,8 +62,8 @@ static bool make(struct made *m, const char *letters, struct teammate *mate) {
     program_invoke(&m->program, 0, 0, true, true);
     if (teammate_failed(mate, program_plan(&m->program, m->ops, NULL, &error), &error))
         return false;
-    m->state = memory(m->program.state_bytes);
-    m->step = memory(m->program.step_bytes);
+    m->state = memory(m->program.arena[SPACE_DEVICE].state_bytes);
+    m->step = memory(m->program.arena[SPACE_DEVICE].step_bytes);
     m->streams = streams_create(&(struct member){mate->world, mate->rank}, 1);
     trireme_status status =
         executor_create(&m->executor, m->streams, &m->program, m->ops, KERNELS_REFERENCE, m->state, m->step, &error);

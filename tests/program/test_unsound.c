@@ -231,8 +231,8 @@ static void where_scratch_lies(void **unused) {
         program_invoke(&p, 0, 0, true, true);
         assert_int_equal(program_plan(&p, ops, NULL, &error), TRIREME_OK);
         assert_int_equal(program_verify(&p, ops, &error), TRIREME_OK);
-        p.step_bytes += BUFFER_ALIGNMENT;
-        p.scratch_base += below ? -4096 : 1;
+        p.arena[SPACE_DEVICE].step_bytes += BUFFER_ALIGNMENT;
+        p.arena[SPACE_DEVICE].scratch_base += below ? -4096 : 1;
         assert_int_equal(program_verify(&p, ops, &error), TRIREME_ERROR_PROGRAM);
         assert_non_null(strstr(error.message, "scratch lies at byte"));
         program_release(&p);

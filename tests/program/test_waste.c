@@ -44,8 +44,8 @@ static double worst_stage(const struct stages *stages) {
         program_memory_profile(p, stages->options.ops, &profile);
         int64_t live = profile.moments.item[profile.peak].live;
         memory_profile_release(&profile);
-        assert_true(p->step_bytes >= live);
-        worst = MAX(worst, (double)(p->step_bytes - live) / (double)live);
+        assert_true(p->arena[SPACE_DEVICE].step_bytes >= live);
+        worst = MAX(worst, (double)(p->arena[SPACE_DEVICE].step_bytes - live) / (double)live);
     }
     return worst;
 }
@@ -57,16 +57,19 @@ static void assert_found_in_rooms(const struct stages *stages) {
         struct program p = mutant_copy(stages_program(stages, i, PROGRAM_TRAIN));
         trireme_error error = {0};
         assert_ok(program_plan(&p, stages->options.ops, NULL, &error), &error);
-        int64_t least = p.step_bytes;
+        int64_t least = p.arena[SPACE_DEVICE].step_bytes;
         for (size_t r = 0; r < ARRAY_LENGTH(ROOMS); r++) {
             int64_t room = (int64_t)(ROOMS[r] * (double)least);
-            assert_ok(program_plan(&p, stages->options.ops, &(struct plan_aim){.room = p.state_bytes + room}, &error),
+            assert_ok(program_plan(&p, stages->options.ops,
+                                   &(struct plan_aim){.room = p.arena[SPACE_DEVICE].state_bytes + room}, &error),
                       &error);
-            assert_true(room < least ? p.step_bytes == least : p.step_bytes <= room);
+            assert_true(room < least ? p.arena[SPACE_DEVICE].step_bytes == least
+                                     : p.arena[SPACE_DEVICE].step_bytes <= room);
         }
         assert_ok(program_plan(&p, stages->options.ops, &(struct plan_aim){.hurried = true}, &error), &error);
-        assert_true(p.step_bytes >= least && (p.hurried || p.step_bytes == least));
-        assert_true(!program_shrink(&p, stages->options.ops, 0) || p.step_bytes == least);
+        assert_true(p.arena[SPACE_DEVICE].step_bytes >= least &&
+                    (p.hurried || p.arena[SPACE_DEVICE].step_bytes == least));
+        assert_true(!program_shrink(&p, stages->options.ops, 0) || p.arena[SPACE_DEVICE].step_bytes == least);
         mutant_release(&p);
     }
 }

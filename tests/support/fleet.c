@@ -76,7 +76,7 @@ static trireme_status prepare(void *user, const struct member *member, trireme_e
         fill(f, member->rank, engine_executor(&e, PROGRAM_TRAIN));
         status = engine_step(&e, 0.01, NULL, &result, error);
     }
-    size_t bytes = (size_t)engine_compiled(&e, PROGRAM_TRAIN)->program.state_bytes;
+    size_t bytes = (size_t)engine_compiled(&e, PROGRAM_TRAIN)->program.arena[SPACE_DEVICE].state_bytes;
     f->first[member->rank] = mem_alloc(bytes);
     memcpy(f->first[member->rank], e.state, bytes);
     engine_release(&e);
@@ -84,8 +84,8 @@ static trireme_status prepare(void *user, const struct member *member, trireme_e
 }
 
 static void keep_result(const struct program *p, const struct executor *executor, const char *state, char *result) {
-    memcpy(result, state, (size_t)p->state_bytes);
-    double *output = (double *)(result + p->state_bytes);
+    memcpy(result, state, (size_t)p->arena[SPACE_DEVICE].state_bytes);
+    double *output = (double *)(result + p->arena[SPACE_DEVICE].state_bytes);
     for (size_t i = 0; i < p->buffers.count; i++)
         if (p->buffers.item[i].kind == KIND_OUTPUT) {
             const void *at = executor_address(executor, (int)i, 0);
@@ -98,10 +98,11 @@ static trireme_status run_step(void *user, const struct member *member, trireme_
     const struct fleet *f = job->fleet;
     int rank = member->rank;
     const struct program *p = job->program[rank];
-    char *state = aligned_alloc(BUFFER_ALIGNMENT, (size_t)p->state_bytes),
-         *step = aligned_alloc(BUFFER_ALIGNMENT, (size_t)p->step_bytes);
-    memcpy(state, f->first[rank], (size_t)p->state_bytes);
-    memset(step, 0xff, (size_t)p->step_bytes); // not a number, wherever something is read that nobody wrote
+    char *state = aligned_alloc(BUFFER_ALIGNMENT, (size_t)p->arena[SPACE_DEVICE].state_bytes),
+         *step = aligned_alloc(BUFFER_ALIGNMENT, (size_t)p->arena[SPACE_DEVICE].step_bytes);
+    memcpy(state, f->first[rank], (size_t)p->arena[SPACE_DEVICE].state_bytes);
+    memset(step, 0xff,
+           (size_t)p->arena[SPACE_DEVICE].step_bytes); // not a number, wherever something is read that nobody wrote
     struct streams *streams = streams_create(member, 1);
     struct executor *executor = NULL;
     trireme_status status =
@@ -120,7 +121,7 @@ static trireme_status run_step(void *user, const struct member *member, trireme_
 }
 
 static size_t bytes_of(const struct program *p) {
-    size_t bytes = (size_t)p->state_bytes;
+    size_t bytes = (size_t)p->arena[SPACE_DEVICE].state_bytes;
     for (size_t i = 0; i < p->buffers.count; i++)
         bytes += p->buffers.item[i].kind == KIND_OUTPUT ? sizeof(double) : 0;
     return bytes;

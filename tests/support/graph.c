@@ -195,10 +195,11 @@ static void graph_open(struct graph_run *r, struct graph *g, uint64_t seed) {
     const struct program *p = &g->program;
     trireme_error error = {0};
     *r = (struct graph_run){.graph = g};
-    r->state = mem_aligned(BUFFER_ALIGNMENT, (size_t)p->state_bytes);
-    r->step = mem_aligned(BUFFER_ALIGNMENT, (size_t)p->step_bytes);
-    memset(r->state, 0, (size_t)p->state_bytes);
-    memset(r->step, 0xff, (size_t)p->step_bytes); // not a number, wherever something is read that nobody wrote
+    r->state = mem_aligned(BUFFER_ALIGNMENT, (size_t)p->arena[SPACE_DEVICE].state_bytes);
+    r->step = mem_aligned(BUFFER_ALIGNMENT, (size_t)p->arena[SPACE_DEVICE].step_bytes);
+    memset(r->state, 0, (size_t)p->arena[SPACE_DEVICE].state_bytes);
+    memset(r->step, 0xff,
+           (size_t)p->arena[SPACE_DEVICE].step_bytes); // not a number, wherever something is read that nobody wrote
     r->streams = streams_create(NULL, 1);
     if (executor_create(&r->executor, r->streams, p, g->table, KERNELS_REFERENCE, r->state, r->step, &error) !=
         TRIREME_OK)

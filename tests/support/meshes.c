@@ -236,7 +236,7 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
         results[step % MESH_STEPS][1] = r.grad_norm;
     }
     if (job->keep_state) {
-        size_t bytes = (size_t)engine_compiled(e, PROGRAM_TRAIN)->program.state_bytes;
+        size_t bytes = (size_t)engine_compiled(e, PROGRAM_TRAIN)->program.arena[SPACE_DEVICE].state_bytes;
         char *copy = mem_alloc(sizeof results + bytes);
         memcpy(copy, results, sizeof results);
         memcpy(copy + sizeof results, e->state, bytes);

@@ -26,9 +26,9 @@ static size_t outputs_bytes(const struct program *p) {
 // the executor refuses the program.
 static bool run_step(struct subject *s, const struct program *program, char *result) {
     const struct engine *e = &s->small.engine;
-    if ((size_t)program->step_bytes > s->step_bytes) {
+    if ((size_t)program->arena[SPACE_DEVICE].step_bytes > s->step_bytes) {
         free(s->step);
-        s->step_bytes = (size_t)program->step_bytes;
+        s->step_bytes = (size_t)program->arena[SPACE_DEVICE].step_bytes;
         s->step = aligned_alloc(BUFFER_ALIGNMENT, s->step_bytes);
     }
     memcpy(s->state, s->first_state, s->state_bytes);
@@ -63,7 +63,7 @@ void subject_create(struct subject *s, const char *name, const char *const *over
     small_model_create(&s->small, overrides, true);
     small_model_values(&s->small, 5);
     const struct program *p = subject_program(s);
-    s->state_bytes = (size_t)p->state_bytes;
+    s->state_bytes = (size_t)p->arena[SPACE_DEVICE].state_bytes;
     s->state = aligned_alloc(BUFFER_ALIGNMENT, s->state_bytes);
     s->first_state = mem_alloc(s->state_bytes);
     memcpy(s->first_state, s->small.engine.state, s->state_bytes);
@@ -111,7 +111,8 @@ struct program mutant_copy(const struct program *p) {
         size_t bytes = (size_t)copy.microbatches * sizeof(int);
         copy.pools.item[i].slot = memcpy(mem_alloc(bytes), copy.pools.item[i].slot, bytes);
         bytes = (size_t)copy.pools.item[i].slots * sizeof(int64_t);
-        copy.pools.item[i].base = memcpy(mem_alloc(bytes), copy.pools.item[i].base, bytes);
+        for (int s = 0; s < SPACE_COUNT; s++)
+            copy.pools.item[i].base[s] = memcpy(mem_alloc(bytes), copy.pools.item[i].base[s], bytes);
     }
     copy.operands.item = NULL;
     copy.operands.count = copy.operands.capacity = copy.operands_left = 0;
@@ -132,7 +133,8 @@ void mutant_release(struct program *copy) {
     free(copy->operands.item);
     for (size_t i = 0; i < copy->pools.count; i++) {
         free(copy->pools.item[i].slot);
-        free(copy->pools.item[i].base);
+        for (int s = 0; s < SPACE_COUNT; s++)
+            free(copy->pools.item[i].base[s]);
     }
     free(copy->pools.item);
     free(copy->buffers.item);

@@ -13,7 +13,7 @@ static void same_weights_whatever_was_there(void **unused) {
     struct config config;
     struct engine e;
     open_small(&e, &config);
-    size_t bytes = (size_t)engine_compiled(&e, PROGRAM_TRAIN)->program.state_bytes;
+    size_t bytes = (size_t)engine_compiled(&e, PROGRAM_TRAIN)->program.arena[SPACE_DEVICE].state_bytes;
     char *first = mem_alloc(bytes);
     atomic_bool stop = false;
     assert_true(engine_initialise(&e, 3, NULL));
@@ -32,7 +32,7 @@ static void nothing_is_made_once_asked_to_stop(void **unused) {
     struct engine e;
     open_small(&e, &config);
     atomic_bool stop = true;
-    memset(e.state, 0x5a, (size_t)engine_compiled(&e, PROGRAM_TRAIN)->program.state_bytes);
+    memset(e.state, 0x5a, (size_t)engine_compiled(&e, PROGRAM_TRAIN)->program.arena[SPACE_DEVICE].state_bytes);
     assert_false(engine_initialise(&e, 3, &stop));
     assert_true(e.local.parameters.count > 0);
     for (size_t i = 0; i < e.local.parameters.count; i++) {

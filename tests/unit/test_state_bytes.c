@@ -57,7 +57,7 @@ static struct state_bytes measure(const struct program *p) {
         else
             sum.others += align_up(buffer_bytes(b));
     }
-    assert_int_equal(p->state_bytes, sum.parameters + sum.gradients + sum.optimizer + sum.others);
+    assert_int_equal(p->arena[SPACE_DEVICE].state_bytes, sum.parameters + sum.gradients + sum.optimizer + sum.others);
     return sum;
 }
 
