@@ -16,6 +16,8 @@ enum safetensors_dtype convert_stored(enum dtype dtype) {
         return SAFETENSORS_I32;
     case DTYPE_U16:
         return SAFETENSORS_U16;
+    case DTYPE_U8:
+        return SAFETENSORS_U8;
     case DTYPE_COUNT:
         break;
     }

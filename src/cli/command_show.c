@@ -16,15 +16,19 @@ static void show_program(const struct engine *e, struct text *out) {
 
 enum { PROFILE_ROWS = 40, PROFILE_WIDTH = 50, LARGEST = 20 };
 
-// Bytes of the state arena by what they hold.
+// Bytes of the device's state arena by what they hold.
 static int64_t state_of_kind(const struct program *p, enum buffer_kind kind) {
     int64_t sum = 0;
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
-        if (b->scope == SCOPE_STATE && b->parent == NONE && b->kind == kind)
+        if (b->scope == SCOPE_STATE && b->space == SPACE_DEVICE && b->parent == NONE && b->kind == kind)
             sum += buffer_bytes(b);
     }
     return sum;
+}
+
+static int64_t bytes_outside(const struct program *p, int space) {
+    return p->arena[space].state_bytes + p->arena[space].step_bytes;
 }
 
 // Live bytes over the step, one row for each of PROFILE_ROWS equal parts of it: the most in that part.
@@ -69,6 +73,9 @@ static void show_memory_text(const struct engine *e, const struct memory_profile
              amount(state_of_kind(p, KIND_GRAD)).text, amount(state_of_kind(p, KIND_OPTIM)).text,
              amount(p->arena[SPACE_DEVICE].step_bytes).text,
              amount(p->arena[SPACE_DEVICE].state_bytes + p->arena[SPACE_DEVICE].step_bytes).text);
+    for (int s = SPACE_DEVICE + 1; s < SPACE_COUNT; s++)
+        if (bytes_outside(p, s))
+            text_add(out, "outside of memory: space %s, %s\n", memory_spaces[s].name, amount(bytes_outside(p, s)).text);
     struct memory_moment peak = profile->moments.item[profile->peak];
     struct invocation v = p->schedule.item[peak.invocation];
     const struct template *t = &p->templates.item[v.template];
@@ -98,6 +105,11 @@ static void show_memory_json(const struct engine *e, const struct memory_profile
     json_add_integer(out, "optimizer_bytes", state_of_kind(p, KIND_OPTIM));
     json_add_integer(out, "step_bytes", p->arena[SPACE_DEVICE].step_bytes);
     json_add_integer(out, "predicted_bytes", p->arena[SPACE_DEVICE].state_bytes + p->arena[SPACE_DEVICE].step_bytes);
+    for (int s = SPACE_DEVICE + 1; s < SPACE_COUNT; s++) {
+        char *name = mem_printf("%s_bytes", memory_spaces[s].name);
+        json_add_integer(out, name, bytes_outside(p, s));
+        free(name);
+    }
     json_add_integer(out, "peak_live_bytes", profile->moments.item[profile->peak].live);
     json_add_number(out, "waste", show_waste(p, profile->moments.item[profile->peak].live));
     json_add_integer(out, "held_for_others_bytes", held_for_others(profile));

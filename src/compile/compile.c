@@ -58,6 +58,8 @@ static int message_stream(struct program *p, bool gradients, bool to_previous) {
 
 // Declares the streams of all that communicates. They do not depend on the stage, so that all ranks have the same.
 static void declare_streams(struct program *p, const struct compile_options *o) {
+    if (o->config->optimizer.offload != CONFIG_OFFLOAD_NONE)
+        transfer_stream(p);
     if (mesh_ranks(&p->mesh) == 1)
         return;
     tensor_stream(p);

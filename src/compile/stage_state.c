@@ -19,9 +19,10 @@ void keep_nothing(struct stage_state *s, const struct config *config, const stru
 void keep_training(struct stage_state *s, const struct config *config, const struct model_config *model,
                    const struct program_spec *spec) {
     (void)model, (void)spec;
+    const enum memory_space space = config->optimizer.offload == CONFIG_OFFLOAD_FILE ? SPACE_FILE : SPACE_DEVICE;
     if (!s->trains)
         optimizer_entries_add(&s->optimizer, &s->table, &s->units, &s->model,
-                              optimizer_of_units(config->optimizer.name, &s->units), s->dtype);
+                              optimizer_of_units(config->optimizer.name, &s->units), s->dtype, space);
     s->trains = true;
 }
 

@@ -227,6 +227,19 @@ static trireme_status share_memory(struct engine *e, struct communicator *all, t
     return TRIREME_OK;
 }
 
+// Makes the file of what lies outside of memory.
+static trireme_status engine_take_file(struct engine *e, const struct config *config, trireme_error *error) {
+    const int64_t state = stage_state_bytes(e->stage, SPACE_FILE), step = stage_step_bytes(e->stage, SPACE_FILE);
+    const char *directory =
+        *config->optimizer.offload_directory ? config->optimizer.offload_directory : getenv("TMPDIR");
+    if (state + step == 0)
+        return TRIREME_OK;
+    TRY(unnamed_file_create(&e->file, directory && *directory ? directory : "/tmp", state + step,
+                            "what lies outside of memory (optimizer.offload)", error));
+    streams_use_file(e->streams, SPACE_FILE, (struct space_file){&e->file, 0, state});
+    return TRIREME_OK;
+}
+
 // Pins threads: the threads of this process's ranks take its cores in order.
 static void engine_pin(struct engine *e) {
     const struct world_place *place = world_place(e->member.world);
@@ -341,6 +354,8 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
         memory_give_back();
     if (status == TRIREME_OK)
         e->streams = streams_create(&e->member, e->stages->options.threads);
+    if (status == TRIREME_OK)
+        status = engine_take_file(e, config, error);
     for (size_t i = 0; i < e->programs.count && status == TRIREME_OK; i++)
         status = executor_create(&e->programs.item[i].executor, e->streams, &e->programs.item[i].compiled->program,
                                  e->ops, compile_kernels(config), e->state, e->step, error);
@@ -357,6 +372,7 @@ void engine_release(struct engine *e) {
     VEC_RELEASE(&e->programs);
     streams_free(e->streams);
     region_release(&e->memory);
+    unnamed_file_release(&e->file);
     if (e->stage && e->local.parameters.item != e->stage->state.local.parameters.item)
         parameter_table_release(&e->local);
     if (e->owns_stages)
@@ -365,7 +381,8 @@ void engine_release(struct engine *e) {
 }
 
 void *engine_state(const struct engine *e, int entry) {
-    return e->state + e->stage->state.table.entries.item[entry].offset;
+    const struct state_entry *of = &e->stage->state.table.entries.item[entry];
+    return (memory_spaces[of->space].addressable ? e->state : e->file.map) + of->offset;
 }
 
 void *engine_address(const struct engine *e, int buffer, int microbatch) {
@@ -499,6 +516,7 @@ void engine_constants(struct engine *e) {
     const struct stage_state *s = &e->stage->state;
     const struct parallel *plan = e->parallel;
     e->last = NULL;
+    unnamed_file_forget(&e->file); // the pages that the host has touched
     if (s->model.rope != NONE) {
         const struct state_entry *rope = &s->table.entries.item[s->model.rope];
         model_fill_rope(e->model, rope->dim[0], rope->dtype, engine_state(e, s->model.rope));
@@ -519,19 +537,19 @@ void engine_constants(struct engine *e) {
     }
 }
 
-// Zeroes the state arena, which takes as long as the system needs to provide its pages.
-static bool zero_state(struct engine *e, const atomic_bool *stop) {
-    int64_t bytes = stage_state_bytes(e->stage, SPACE_DEVICE);
+// Zeroes an arena, which takes as long as the system needs to provide its pages.
+static bool zero_arena(char *arena, int64_t bytes, const atomic_bool *stop) {
     for (int64_t at = 0; at < bytes; at += ZEROED_CHUNK) {
         if (engine_asked(stop))
             return false;
-        memset(e->state + at, 0, (size_t)MIN(bytes - at, (int64_t)ZEROED_CHUNK));
+        memset(arena + at, 0, (size_t)MIN(bytes - at, (int64_t)ZEROED_CHUNK));
     }
     return true;
 }
 
 bool engine_initialise(struct engine *e, uint64_t seed, const atomic_bool *stop) {
-    bool all = zero_state(e, stop);
+    bool all = zero_arena(e->state, stage_state_bytes(e->stage, SPACE_DEVICE), stop) &&
+               zero_arena(e->file.map, stage_state_bytes(e->stage, SPACE_FILE), stop);
     for (size_t i = 0; i < e->local.parameters.count && all; i++)
         all = initialise_parameter(e, i, seed, stop);
     engine_constants(e);

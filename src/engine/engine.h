@@ -30,6 +30,7 @@ struct engine {
     const struct compiled *last;         // the program that ran last; NULL: the host has set the state
     char *state, *step;                  // both arenas
     struct region memory;                // holds them, where ranks are not threads: else the world keeps it
+    struct unnamed_file file;            // of the arenas outside of memory, if there are any
     struct streams *streams;
 };
 
@@ -72,7 +73,7 @@ bool engine_initialise(struct engine *engine, uint64_t seed, const atomic_bool *
 // follows from model and plan and is not saved (rotary table, first rows, decayed counts). Any program may run then.
 void engine_constants(struct engine *engine);
 
-// Where an entry of the state lies (stage->state.table).
+// Where the host finds an entry of the state (stage->state.table): in memory, or in a file that is mapped.
 void *engine_state(const struct engine *engine, int entry);
 // Where a buffer of the engine's first program lies.
 void *engine_address(const struct engine *engine, int buffer, int microbatch);

@@ -3,6 +3,7 @@
 #ifndef EXEC_EXEC_H
 #define EXEC_EXEC_H
 
+#include "base/unnamed_file.h"
 #include "comm/comm.h"
 #include "exec/counters.h"
 #include "kernels/choices.h"
@@ -33,21 +34,30 @@ struct streams *streams_create(const struct member *member, int threads);
 void streams_free(struct streams *streams);
 // Keeps the streams' counters in *counters, which must outlive them. Not during a run.
 void streams_count_in(struct streams *streams, struct stream_counters *counters);
+// Where the buffers of a space lie that have no address: in a file, the state arena from byte `state` on and the step
+// arena from `step` on.
+struct space_file {
+    const struct unnamed_file *file;
+    int64_t state, step;
+};
+// To be called for each such space that programs use, before their executors are created. The file must outlive them.
+void streams_use_file(struct streams *streams, enum memory_space space, struct space_file file);
 // From now on, while a program runs, thread i of the kernels runs on core[i] alone; the streams' threads run anywhere.
 // Between runs all may run where the calling thread may now. To be called no more than once.
 void streams_pin(struct streams *streams, const int *core);
 
-// Prepares every instruction of `program`, which must outlive the executor, as must both arenas: `state` of at least
-// state_bytes, `step` of step_bytes, both 64-byte aligned. Opens a communicator for each group and channel that the
-// streams lack: all ranks of a world must create the executors of their programs in the same order. Runs allocate
-// nothing. Refuses a workspace that is too small for its kernel (TRIREME_ERROR_PROGRAM); TRIREME_ERROR_LOST where other
-// ranks open other groups; TRIREME_ERROR_IO where no thread can be started. Then there is nothing to free.
+// Prepares every instruction of `program`, which must outlive the executor, as must both arenas of the device: `state`
+// of at least state_bytes, `step` of step_bytes, both 64-byte aligned. Opens a communicator for each group and channel
+// that the streams lack: all ranks of a world must create the executors of their programs in the same order. Runs
+// allocate nothing. Refuses a workspace that is too small for its kernel (TRIREME_ERROR_PROGRAM); TRIREME_ERROR_LOST
+// where other ranks open other groups; TRIREME_ERROR_IO where no thread can be started. Then there is nothing to free.
 trireme_status executor_create(struct executor **out, struct streams *streams, const struct program *program,
                                const struct op_table *table, enum kernel_set set, void *state, void *step,
                                trireme_error *error);
 void executor_free(struct executor *executor);
 // Runs the program once. A `trace` (NULL for none) must have room: executor_trace_reserve. A program without
-// communication cannot fail; others may with TRIREME_ERROR_LOST, whose message names stream and instruction.
+// communication and transfers cannot fail; others may with TRIREME_ERROR_LOST, or where a file cannot be read or
+// written with TRIREME_ERROR_IO, which ends the run on all ranks. The message names stream and instruction.
 trireme_status executor_run(struct executor *executor, struct trace *trace, trireme_error *error);
 // For measuring schedules: from now on no kernel runs; instead, the compute of each invocation sleeps for seconds(user,
 // template, microbatch). If what it waits for was there when the invocation before ended, the time counts from that
@@ -64,7 +74,8 @@ void executor_choose(struct executor *executor, const struct choices *choices);
 double executor_saves(const struct executor *executor, const struct choices *choices);
 // Makes room in `trace` for one run.
 void executor_trace_reserve(const struct executor *executor, struct trace *trace);
-// The address of a buffer; `microbatch` chooses the instance of MICROBATCH buffers, and the slot of SLOT ones.
+// The address of a buffer of a space that has addresses; `microbatch` chooses the instance of MICROBATCH buffers, and
+// the slot of SLOT ones.
 void *executor_address(const struct executor *executor, int buffer, int microbatch);
 
 #endif

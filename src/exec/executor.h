@@ -53,6 +53,7 @@ struct streams {
         int *usable; // [count]: where they may run between runs
         int count;
     } pin;
+    struct space_file file[SPACE_COUNT];      // of spaces without addresses
     struct mesh mesh;                         // of the programs
     struct channels channels;                 // those that are open
     VEC(struct communicator *) communicators; // of each channel
@@ -95,6 +96,12 @@ void channels_close(struct streams *streams);
 void *exchange_create(const struct communicator *communicator);
 trireme_status communicate(const struct resolved *r, const struct call *call, trireme_error *error);
 
+// transfer.c: refuses what cannot be moved; moves a value to another space, of the microbatch at hand.
+trireme_status transfer_check(const struct executor *executor, const struct instruction *instruction,
+                              trireme_error *error);
+trireme_status transfer(const struct executor *executor, const struct instruction *instruction, int microbatch,
+                        trireme_error *error);
+
 // streams.c: starts the threads that the program needs; runs it; pins the kernels' threads for a run, and undoes that.
 trireme_status streams_start(struct executor *executor, trireme_error *error);
 trireme_status streams_run(struct executor *executor, trireme_error *error);
@@ -114,6 +121,10 @@ static inline int resolved_before(const struct executor *executor, const struct 
 // instruction.c: resolves an instruction. On failure, too, *out may hold something to release.
 trireme_status instruction_resolve(struct executor *executor, struct resolved *out,
                                    const struct instruction *instruction, enum kernel_set set, trireme_error *error);
+// Where element `offset` of a buffer lies in its arena, in bytes; of several instances or slots, in the microbatch's.
+int64_t instruction_place(const struct executor *executor, int buffer, int64_t offset, int microbatch);
+// The operand's first element: `offset` of the same. Where the rank's own part begins is taken into account.
+int64_t instruction_first(const struct executor *executor, const struct operand *operand);
 // Its call, without data.
 void instruction_call(struct call *call, const struct executor *executor, const struct resolved *r);
 // Runs it in an invocation.

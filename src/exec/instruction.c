@@ -3,8 +3,7 @@
 
 #include "kernels/call.h"
 
-// The address of element `offset` of a buffer; of several instances or slots, in the microbatch's.
-static void *instruction_locate(const struct executor *e, int buffer, int64_t offset, int microbatch) {
+int64_t instruction_place(const struct executor *e, int buffer, int64_t offset, int microbatch) {
     const struct program *program = e->program;
     const struct buffer *b = &program->buffers.item[buffer];
     int64_t at = b->offset + offset * dtype_size(b->dtype);
@@ -17,12 +16,21 @@ static void *instruction_locate(const struct executor *e, int buffer, int64_t of
     } else if (b->scope == SCOPE_LOCAL) {
         at += program->arena[b->space].scratch_base;
     }
-    return (b->scope == SCOPE_STATE ? e->state : e->step) + at;
+    return at;
+}
+
+// The address of an element of a buffer of the device.
+static void *instruction_locate(const struct executor *e, int buffer, int64_t offset, int microbatch) {
+    char *arena = e->program->buffers.item[buffer].scope == SCOPE_STATE ? e->state : e->step;
+    return arena + instruction_place(e, buffer, offset, microbatch);
+}
+
+int64_t instruction_first(const struct executor *e, const struct operand *o) {
+    return o->offset + (o->along ? o->step * mesh_index(&e->program->mesh, e->streams->member.rank, o->along) : 0);
 }
 
 static void *locate_operand(const struct executor *e, const struct operand *o, int microbatch) {
-    int64_t part = o->along ? o->step * mesh_index(&e->program->mesh, e->streams->member.rank, o->along) : 0;
-    return instruction_locate(e, o->buffer, o->offset + part, microbatch);
+    return instruction_locate(e, o->buffer, instruction_first(e, o), microbatch);
 }
 
 static int threads_of(const struct executor *e, const struct instruction *instruction) {
@@ -50,6 +58,8 @@ trireme_status instruction_resolve(struct executor *e, struct resolved *r, const
         }
         return TRIREME_OK;
     }
+    if (instruction->op == OP_TRANSFER)
+        return transfer_check(e, instruction, error);
     struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, e->table, instruction), set);
     struct call call;
     call_describe(&call, program, instruction, threads_of(e, instruction));
@@ -137,6 +147,8 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
                                    trireme_error *error) {
     const struct instruction *in = r->instruction;
     int microbatch = v->microbatch == NONE ? 0 : v->microbatch;
+    if (in->op == OP_TRANSFER)
+        return transfer(e, in, microbatch, error);
     if (e->pace.seconds && !r->communicator) {
         pace(e, r, v);
         return TRIREME_OK;
@@ -173,5 +185,6 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
 }
 
 void *executor_address(const struct executor *e, int buffer, int microbatch) {
+    CHECK(memory_spaces[e->program->buffers.item[buffer].space].addressable);
     return instruction_locate(e, buffer, 0, microbatch);
 }

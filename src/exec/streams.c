@@ -147,8 +147,10 @@ static void say_where(const struct executor *e, int stream, const struct invocat
     char group[AXES_TEXT], microbatch[32] = "";
     if (v->microbatch != NONE)
         snprintf(microbatch, sizeof microbatch, " of microbatch %d", v->microbatch);
-    error_prefix(error, error->status, "stream %s, %s[%d] %s over %s%s", e->program->streams.item[stream].name, t->name,
-                 index, e->table->op[in->op].name, axes_print(in->group, group), microbatch);
+    const bool over = e->table->op[in->op].role == ROLE_COMMUNICATION;
+    error_prefix(error, error->status, "stream %s, %s[%d] %s%s%s%s", e->program->streams.item[stream].name, t->name,
+                 index, e->table->op[in->op].name, over ? " over " : "", over ? axes_print(in->group, group) : "",
+                 microbatch);
 }
 
 static void streams_walk(struct executor *e, int own) {
@@ -176,6 +178,9 @@ static void streams_walk(struct executor *e, int own) {
             if (run_one(e, own, index, k, &begin, &error) != TRIREME_OK) {
                 if (error.status != TRIREME_OK) // else it gave up since another stream failed
                     say_where(e, stream, v, index, &error);
+                // Streams of this rank that wait for other ranks would do so for ever.
+                if (error.status != TRIREME_OK && error.status != TRIREME_ERROR_LOST && s->member.world)
+                    world_break(s->member.world, COMM_FAILED, s->member.rank, error.message);
                 streams_fail(s, &error);
                 return;
             }
@@ -299,6 +304,10 @@ void streams_free(struct streams *s) {
     free(s->pin.core);
     free(s->pin.usable);
     free(s);
+}
+
+void streams_use_file(struct streams *s, enum memory_space space, struct space_file file) {
+    s->file[space] = file;
 }
 
 void streams_count_in(struct streams *s, struct stream_counters *counters) {

@@ -95,6 +95,7 @@ int model_units_add(const struct model_units *units, struct state_table *state, 
     struct state_entry entry = {.name = name,
                                 .dtype = values->dtype,
                                 .role = values->role,
+                                .space = values->space,
                                 .ndim = 1,
                                 .dim = {unit_held(units, unit, values)},
                                 .as = values->as,
@@ -153,7 +154,7 @@ static int add_i32(struct state_table *state, const char *name, const char *as) 
 void model_entries_add(struct model_entries *entries, struct state_table *state, const struct model_units *units,
                        const struct model_config *config, enum dtype dtype, int64_t positions) {
     const struct state_layout *layout = &units->layout;
-    const struct unit_values keep = {"parameters", dtype, STATE_PARAMETERS, 3, NULL};
+    const struct unit_values keep = {"parameters", dtype, STATE_PARAMETERS, 3, NULL, SPACE_DEVICE};
     *entries = (struct model_entries){
         .rope = NONE, .vocab_first = NONE, .own_first = NONE, .first_position = NONE, .heads_end = NONE};
     entries->unit = mem_alloc((size_t)units->units * sizeof *entries->unit);

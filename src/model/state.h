@@ -57,6 +57,7 @@ struct unit_values {
     enum state_role role;
     int part_from;  // the ZeRO stage from which on the rank keeps only its own part of a unit; 0: never
     const char *as; // as in struct state_entry
+    enum memory_space space;
 };
 // Adds to the state the values of one unit, as an entry of the rank's shape; returns its number. `owner` as in struct
 // state_entry.

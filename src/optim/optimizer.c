@@ -69,8 +69,9 @@ void optimizer_attributes(const struct optimizer_update *update, int unit, union
 
 // Adds a state for each unit whose optimizer has it. Returns NULL where none has.
 static int *add_state(struct state_table *state, const struct model_units *units, const struct model_entries *model,
-                      const enum config_optimizer_name *of, const struct optimizer_state_info *info, enum dtype sum) {
-    const struct unit_values values = {info->operand, sum, STATE_OPTIMIZER, 1, info->operand};
+                      const enum config_optimizer_name *of, const struct optimizer_state_info *info, enum dtype sum,
+                      enum memory_space space) {
+    const struct unit_values values = {info->operand, sum, STATE_OPTIMIZER, 1, info->operand, space};
     int *entry = NULL;
     for (int u = 0; u < units->units; u++) {
         if (of[u] != info->optimizer)
@@ -105,16 +106,16 @@ static int add_f64(struct state_table *state, const char *name, const char *as, 
 
 void optimizer_entries_add(struct optimizer_entries *entries, struct state_table *state,
                            const struct model_units *units, const struct model_entries *model,
-                           enum config_optimizer_name *of, enum dtype dtype) {
+                           enum config_optimizer_name *of, enum dtype dtype, enum memory_space space) {
     const enum dtype sum = dtype_accumulate(dtype);
-    const struct unit_values gradients = {"gradients", sum, STATE_GRADIENTS, 2, NULL},
-                             remainders = {"remainder", DTYPE_U16, STATE_OPTIMIZER, 1, "rem"};
+    const struct unit_values gradients = {"gradients", sum, STATE_GRADIENTS, 2, NULL, SPACE_DEVICE},
+                             remainders = {"remainder", DTYPE_U16, STATE_OPTIMIZER, 1, "rem", SPACE_DEVICE};
     *entries = (struct optimizer_entries){.of = of};
     entries->gradient = add_to_all(state, units, model, &gradients);
     if (dtype == DTYPE_BF16)
         entries->remainder = add_to_all(state, units, model, &remainders);
     for (int k = 0; k < OPTIMIZER_STATES; k++)
-        entries->state[k] = add_state(state, units, model, of, &optimizer_states[k], sum);
+        entries->state[k] = add_state(state, units, model, of, &optimizer_states[k], sum, space);
     entries->decayed = mem_alloc((size_t)units->units * sizeof *entries->decayed);
     for (int u = 0; u < units->units; u++) {
         char *name = mem_printf("%s.decayed", units->table->units.item[u]);
@@ -143,6 +144,20 @@ static int *declare_entries(struct program *program, const struct state_table *s
     for (int u = 0; u < model->units; u++)
         buffer[u] = entry[u] == NONE ? NONE : state_buffer(state, program, entry[u], model->unit[u]);
     return buffer;
+}
+
+// The buffers where updates find states: these, or LOCAL copies.
+static int *declare_copies(struct program *program, const int *state, int units) {
+    int *here = mem_alloc((size_t)units * sizeof *here);
+    for (int u = 0; u < units; u++) {
+        here[u] = state[u];
+        if (state[u] == NONE || memory_spaces[program->buffers.item[state[u]].space].addressable)
+            continue;
+        here[u] = program_again(program, state[u], NONE);
+        const struct buffer of = program->buffers.item[state[u]];
+        program_declare(program, here[u], of.as, of.belongs_to);
+    }
+    return here;
 }
 
 static void declare_gradients(struct optimizer_state *out, struct program *program, const struct state_table *state,
@@ -175,8 +190,10 @@ void optimizer_state_declare(struct optimizer_state *out, struct program *progra
     if (entries->remainder)
         out->remainder = declare_entries(program, state, model, entries->remainder);
     for (int k = 0; k < OPTIMIZER_STATES; k++)
-        if (entries->state[k])
+        if (entries->state[k]) {
             out->state[k] = declare_entries(program, state, model, entries->state[k]);
+            out->here[k] = declare_copies(program, out->state[k], model->units);
+        }
     out->decayed = declare_entries(program, state, model, entries->decayed);
     out->t = state_buffer(state, program, entries->t, NONE);
 }
@@ -186,8 +203,10 @@ void optimizer_state_release(struct optimizer_state *state) {
     free(state->gradient);
     free(state->whole_gradient);
     free(state->gradient_slice);
-    for (int k = 0; k < OPTIMIZER_STATES; k++)
+    for (int k = 0; k < OPTIMIZER_STATES; k++) {
         free(state->state[k]);
+        free(state->here[k]);
+    }
     free(state->decayed);
     *state = (struct optimizer_state){0};
 }
@@ -196,6 +215,10 @@ void optimizer_state_release(struct optimizer_state *state) {
 
 int reduce_stream(struct program *program) {
     return program_stream(program, "reduce", STREAM_BULK);
+}
+
+int transfer_stream(struct program *program) {
+    return program_stream(program, "transfer", 0);
 }
 
 // The part of a unit's parameters that this rank updates; optimizer_reduced gives the same part of its gradient.
@@ -225,7 +248,7 @@ struct optimizer_operands optimizer_operands(const struct optimizer_update *u, i
                                    .t = operand_whole(u->program, s->t),
                                    .decayed = operand_whole(u->program, s->decayed[unit])};
     for (int k = 0; k < OPTIMIZER_STATES; k++)
-        o.state[k] = operand_of_unit(u->program, s->state[k], unit);
+        o.state[k] = operand_of_unit(u->program, s->here[k], unit);
     return o;
 }
 
@@ -331,6 +354,20 @@ static struct operand emit_square_sum(const struct optimizer_update *update, int
     return emit_norm_sums(program, template, parts, part);
 }
 
+// Brings the states of a unit to where its update finds them, or takes them back. Units past the last have none.
+static void emit_transfers(const struct optimizer_update *u, int unit, bool back) {
+    const struct optimizer_state *s = u->state;
+    for (int k = 0; k < OPTIMIZER_STATES && unit < u->model->units; k++) {
+        if (!s->state[k] || s->state[k][unit] == s->here[k][unit])
+            continue;
+        const struct operand away = operand_whole(u->program, s->state[k][unit]),
+                             here = operand_whole(u->program, s->here[k][unit]);
+        program_emit(u->program, u->template, OP_TRANSFER, PHASE_OPTIMIZER, NONE, 1, back ? &here : &away, 1,
+                     back ? &away : &here, NULL)
+            ->stream = transfer_stream(u->program);
+    }
+}
+
 void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsewhere) {
     struct program *program = update->program;
     struct optimizer_outputs *outputs = &update->outputs;
@@ -341,6 +378,7 @@ void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsew
     program_declare(program, outputs->norm, "norm", NONE);
     program_declare(program, outputs->factor, "factor", NONE);
     program_declare(program, outputs->finite, "finite", NONE);
+    emit_transfers(update, 0, false);
     struct operand total = emit_square_sum(update, counted_elsewhere);
     struct operand t = operand_whole(program, update->state->t);
     program_emit(program, update->template, OP_CLIP, PHASE_OPTIMIZER, NONE, 2,
@@ -350,6 +388,9 @@ void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsew
                  (union attribute[OP_MAX_ATTRIBUTES]){{.f = update->config->training.max_norm}});
     program_emit(program, update->template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
         outputs->finite;
-    for (int u = 0; u < update->model->units; u++)
+    for (int u = 0; u < update->model->units; u++) { // while one is updated, the next one's states come
+        emit_transfers(update, u + 1, false);
         ROWS[update->state->entries->of[u]].emit(update, u);
+        emit_transfers(update, u, true);
+    }
 }

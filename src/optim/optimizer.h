@@ -40,10 +40,10 @@ struct optimizer_entries {
     int *decayed;                   // f64[1]: how many of the unit's first elements decay (it differs between shards)
     int t;                          // f64[1]: updates done
 };
-// Adds all of this for parameters of `dtype`; takes over of[units], which it frees.
+// Adds all of this for parameters of `dtype`, the states in `space`; takes over of[units], which it frees.
 void optimizer_entries_add(struct optimizer_entries *entries, struct state_table *state,
                            const struct model_units *units, const struct model_entries *model,
-                           enum config_optimizer_name *of, enum dtype dtype);
+                           enum config_optimizer_name *of, enum dtype dtype, enum memory_space space);
 void optimizer_entries_release(struct optimizer_entries *entries);
 
 // The buffers of these in one program.
@@ -55,6 +55,7 @@ struct optimizer_state {
     int *whole_gradient;          // where these are parts: LOCAL, the whole gradient of one microbatch; else `gradient`
     int *gradient_slice;          // slice of whole_gradient for each parameter of the table
     int *state[OPTIMIZER_STATES], *decayed, t;
+    int *here[OPTIMIZER_STATES]; // where updates find the states: LOCAL copies of those that kernels cannot reach
 };
 // Declares the buffers of the entries, which must outlive *out, as must the units, for parameters of `dtype`.
 void optimizer_state_declare(struct optimizer_state *out, struct program *program, const struct state_table *state,
@@ -91,7 +92,8 @@ struct optimizer_operands optimizer_operands(const struct optimizer_update *upda
 // The attributes that the unit's optimizer gives its op.
 void optimizer_attributes(const struct optimizer_update *update, int unit, union attribute out[OP_MAX_ATTRIBUTES]);
 // A row's `emit` emits the update of one unit, or of the rank's part of it, under the predicate that norm and loss are
-// finite; its `takes` says whether the optimizer is for a parameter.
+// finite; its `takes` says whether the optimizer is for a parameter. States that lie where no kernel reaches them have
+// been brought by then, and are taken back afterwards.
 typedef void optimizer_emit_unit(const struct optimizer_update *update, int unit);
 #define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) \
     optimizer_emit_unit emit;                                        \
@@ -107,6 +109,8 @@ void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsew
 
 // The stream on which gradients are reduced, and what the update needs of all ranks.
 int reduce_stream(struct program *program);
+// The stream on which states are brought and taken back. It is declared where the optimizer's states are offloaded.
+int transfer_stream(struct program *program);
 
 // ---- learning rates
 

@@ -7,7 +7,7 @@ static const struct {
     int64_t size;
 } DTYPES[DTYPE_COUNT] = {
     [DTYPE_F32] = {"f32", 4}, [DTYPE_BF16] = {"bf16", 2}, [DTYPE_F64] = {"f64", 8},
-    [DTYPE_I32] = {"i32", 4}, [DTYPE_U16] = {"u16", 2},
+    [DTYPE_I32] = {"i32", 4}, [DTYPE_U16] = {"u16", 2},   [DTYPE_U8] = {"u8", 1},
 };
 
 int64_t dtype_size(enum dtype dtype) {
@@ -93,7 +93,7 @@ static const char *ops_read_word(const char *s, char *word, size_t size) {
 static const char *read_operand(const char *s, struct op_operand *operand) {
     s = ops_read_word(s, operand->name, sizeof operand->name);
     s = ops_expect(s, ':');
-    CHECK(strchr("PASIUX", *s) != NULL);
+    CHECK(strchr("PASIUBX", *s) != NULL);
     operand->dtype = *s++;
     s = ops_expect(s, '[');
     if (*s == '@') {
@@ -215,9 +215,11 @@ static bool read_role(const char *s, struct op_info *info) {
     static const struct {
         const char *word;
         enum op_role role;
-    } ROLES[] = {{"loss", ROLE_LOSS},     {"count", ROLE_COUNT},   {"scale", ROLE_SCALE},       {"total", ROLE_TOTAL},
-                 {"norm", ROLE_NORM},     {"clip", ROLE_CLIP},     {"norm_sum", ROLE_NORM_SUM}, {"aid", ROLE_AID},
-                 {"update", ROLE_UPDATE}, {"derive", ROLE_DERIVE}, {"zero", ROLE_ZERO},         {"sum", ROLE_SUM}};
+    } ROLES[] = {{"loss", ROLE_LOSS},         {"count", ROLE_COUNT},   {"scale", ROLE_SCALE},
+                 {"total", ROLE_TOTAL},       {"norm", ROLE_NORM},     {"clip", ROLE_CLIP},
+                 {"norm_sum", ROLE_NORM_SUM}, {"aid", ROLE_AID},       {"update", ROLE_UPDATE},
+                 {"derive", ROLE_DERIVE},     {"zero", ROLE_ZERO},     {"sum", ROLE_SUM},
+                 {"transfer", ROLE_TRANSFER}, {"encode", ROLE_ENCODE}, {"decode", ROLE_DECODE}};
     const size_t length = strcspn(s, " ");
     for (size_t i = 0; i < ARRAY_LENGTH(ROLES); i++) {
         if (strlen(ROLES[i].word) != length || memcmp(s, ROLES[i].word, length) != 0)
@@ -231,6 +233,12 @@ static bool read_role(const char *s, struct op_info *info) {
             s += strlen(s);
         } else if (info->role == ROLE_AID && strncmp(s, " =", 2) == 0) {
             s = read_identities(skip_spaces(s + 2), info);
+        }
+        if (info->role == ROLE_ENCODE)
+            s = ops_read_op(skip_spaces(s), &info->decoder);
+        if (strcmp(s, " exact") == 0 && (info->role == ROLE_ENCODE || info->role == ROLE_DECODE)) {
+            info->exact = true;
+            s += strlen(s);
         }
         for (int k = 0; k < info->inputs && info->role == ROLE_SUM; k++)
             info->identity[k] = true;

@@ -11,7 +11,7 @@ enum op {
     OP_COUNT
 };
 
-enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, DTYPE_U16, DTYPE_COUNT };
+enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32, DTYPE_U16, DTYPE_U8, DTYPE_COUNT };
 
 int64_t dtype_size(enum dtype dtype); // bytes
 const char *dtype_name(enum dtype dtype);
@@ -27,7 +27,7 @@ enum { OP_CONDITION_TEXT = 32 };
 // One operand of a row's signature.
 struct op_operand {
     char name[12];
-    char dtype; // P A S I U X
+    char dtype; // P A S I U B X
     bool optional;
     bool adds; // outputs: an instruction may add to what is there (its `accumulate`)
     int ndim;
@@ -50,6 +50,9 @@ enum op_role {
     ROLE_FORWARD,
     ROLE_BACKWARD,
     ROLE_COMMUNICATION, // in either pass
+    ROLE_TRANSFER,      // anywhere: makes no value of its own
+    ROLE_ENCODE,
+    ROLE_DECODE,
     ROLE_SUM,
     ROLE_LOSS,
     ROLE_AID,
@@ -113,8 +116,10 @@ struct op_info {
     enum op forward;          // that of this op
     bool fused;               // backward ops: contributes all that several others do
     struct op_reference reads[OP_MAX_IN], contributes[OP_MAX_OUT];
-    bool maximum; // a split letter leaves partial maxima in the outputs, not partial sums
-    bool tallies; // adds up numbers of rows: the sum of all of them is an extent
+    enum op decoder; // of codes: the op that makes values of what this one makes of them
+    bool exact;      // codecs: codes are the bits of the values, as many bytes
+    bool maximum;    // a split letter leaves partial maxima in the outputs, not partial sums
+    bool tallies;    // adds up numbers of rows: the sum of all of them is an extent
     int8_t input_of[MEANINGS], output_of[MEANINGS]; // the operand of that meaning, or -1
     int8_t gradient;            // updates and derivations: the input that is a gradient, or made of one; else -1
     int8_t inplace[OP_MAX_OUT]; // input whose memory the output may take, or -1

@@ -45,8 +45,8 @@ static bool structure_is_kept(const struct buffer *b) {
     case KIND_OUTPUT:
         return b->scope == SCOPE_STEP;
     case KIND_OPTIM:
-    case KIND_CACHE:
-        return b->scope == SCOPE_STATE;
+    case KIND_CACHE: // or a copy of what is kept, in another space
+        return b->scope == SCOPE_STATE || b->recomputes != NONE;
     default:
         return true;
     }
@@ -55,6 +55,9 @@ static bool structure_is_kept(const struct buffer *b) {
 static trireme_status structure_check_declared(const struct buffer *b, trireme_error *error) {
     if (!structure_is_kept(b))
         REFUSE("buffer %s is not kept as long as it is needed outside the program's instructions", b->name);
+    if (!memory_spaces[b->space].addressable && (b->kind == KIND_INPUT || b->kind == KIND_OUTPUT))
+        REFUSE("buffer %s is for the host, but lies in the space %s, where nothing has an address", b->name,
+               memory_spaces[b->space].name);
     // A template without a microbatch reads all instances: only the host can have written them all by then.
     if (b->scope == SCOPE_MICROBATCH && b->kind != KIND_INPUT)
         REFUSE("buffer %s belongs to each microbatch for the whole step, but is not an input", b->name);
@@ -94,10 +97,10 @@ static trireme_status structure_check_bound(const struct program *program, const
 
 static trireme_status check_buffer(const struct program *program, int number, trireme_error *error) {
     const struct buffer *b = &program->buffers.item[number];
-    TRY(structure_check_declared(b, error));
-    int count = (int)program->buffers.count;
     if ((unsigned)b->space >= SPACE_COUNT)
         REFUSE("buffer %s lies in a space that does not exist", b->name);
+    TRY(structure_check_declared(b, error));
+    int count = (int)program->buffers.count;
     if (b->ndim < 1 || b->ndim > OP_MAX_DIMS)
         REFUSE("buffer %s has %d dims", b->name, b->ndim);
     for (int i = 0; i < b->ndim; i++)
@@ -167,6 +170,9 @@ static trireme_status check_dtype(struct checked *k, trireme_error *error) {
     case 'U':
         expected = DTYPE_U16;
         break;
+    case 'B':
+        expected = DTYPE_U8;
+        break;
     case 'X':
         if (k->any == DTYPE_COUNT)
             k->any = b->dtype;
@@ -187,6 +193,32 @@ static trireme_status check_scope(const struct checked *k, trireme_error *error)
         REFUSE("%s: operand %s (%s) belongs to one microbatch, the template to all", k->site, k->row->name, b->name);
     if (b->kind == KIND_INPUT && b->scope == SCOPE_STEP && !k->all_microbatches && k->program->microbatches > 1)
         REFUSE("%s: operand %s (%s) is one input for all microbatches", k->site, k->row->name, b->name);
+    return TRIREME_OK;
+}
+
+// Only transfers reach what has no address.
+static trireme_status check_reach(const struct checked *k, const char *what, int buffer, trireme_error *error) {
+    const enum memory_space space = buffer == NONE ? SPACE_DEVICE : k->program->buffers.item[buffer].space;
+    if (!memory_spaces[space].addressable)
+        REFUSE("%s: %s (%s) lies in the space %s, which only transfers reach", k->site, what,
+               program_buffer_name(k->program, buffer), memory_spaces[space].name);
+    return TRIREME_OK;
+}
+
+// A transfer moves elements to the same place in a buffer of another space that is declared to hold the same value. So
+// all that is proved of the one holds for the other.
+static trireme_status check_transfer(const struct checked *k, trireme_error *error) {
+    const struct program *p = k->program;
+    const struct operand *x = &k->instruction->in[0], *y = &k->instruction->out[0];
+    const struct buffer *from = &p->buffers.item[x->buffer], *to = &p->buffers.item[y->buffer];
+    struct operand moved = *x;
+    moved.buffer = y->buffer;
+    if (from->space == to->space)
+        REFUSE("%s: %s and %s lie in one space", k->site, from->name, to->name);
+    if (program_original(p, x->buffer) != program_original(p, y->buffer) || !operand_equal(&moved, y))
+        REFUSE("%s: %s is not declared to hold the elements of %s once more", k->site, to->name, from->name);
+    if (strcmp(from->as, to->as) != 0 || from->belongs_to != to->belongs_to)
+        REFUSE("%s: %s and %s are declared different things", k->site, from->name, to->name);
     return TRIREME_OK;
 }
 
@@ -233,6 +265,8 @@ static trireme_status check_operand(struct checked *k, const struct op_operand *
     k->buffer = &k->program->buffers.item[operand->buffer];
     TRY(check_dtype(k, error));
     TRY(check_scope(k, error));
+    if (k->info->role != ROLE_TRANSFER)
+        TRY(check_reach(k, row->name, operand->buffer, error));
     return check_extent(k, error);
 }
 
@@ -316,6 +350,9 @@ static trireme_status check_how(const struct checked *k, trireme_error *error) {
         REFUSE("%s: is left out of all invocations but the last", k->site);
     if (instruction->when == WHEN_NOT_LAST && !is_of_pair(k))
         REFUSE("%s: is left out of the last invocation", k->site);
+    if (op_traffic[instruction->op].takes == HOLDING_SUM && from != NONE &&
+        program->buffers.item[from].dtype == DTYPE_U8)
+        REFUSE("%s: adds up %s, which are bytes of codes", k->site, program_buffer_name(program, from));
     const int wire = op_wire(instruction->op);
     if (wire >= 0 && from != NONE && instruction->attribute[wire].i &&
         (op_traffic[instruction->op].takes != HOLDING_SUM || // copies bits
@@ -399,6 +436,11 @@ static trireme_status structure_check_shapes(const struct checked *k, const stru
     char broken[OP_CONDITION_TEXT];
     if (!op_fits(k->info, extent, k->instruction->attribute, broken))
         REFUSE("%s: %s does not hold for its extents and attributes", k->site, broken);
+    const struct operand *in = k->instruction->in, *out = k->instruction->out;
+    if (k->info->exact && operand_count(in) * dtype_size(k->program->buffers.item[in->buffer].dtype) !=
+                              operand_count(out) * dtype_size(k->program->buffers.item[out->buffer].dtype))
+        REFUSE("%s: %s does not take as many bytes as %s", k->site, program_buffer_name(k->program, out->buffer),
+               program_buffer_name(k->program, in->buffer));
     return structure_check_extents(k, error);
 }
 
@@ -460,7 +502,8 @@ static trireme_status check_meaning(const struct checked *k, trireme_error *erro
     for (int i = 0; i < k->info->inputs; i++)
         reads |= k->instruction->in[i].buffer != NONE && is_gradient(k->program, k->instruction->in[i].buffer);
     bool makes = op_role_makes_gradients(role) || role == ROLE_ZERO ||
-                 (k->instruction->set && op_role_makes_gradients(k->table->op[k->instruction->stands_for].role)) ||
+                 (k->instruction->set && (op_role_makes_gradients(k->table->op[k->instruction->stands_for].role) ||
+                                          op_traffic[k->instruction->stands_for].call != CALL_NONE)) ||
                  (role == ROLE_COMMUNICATION && (reads || instruction_arrives(k->instruction)));
     for (int o = 0; o < k->info->outputs; o++) {
         if (k->instruction->out[o].buffer == NONE)
@@ -468,7 +511,12 @@ static trireme_status check_meaning(const struct checked *k, trireme_error *erro
         const struct buffer *b = &k->program->buffers.item[k->instruction->out[o].buffer];
         if (!makes && is_gradient(k->program, k->instruction->out[o].buffer))
             REFUSE("%s: writes the gradient %s, but does not make gradients", k->site, b->name);
-        if (role != ROLE_FORWARD && role != ROLE_LOSS && role != ROLE_COMMUNICATION && b->recomputes != NONE)
+        const bool repeats =
+            role == ROLE_FORWARD || role == ROLE_LOSS || role == ROLE_COMMUNICATION || role == ROLE_TRANSFER;
+        // An optimizer goes on with a copy of what it keeps.
+        const bool kept = b->recomputes != NONE && (b->kind == KIND_OPTIM || b->kind == KIND_PARAM) &&
+                          (role == ROLE_UPDATE || role == ROLE_DERIVE);
+        if (!repeats && !kept && b->recomputes != NONE)
             REFUSE("%s: writes %s, but does not recompute", k->site, b->name);
     }
     return TRIREME_OK;
@@ -490,7 +538,11 @@ static trireme_status check_instruction(struct checked *k, const struct op_table
         if (w->kind != KIND_WORK || w->parent != NONE || (w->scope == SCOPE_SLOT && k->all_microbatches))
             REFUSE("%s: its workspace %s is not a workspace", k->site, w->name);
     }
+    TRY(check_reach(k, "its workspace", instruction->workspace, error));
+    TRY(check_reach(k, "its predicate", instruction->predicate, error));
     TRY(check_operands(k, error));
+    if (k->info->role == ROLE_TRANSFER)
+        TRY(check_transfer(k, error));
     TRY(check_how(k, error));
     TRY(check_meaning(k, error));
     TRY(structure_check_shapes(k, table, error));

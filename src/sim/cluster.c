@@ -61,9 +61,10 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     VEC_PUSH(&r->cluster->devices, (struct device){.name = mem_strdup(t->nodes.item[mapping].key), .cores = 1});
     struct device *d = &r->cluster->devices.item[r->cluster->devices.count - 1];
     TRY(check_name(t, mapping, d->name, error));
-    TRY(outline_known(
-        t, mapping, "peak memory runtime_memory bandwidth launch cores shared communication meeting jitter efficiency",
-        error));
+    TRY(outline_known(t, mapping,
+                      "peak memory runtime_memory bandwidth file_bandwidth launch cores shared communication meeting "
+                      "jitter efficiency",
+                      error));
     int node;
     TRY(outline_need(t, mapping, "peak", &node, error));
     TRY(read_peak(t, node, d, error));
@@ -74,6 +75,8 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     d->runtime_memory = (int64_t)runtime;
     TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, CLUSTER_RATE_MOST, &d->bandwidth,
                             error));
+    TRY(outline_may_figure(t, mapping, "file_bandwidth", QUANTITY_RATE, RATE_LEAST, CLUSTER_RATE_MOST,
+                           &d->file_bandwidth, error));
     TRY(outline_may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->launch, error));
     TRY(outline_may_integer(t, mapping, "cores", 1, 4096, &d->cores, error));
     TRY(outline_may_figure(t, mapping, "meeting", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->meeting, error));

@@ -16,6 +16,8 @@
 
 enum { CLUSTER_LEVELS_MAX = 6, CURVE_LETTERS_MAX = 6, CLUSTER_DEVICES_MAX = 1 << 20 };
 
+static const double FILE_BANDWIDTH = 2e9; // of an ordinary solid-state drive
+
 // An op as it was measured: a matrix product of m x k by k x n, or any other op by the bytes that it moves.
 struct curve_point {
     enum dtype dtype;
@@ -60,6 +62,7 @@ struct device {
     double peak[DTYPE_COUNT];       // FLOP/s, 0: does not compute with it
     int64_t memory, runtime_memory; // bytes; each rank's runtime takes the second
     double bandwidth;               // bytes per second, of its memory
+    double file_bandwidth;          // bytes per second, to and from files; 0: FILE_BANDWIDTH
     double launch;                  // seconds from one instruction's end to the next one's beginning
     // Of CPUs: threads that run at once. Several ranks may then share a device, up to its cores: each has an equal part
     // of all rates, or the rates of the device that `shared` names for that many ranks.

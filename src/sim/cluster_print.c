@@ -151,6 +151,8 @@ static void print_device(struct text *out, const struct cluster *c, const struct
     text_add(out, "}\n    memory: %lld B\n    runtime_memory: %lld B\n    bandwidth: %s\n    launch: %s\n",
              (long long)d->memory, (long long)d->runtime_memory, figure(d->bandwidth, "B/s").text,
              figure(d->launch, "s").text);
+    if (d->file_bandwidth > 0)
+        text_add(out, "    file_bandwidth: %s\n", figure(d->file_bandwidth, "B/s").text);
     if (d->cores > 1)
         text_add(out, "    cores: %d\n", d->cores);
     if (d->communication == 1)

@@ -79,9 +79,15 @@ static int kernels_of(const struct curve *c, const int64_t extent[DIM_LETTERS]) 
     return c->fused > 0 && has && MAX(1, extent['b']) * MAX(1, extent['h']) % c->fused ? c->unfused : 1;
 }
 
+static double file_bandwidth(const struct device *d) {
+    return d->file_bandwidth > 0 ? d->file_bandwidth : FILE_BANDWIDTH;
+}
+
 double cost_compute(const struct station *s, const struct program *program, const struct op_table *table,
                     const struct instruction *in, bool accumulates) {
     const struct device *d = s->device;
+    if (in->op == OP_TRANSFER)
+        return (d->launch + communicated_bytes(program, in) / (file_bandwidth(d) * s->part)) * s->slower;
     enum dtype dtype = instruction_dtype(program, table, in);
     const struct curve *c = &d->curve[in->op][dtype];
     struct invocation as = {.first = !accumulates};

@@ -32,7 +32,7 @@ void memory_of_program(struct sim_memory *out, const struct program *p, const st
     bool *received = find_received(p);
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
-        if (b->scope == SCOPE_STATE && b->parent == NONE)
+        if (b->scope == SCOPE_STATE && b->parent == NONE && b->space == SPACE_DEVICE)
             out->part[memory_part_of(b, false)] += buffer_bytes(b);
     }
     struct memory_profile profile;

@@ -69,7 +69,11 @@ static void calls_run_schedule(struct calls *c, const struct op_table *table) {
 trireme_status calls_create(struct calls *calls, const struct program *program, const struct op_table *table,
                             trireme_error *error) {
     *calls = (struct calls){.program = program};
-    trireme_status status = verify_messages(program, table, &calls->messages, error);
+    struct sets sets;
+    trireme_status status = sets_create(&sets, program, table, error);
+    if (status == TRIREME_OK)
+        status = verify_messages(program, table, &sets, &calls->messages, error);
+    sets_release(&sets);
     if (status != TRIREME_OK) {
         calls_release(calls);
         return status;

@@ -21,7 +21,8 @@ trireme_status verify_update(const struct program *program, const struct op_tabl
                              trireme_error *error);
 // What ranks hold fits together: partial sums are reduced once, over the right axes (verify_placement.c,
 // verify_communication.c).
-trireme_status verify_placement(const struct program *program, const struct op_table *table, trireme_error *error);
+trireme_status verify_placement(const struct program *program, const struct op_table *table, const struct sets *sets,
+                                trireme_error *error);
 
 // How what is carried between stages is placed, by the dims of its buffer.
 struct message {
@@ -43,7 +44,7 @@ trireme_status verify_stages(const struct program *const *program_of_rank, const
                              trireme_error *error);
 
 // verify_placement, which also lists what is sent and received. The caller releases *messages, on failure too.
-trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
-                               trireme_error *error);
+trireme_status verify_messages(const struct program *program, const struct op_table *table, const struct sets *sets,
+                               struct messages *messages, trireme_error *error);
 
 #endif

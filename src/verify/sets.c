@@ -45,10 +45,11 @@ static trireme_status check_member(const struct set *set, const struct program *
         REFUSE("%s: belongs to set %d of %s, but stands for %s", site.text, set->number, table->op[set->row.op].name,
                table->op[i->stands_for].name);
     if (role != ROLE_AID && role != ROLE_LOSS && role != ROLE_FORWARD && role != ROLE_BACKWARD &&
-        role != ROLE_COMMUNICATION)
+        role != ROLE_COMMUNICATION && role != ROLE_ENCODE && role != ROLE_DECODE)
         REFUSE("%s: cannot be part of a set", site.text);
     const enum op_role made = table->op[set->row.op].role;
-    if (made != ROLE_FORWARD && made != ROLE_BACKWARD && made != ROLE_LOSS)
+    const bool collective = set_communicates(set) && op_traffic[set->row.op].takes <= HOLDING_PART;
+    if (made != ROLE_FORWARD && made != ROLE_BACKWARD && made != ROLE_LOSS && !collective)
         REFUSE("%s: no set can stand for %s", site.text, table->op[set->row.op].name);
     if (i->when != WHEN_ALWAYS || i->predicate != NONE || i->accumulate != ACCUMULATE_NO)
         REFUSE("%s: is part of a set, but may be skipped, or adds to what others have made", site.text);
@@ -99,7 +100,7 @@ static trireme_status take_attributes(struct set *set, const struct program *p, 
             given[of] = true;
         }
     }
-    for (int a = 0; a < row->attributes; a++)
+    for (int a = 0; a < row->attributes && !set_communicates(set); a++)
         if (!given[a])
             REFUSE("%s: nothing in its set has the attribute %s of %s", site_of_member(set, p, table, 0).text,
                    row->attribute[a].name, row->name);
@@ -196,7 +197,8 @@ static trireme_status take_outputs(struct set *set, const struct program *p, con
             if (of == NONE && leaves_set(readers, p, set, &i->out[n]))
                 REFUSE("%s: makes %s for others than its set, but %s makes no such thing",
                        site_of_member(set, p, table, k).text, name, row->name);
-            if (of == NONE)
+            // What travels inside has the names that it has in the row.
+            if (of == NONE || (set_communicates(set) && !leaves_set(readers, p, set, &i->out[n])))
                 continue;
             if (set->out[of].buffer != NONE)
                 REFUSE("%s: makes the %s of its set a second time", site_of_member(set, p, table, k).text,
@@ -217,6 +219,7 @@ static trireme_status make_row(struct set *set, const struct program *p, const s
         set->out[n] = operand_none();
     set->row.phase = first->instruction->phase;
     set->row.layer = first->instruction->layer;
+    set->row.group = set_communicates(set) ? set->group : AXES_NONE;
     set->row.workspace = set->row.predicate = NONE;
     set->row.inputs = row->inputs;
     set->row.outputs = row->outputs;

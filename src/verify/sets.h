@@ -41,6 +41,14 @@ static inline const struct set *sets_find(const struct sets *sets, const struct 
 static inline bool set_begins(const struct set *set, const struct instruction *instruction) {
     return set->members.item[0].instruction == instruction;
 }
+// Whether this is the last one.
+static inline bool set_ends(const struct set *set, const struct instruction *instruction) {
+    return set->members.item[set->members.count - 1].instruction == instruction;
+}
+// Whether the row is a collective: what its instructions do to what ranks hold is then only known of all of them.
+static inline bool set_communicates(const struct set *set) {
+    return op_traffic[set->row.op].call == CALL_COLLECTIVE;
+}
 // Whether the operand is part of what an earlier member has made, so that it does not come from outside.
 bool set_is_internal(const struct set *set, const struct program *program, size_t member,
                      const struct operand *operand);
@@ -48,7 +56,8 @@ bool set_is_internal(const struct set *set, const struct program *program, size_
 int set_row_input(const struct set *set, const struct op_table *table, const struct instruction *member, int input);
 
 // Proves that every set computes what its row does (verify_sets.c): runs both, for all ranks of the group, on reference
-// kernels in f64, with random values and small random extents; once for all sets that are made alike.
+// kernels in f64, with random values and small random extents; once for all sets that are made alike. Codecs are taken
+// to lose nothing, and their codes may only be exchanged as they are and decoded by the decoder of their encoder.
 trireme_status verify_sets(const struct sets *sets, const struct program *program, const struct op_table *table,
                            trireme_error *error);
 

@@ -7,10 +7,10 @@ trireme_status program_verify(const struct program *program, const struct op_tab
     TRY(program_check(program, table, error));
     TRY(verify_memory(program, table, error));
     TRY(verify_extents(program, table, error));
-    if (mesh_ranks(&program->mesh) > 1)
-        TRY(verify_placement(program, table, error));
     struct sets sets;
     trireme_status status = sets_create(&sets, program, table, error);
+    if (status == TRIREME_OK && mesh_ranks(&program->mesh) > 1)
+        status = verify_placement(program, table, &sets, error);
     if (status == TRIREME_OK)
         status = verify_sets(&sets, program, table, error);
     if (status == TRIREME_OK)

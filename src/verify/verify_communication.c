@@ -164,7 +164,8 @@ static trireme_status run_collective(struct placement_check *c, const struct ins
     struct seen there[AXIS_COUNT], now[AXIS_COUNT];
     if (accumulates)
         PREFIXED(placement_read(&c->placement, out, "n", there, error));
-    PREFIXED(placement_copy(&c->placement, in, out, i->op == OP_FAN_OUT ? AXES_NONE : i->group, what.gives, error));
+    const axis_set over = op_traffic[i->op].call == CALL_NONE ? AXES_NONE : i->group;
+    PREFIXED(placement_copy(&c->placement, in, out, over, what.gives, error));
     if (!accumulates)
         return TRIREME_OK;
     PREFIXED(placement_read(&c->placement, out, "n", now, error));
@@ -379,7 +380,7 @@ static trireme_status run_broadcast(struct placement_check *c, const struct inst
 }
 
 trireme_status verify_communication(struct placement_check *c, const struct instruction *i) {
-    if (i->op != OP_FAN_OUT)
+    if (op_traffic[i->op].call != CALL_NONE)
         TRY(check_group(c, i));
     if (op_is_message(i->op))
         return run_message(c, i);

@@ -20,6 +20,7 @@ struct instance {
     int owner;          // microbatch whose values it holds, of LOCAL: invocation; NONE: no microbatch's
     int made_for;       // microbatch that last began to write it; NONE: none has
     bool reduced;       // gradients that are only there for a while: have been added to those that stay
+    bool changed;       // copies of what is kept: has been updated, and not been moved to where it is kept
     int32_t version;    // how often it has been written
     struct guard {      // it holds something only where this predicate, as it was then, is not 0
         int predicate;  // NONE: in any case
@@ -62,7 +63,7 @@ struct memory_check {
     struct slices slices;
     bool follows;     // there is a loss: a name stands for one value of a microbatch, which others follow by its name
     bool *required;   // GRAD roots of the state: whether reads of the whole need only the slices
-    VEC(int) passing; // GRAD roots that exist only for an invocation or a microbatch
+    VEC(int) passing; // GRAD roots that exist only for an invocation or a microbatch, copies of what is kept
 };
 
 static struct site memory_here(const struct memory_check *c) {
@@ -271,11 +272,28 @@ static bool memory_passes(const struct buffer *b) {
     return b->parent == NONE && b->kind == KIND_GRAD && (b->scope == SCOPE_LOCAL || b->scope == SCOPE_SLOT);
 }
 
+// Whether a root buffer is, or is a copy of, what is kept between steps.
+static bool memory_keeps(const struct program *p, int root) {
+    return p->buffers.item[program_root(p, program_original(p, root))].scope == SCOPE_STATE;
+}
+
+// A copy of what is kept, in another space, has to go back once it is updated.
+static bool memory_copies(const struct program *p, int root) {
+    return p->buffers.item[root].parent == NONE && p->buffers.item[root].scope != SCOPE_STATE && memory_keeps(p, root);
+}
+
 static bool is_lost(const struct memory_check *c, const struct instance *instance) {
     const struct buffer *b = &c->program->buffers.item[instance->root];
     struct footprint all = {0, 0, 1, 0, buffer_count(b)};
+    if (memory_copies(c->program, instance->root))
+        return instance->changed && written_unread(&instance->written, &all);
     return memory_passes(b) &&
            (written_unread(&instance->written, &all) || (written_read(&instance->written, &all) && !instance->reduced));
+}
+
+// What has to be done to such a buffer.
+static const char *memory_duty(const struct memory_check *c, int root) {
+    return memory_copies(c->program, root) ? "moved back" : "reduced";
 }
 
 // Notes that communication adds gradients to those that stay.
@@ -307,8 +325,8 @@ static trireme_status memory_claim(struct memory_check *c, struct instance *inst
             REFUSE("%s: reuses memory of %s for %s while another stream may use it", memory_here(c).text,
                    program_buffer_name(c->program, other->root), name);
         if (is_lost(c, other))
-            REFUSE("%s: takes the memory of %s, which has not been reduced, for %s", memory_here(c).text,
-                   program_buffer_name(c->program, other->root), name);
+            REFUSE("%s: takes the memory of %s, which has not been %s, for %s", memory_here(c).text,
+                   program_buffer_name(c->program, other->root), memory_duty(c, other->root), name);
         take_out(c, other, name);
         leftovers_add(&c->leftovers, other->root, other->begin, instance->begin, other->touched);
         leftovers_add(&c->leftovers, other->root, instance->end, other->end, other->touched);
@@ -341,7 +359,8 @@ static trireme_status memory_renew(struct memory_check *c, struct instance *inst
     if (owner == instance->owner)
         return TRIREME_OK;
     if (is_lost(c, instance))
-        REFUSE("%s: starts a new %s before the last one is reduced", memory_here(c).text, b->name);
+        REFUSE("%s: starts a new %s before the last one is %s", memory_here(c).text, b->name,
+               memory_duty(c, instance->root));
     instance->owner = owner;
     instance->guard.predicate = NONE;
     instance->bound.extent = NULL;
@@ -468,7 +487,8 @@ static bool memory_changes(const struct memory_check *c, const struct instructio
     const int root = program_root(p, operand->buffer), from = c->table->op[in->op].inplace[out];
     const struct buffer *b = &p->buffers.item[root];
     struct footprint where;
-    bool goes_on = b->scope == SCOPE_STATE && from >= 0 && operand_equal(operand, &in->in[from]);
+    bool goes_on = memory_keeps(p, root) &&
+                   (c->table->op[in->op].role == ROLE_TRANSFER || (from >= 0 && operand_equal(operand, &in->in[from])));
     goes_on |= instruction_own_part(in) && program_root(p, in->in[0].buffer) == root;
     bool fixed = adds ? b->kind == KIND_ACT || b->scope == SCOPE_LOCAL || b->scope == SCOPE_SLOT : c->follows;
     return fixed && !goes_on && footprint_of_all_ranks(p, operand, &where) &&
@@ -490,7 +510,8 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
         op_traffic[instruction->op].takes == HOLDING_PART ? &p->buffers.item[instruction->in[0].buffer] : NULL;
     bool gathers = from && from->kind == KIND_PARAM && from->scope == SCOPE_STATE &&
                    (b->scope != SCOPE_STATE || (instruction_own_part(instruction) && from == b));
-    if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers))
+    const bool moves = info->role == ROLE_TRANSFER;
+    if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && !updates && !gathers && !moves))
         REFUSE("%s: writes %s, which only %s may", memory_here(c).text, name,
                b->kind == KIND_INPUT ? "the host" : "an optimizer");
     if (accumulate) {
@@ -519,15 +540,18 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
         if (info->inplace[out] != i || !footprint_equal(&read, &where))
             REFUSE("%s: writes %s, which it reads as %s", memory_here(c).text, name, info->in[i].name);
         // Gradients are sums, and the terms of each are known (verify_gradients.c).
-        if (c->follows && b->scope != SCOPE_STATE && b->gradient_of == NONE && info->role != ROLE_COMMUNICATION)
+        if (c->follows && !memory_keeps(p, root) && b->gradient_of == NONE && info->role != ROLE_COMMUNICATION)
             REFUSE("%s: changes %s, which the step has made before", memory_here(c).text, name);
     }
     if (has_one_owner(b))
         instance->owner = c->now.microbatch;
-    bool passes_on = info->role == ROLE_COMMUNICATION && instruction->inputs && instruction->in[0].buffer != NONE;
+    const bool passes_on =
+        (moves || info->role == ROLE_COMMUNICATION) && instruction->inputs && instruction->in[0].buffer != NONE;
+    const struct instance *from_instance =
+        passes_on ? instance_of(c, program_root(p, instruction->in[0].buffer)) : NULL;
     if (!accumulate)
-        instance->maker =
-            passes_on ? instance_of(c, program_root(p, instruction->in[0].buffer))->maker : instruction->op;
+        instance->maker = passes_on ? from_instance->maker : instruction->op;
+    instance->changed = !moves || (from_instance->changed && memory_copies(p, from_instance->root));
     const struct footprint whole = {0, 0, 1, 0, buffer_count(b)};
     TRY(note_guard(c, instance, instruction, out, footprint_contains(&where, &whole), error));
     written_add(&instance->written, where);
@@ -588,7 +612,7 @@ static trireme_status memory_run(struct memory_check *c, const struct instructio
                           i == instruction_otherwise(instruction) ? NONE : instruction->predicate, invocation, error));
             TRY(memory_read_extent(c, instruction, i, false, invocation, error));
         }
-    if (c->table->op[instruction->op].role == ROLE_COMMUNICATION)
+    if (op_traffic[instruction->set ? instruction->stands_for : instruction->op].call != CALL_NONE)
         TRY(memory_reduce(c, instruction, error));
     if (instruction->predicate != NONE) {
         struct operand predicate = operand_whole(c->program, instruction->predicate);
@@ -627,15 +651,16 @@ static trireme_status memory_run(struct memory_check *c, const struct instructio
     return TRIREME_OK;
 }
 
-// Refuses gradients that nobody has reduced: after an invocation those that it alone held, at the end all of them.
+// Refuses gradients that nobody has reduced, and updated copies that nobody has moved back: after an invocation those
+// that it alone held, at the end all of them.
 static trireme_status check_lost(const struct memory_check *c, bool all, trireme_error *error) {
     for (size_t i = 0; i < c->passing.count; i++) {
         const struct buffer *b = &c->program->buffers.item[c->passing.item[i]];
         const struct instance *instance = &c->instances[c->first[c->passing.item[i]]];
         for (int k = 0; k < instances_of(c->program, b) && (all || b->scope == SCOPE_LOCAL); k++)
             if (is_lost(c, &instance[k]))
-                REFUSE("template %s (microbatch %d): nothing reduces %s",
-                       c->program->templates.item[c->now.template].name, c->now.microbatch, b->name);
+                REFUSE("template %s (microbatch %d): %s is not %s", c->program->templates.item[c->now.template].name,
+                       c->now.microbatch, b->name, memory_duty(c, c->passing.item[i]));
     }
     return TRIREME_OK;
 }
@@ -677,7 +702,7 @@ trireme_status verify_memory(const struct program *program, const struct op_tabl
             c.required[program_root(program, (int)i)] = true;
     for (size_t i = 0; i < program->buffers.count; i++) {
         c.follows |= program->buffers.item[i].kind == KIND_GRAD || program->buffers.item[i].gradient_of != NONE;
-        if (memory_passes(&program->buffers.item[i]))
+        if (memory_passes(&program->buffers.item[i]) || memory_copies(program, (int)i))
             VEC_PUSH(&c.passing, (int)i);
     }
     FOR_INSTRUCTIONS(in, program)

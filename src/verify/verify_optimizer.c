@@ -19,6 +19,7 @@ struct optimizer_check {
     int *counted;                    // [buffers]: 1 + the number of the clip whose norm counts the gradient; 0: none
     struct written *updated;         // [buffers]: of roots, what updates have written of parameters and states
     bool *used;                      // [buffers]: states that an update uses
+    int *through;                    // [buffers]: of states, the root by which updates reach it, itself or a copy; NONE
     int *unit;                       // [derivations]: the parameters that it is for; NONE: for none
     int *reduced_from, *gathered_to; // find_wholes
     struct slices slices;
@@ -393,7 +394,13 @@ static trireme_status check_states(struct optimizer_check *o, const struct found
             (of != program_root(p, parameter) && (of != NONE || optimizer_is_written(info, i))))
             REFUSE("%s: its %s is %s, which is not a state of %s", update_site(c, step).text, info->in[i].name,
                    update_name(c, buffer), update_name(c, parameter));
-        o->used[root] = true;
+        // Of several copies that are updated, one would overwrite what the other has kept.
+        int *through = &o->through[program_root(p, program_original(p, root))];
+        if (*through != NONE && *through != root)
+            REFUSE("%s: its %s is %s, but another update has it in %s", update_site(c, step).text, info->in[i].name,
+                   update_name(c, buffer), update_name(c, *through));
+        *through = root;
+        o->used[root] = o->used[program_root(p, program_original(p, root))] = true;
     }
     const int rate = update_input(c, u, MEANING_RATE);
     if (rate != NONE && p->buffers.item[rate].kind != KIND_INPUT)
@@ -579,11 +586,14 @@ trireme_status verify_optimizer(struct update_check *c) {
                                 .counted = mem_alloc(p->buffers.count * sizeof *o.counted),
                                 .updated = mem_alloc(p->buffers.count * sizeof *o.updated),
                                 .used = mem_alloc(p->buffers.count * sizeof *o.used),
+                                .through = mem_alloc(p->buffers.count * sizeof *o.through),
                                 .unit = mem_alloc(c->role[ROLE_DERIVE].count * sizeof *o.unit),
                                 .reduced_from = find_wholes(p, OP_REDUCE_SCATTER),
                                 .gathered_to = find_wholes(p, OP_ALL_GATHER)};
     for (size_t k = 0; k < c->role[ROLE_DERIVE].count; k++)
         o.unit[k] = NONE;
+    for (size_t i = 0; i < p->buffers.count; i++)
+        o.through[i] = NONE;
     slices_create(&o.slices, p);
     trireme_status status = check_all_updates(&o);
     for (size_t i = 0; i < p->buffers.count; i++)
@@ -593,6 +603,7 @@ trireme_status verify_optimizer(struct update_check *c) {
     free(o.counted);
     free(o.updated);
     free(o.used);
+    free(o.through);
     free(o.unit);
     free(o.reduced_from);
     free(o.gathered_to);

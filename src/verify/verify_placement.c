@@ -447,16 +447,20 @@ static trireme_status placement_check_extents(const struct placement_check *c, c
 static trireme_status placement_run_once(struct placement_check *c, const struct instruction *i) {
     axis_set varies;
     struct seen passed[AXIS_COUNT];
+    const struct set *set = sets_find(c->sets, i);
     if (when_skips(i->when, &c->now))
         return TRIREME_OK;
     for (int o = 0; o < i->outputs; o++)
         if (i->out[o].buffer != NONE && c->program->buffers.item[i->out[o].buffer].scope == SCOPE_LOCAL)
             VEC_PUSH(&c->local, program_root(c->program, i->out[o].buffer));
+    if (set && set_communicates(set))
+        return set_ends(set, i) ? verify_communication(c, &set->row) : TRIREME_OK;
     TRY(placement_check_predicate(c, i, &varies));
     if (i->passes)
         PREFIXED(placement_read(&c->placement, &i->in[instruction_otherwise(i)], info_of(c, i)->out[0].dim, passed,
                                 c->error));
-    bool communicates = info_of(c, i)->role == ROLE_COMMUNICATION || i->op == OP_FAN_OUT;
+    // Or it moves what the rank has, element for element.
+    bool communicates = info_of(c, i)->role == ROLE_COMMUNICATION || i->op == OP_FAN_OUT || i->op == OP_TRANSFER;
     TRY(communicates ? verify_communication(c, i) : run_row(c, i));
     TRY(placement_check_extents(c, i));
     return check_skipped(c, i, varies, passed);
@@ -542,9 +546,9 @@ static struct sequence_parts find_parts(const struct program *p) {
     return (struct sequence_parts){0, 0};
 }
 
-trireme_status verify_messages(const struct program *program, const struct op_table *table, struct messages *messages,
-                               trireme_error *error) {
-    struct placement_check c = {.program = program, .table = table, .sent = messages, .error = error};
+trireme_status verify_messages(const struct program *program, const struct op_table *table, const struct sets *sets,
+                               struct messages *messages, trireme_error *error) {
+    struct placement_check c = {.program = program, .table = table, .sets = sets, .sent = messages, .error = error};
     find_bases(&c);
     c.parts = find_parts(program);
     placement_create(&c.placement, program);
@@ -556,9 +560,10 @@ trireme_status verify_messages(const struct program *program, const struct op_ta
     return status;
 }
 
-trireme_status verify_placement(const struct program *program, const struct op_table *table, trireme_error *error) {
+trireme_status verify_placement(const struct program *program, const struct op_table *table, const struct sets *sets,
+                                trireme_error *error) {
     struct messages messages = {0};
-    trireme_status status = verify_messages(program, table, &messages, error);
+    trireme_status status = verify_messages(program, table, sets, &messages, error);
     VEC_RELEASE(&messages);
     return status;
 }

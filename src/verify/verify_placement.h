@@ -14,6 +14,7 @@ struct sequence_parts {
 struct placement_check {
     const struct program *program;
     const struct op_table *table;
+    const struct sets *sets; // those that stand for collectives are placed as these, where their last instruction is
     struct placement placement;
     char base[OP_COUNT][DIM_LETTERS];    // letter of each op -> the letter that it is split with, or itself
     char belongs[OP_COUNT][DIM_LETTERS]; // letter of each op -> the letter with which it may be split, or 0

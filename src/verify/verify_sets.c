@@ -1,7 +1,10 @@
 // Runs a set and the row that it stands for side by side. Extents are small and random: a letter of the row, and what
 // of the set's instructions is tied to it by their operands, gets a new one; a dim of which `first` says where the
 // rank's part begins is divided among the ranks. Other extents, such as numbers of ranks, stay. Values travel as they
-// are, whatever they are narrowed to on the wire, and are exchanged between the ranks in memory.
+// are, whatever they are narrowed to on the wire, and are exchanged between the ranks in memory. Codes are the values
+// that were encoded, with a note of the encoder.
+//
+// Of a collective each rank has an input of its own; the row is what exchanging these gives.
 #include "verify/sets.h"
 
 #include "base/rng.h"
@@ -17,6 +20,7 @@ struct value {
     int64_t begin, count; // in the program
     int ndim;
     int64_t dim[OP_MAX_DIMS], small; // in the trial
+    enum op coder;                   // what has encoded it; OP_COUNT: nothing has
     double *data;                    // [ranks][small]
 };
 
@@ -30,7 +34,7 @@ struct trial {
     bool split[DIM_LETTERS];
     int64_t extent[DIM_LETTERS]; // of the row's letters
     union attribute attribute[OP_MAX_ATTRIBUTES];
-    struct tensor in[OP_MAX_IN], out[OP_MAX_OUT]; // of the row
+    struct tensor in[OP_MAX_IN], out[OP_MAX_OUT]; // of the row; of a collective, what the ranks have, one after another
     VEC(struct value) values;
     size_t member;
     trireme_error *error;
@@ -87,9 +91,18 @@ static void find_trial_splits(struct trial *t) {
     }
 }
 
-// Draws extents and attributes until they meet the row's conditions.
+// Draws extents and attributes until they meet the row's conditions. Of what a collective gathers or scatters, a rank's
+// part has one letter and the whole another.
 static trireme_status draw_extents(struct trial *t) {
     trireme_error *error = t->error;
+    if (set_communicates(t->set)) {
+        const struct op_traffic *traffic = &op_traffic[t->row->op];
+        const int64_t part = draw_between(t, 2, 5);
+        memcpy(t->attribute, t->set->row.attribute, sizeof t->attribute);
+        t->extent[(int)t->row->in[0].dim[0]] = part * (traffic->takes == HOLDING_PART ? 1 : t->ranks);
+        t->extent[(int)t->row->out[0].dim[0]] = part * (traffic->gives == HOLDING_PART ? 1 : t->ranks);
+        return TRIREME_OK;
+    }
     char broken[OP_CONDITION_TEXT];
     for (int attempt = 0; attempt < DRAWS; attempt++) {
         int64_t largest = 1;
@@ -114,7 +127,7 @@ static trireme_status draw_extents(struct trial *t) {
 static struct tensor row_tensor(const struct trial *t, const struct op_operand *operand) {
     int64_t dim[OP_MAX_DIMS];
     for (int d = 0; d < operand->ndim; d++)
-        dim[d] = t->extent[(int)operand->dim[d]];
+        dim[d] = t->extent[(int)operand->dim[d]] * (set_communicates(t->set) ? t->ranks : 1);
     return tensor_new(operand->dtype == 'I' ? DTYPE_I32 : DTYPE_F64, operand->ndim, dim);
 }
 
@@ -153,11 +166,49 @@ static trireme_status run_kernel(const struct trial *t, struct call *call) {
     return TRIREME_OK;
 }
 
+// What a rank gets of [ranks][count] elements; `gets` of them.
+static void exchange_for(enum op op, bool maximum, int ranks, int rank, int64_t count, int64_t gets, const double *all,
+                         double *out) {
+    if (op == OP_ALL_GATHER) {
+        memcpy(out, all, (size_t)gets * sizeof *out);
+        return;
+    }
+    const int64_t piece = count / ranks;
+    if (op == OP_ALL_TO_ALL) {
+        for (int r = 0; r < ranks; r++)
+            memcpy(out + r * piece, all + r * count + rank * piece, (size_t)piece * sizeof *out);
+        return;
+    }
+    const int64_t from = op == OP_REDUCE_SCATTER ? rank * gets : 0;
+    for (int64_t k = 0; k < gets; k++) {
+        out[k] = all[from + k];
+        for (int r = 1; r < ranks; r++) {
+            const double term = all[r * count + from + k];
+            out[k] = maximum ? MAX(out[k], term) : out[k] + term;
+        }
+    }
+}
+
+static bool takes_maximum(enum op op, const union attribute *attribute) {
+    return op == OP_ALL_REDUCE && attribute[ATTRIBUTE(ALL_REDUCE, max)].i;
+}
+
+static void run_trial_collective(struct trial *t) {
+    const int64_t count = t->in[0].dim[0] / t->ranks, gets = t->out[0].dim[0] / t->ranks;
+    for (int rank = 0; rank < t->ranks; rank++)
+        exchange_for(t->row->op, takes_maximum(t->row->op, t->attribute), t->ranks, rank, count, gets, t->in[0].data,
+                     (double *)t->out[0].data + rank * gets);
+}
+
 static trireme_status run_trial_row(struct trial *t) {
     struct call call = {.op = t->row->op, .inputs = t->row->inputs, .outputs = t->row->outputs};
     memcpy(call.attribute, t->attribute, sizeof call.attribute);
     for (int n = 0; n < t->row->outputs; n++)
         t->out[n] = row_tensor(t, &t->row->out[n]);
+    if (set_communicates(t->set)) {
+        run_trial_collective(t);
+        return TRIREME_OK;
+    }
     memcpy(call.in, t->in, sizeof call.in);
     memcpy(call.out, t->out, sizeof call.out);
     return run_kernel(t, &call);
@@ -185,7 +236,8 @@ static trireme_status make_value(struct trial *t, const struct operand *operand,
                           .begin = program_root_offset(t->program, operand->buffer) + operand->offset,
                           .count = operand_count(operand),
                           .ndim = ndim,
-                          .small = elements(ndim, dim)};
+                          .small = elements(ndim, dim),
+                          .coder = OP_COUNT};
     memcpy(value.dim, dim, (size_t)ndim * sizeof *dim);
     const char *name = program_buffer_name(t->program, operand->buffer);
     *out = find_value(t, operand);
@@ -230,6 +282,17 @@ static int64_t small_count(struct trial *t, const struct operand *operand) {
         small += v->small;
     }
     return small;
+}
+
+// What has encoded the values that make up an operand; OP_COUNT: nothing has, or not all of them.
+static enum op coder_of(struct trial *t, const struct operand *operand) {
+    enum op coder = OP_COUNT;
+    for (int64_t at = 0; at < operand_count(operand);) {
+        const bool first = at == 0;
+        const struct value *v = next_value(t, operand, &at);
+        coder = first || coder == v->coder ? v->coder : OP_COUNT;
+    }
+    return coder;
 }
 
 // Copies one rank's values to or from `flat`.
@@ -279,12 +342,17 @@ static trireme_status bind_member(struct trial *t, const struct instruction *i, 
         const struct value *v = i->in[n].buffer != NONE && internal[n] ? find_value(t, &i->in[n]) : NULL;
         if (i->in[n].buffer != NONE && !internal[n] && of != NONE)
             TRY(bind_to_row(t, extent, &info->in[n], &t->row->in[of]));
+        const int last = info->in[n].ndim - 1;
+        const bool row = v && v->ndim == 1 && i->in[n].dim[last] == operand_count(&i->in[n]);
         for (int d = 0; v && v->ndim == info->in[n].ndim && d < v->ndim; d++)
             TRY(bind_extent(t, extent, info->in[n].dim[d], v->dim[d]));
+        for (int d = 0; row && v->ndim < info->in[n].ndim && d <= last; d++) // all of it is one row
+            TRY(bind_extent(t, extent, info->in[n].dim[d], d < last ? 1 : v->small));
     }
     for (int n = 0; n < info->outputs; n++)
         for (int of = 0; of < t->row->outputs && i->out[n].buffer != NONE; of++)
-            if (strcmp(t->row->out[of].name, info->out[n].name) == 0)
+            if (strcmp(t->row->out[of].name, info->out[n].name) == 0 && operand_equal(&t->set->out[of], &i->out[n]) &&
+                info->out[n].ndim == t->row->out[of].ndim)
                 TRY(bind_to_row(t, extent, &info->out[n], &t->row->out[of]));
     for (int k = 0; k < info->inputs + info->outputs; k++)
         for (int d = 0; d < op_operand_at(info, k)->ndim && instruction_operand_at(i, k)->buffer != NONE; d++) {
@@ -304,6 +372,12 @@ static trireme_status bind_member(struct trial *t, const struct instruction *i, 
 static struct tensor block_of(const struct trial *t, int of, int rank) {
     const struct tensor *whole = &t->in[of];
     int64_t dim[OP_MAX_DIMS], from = 0;
+    if (set_communicates(t->set)) {
+        const int64_t own = whole->dim[0] / t->ranks;
+        struct tensor block = tensor_new(DTYPE_F64, 1, &own);
+        memcpy(block.data, (const double *)whole->data + rank * own, (size_t)own * sizeof(double));
+        return block;
+    }
     for (int d = 0; d < whole->ndim; d++) {
         const bool split = t->split[(int)t->row->in[of].dim[d]];
         dim[d] = whole->dim[d] / (split ? t->ranks : 1);
@@ -339,6 +413,9 @@ static trireme_status member_input(struct trial *t, const struct instruction *i,
     const int64_t small = small_count(t, &i->in[n]);
     if (info->in[n].dtype == 'I' || info->in[n].dtype == 'U' || small != elements(info->in[n].ndim, dim))
         REFUSE("%s: its %s is not a value that its set has made", trial_site(t).text, info->in[n].name);
+    if (coder_of(t, &i->in[n]) != OP_COUNT)
+        REFUSE("%s: takes codes of %s as its %s", trial_site(t).text, t->table->op[coder_of(t, &i->in[n])].name,
+               info->in[n].name);
     *out = tensor_new(DTYPE_F64, info->in[n].ndim, dim);
     copy_flat(t, &i->in[n], rank, out->data, true);
     return TRIREME_OK;
@@ -403,41 +480,77 @@ static trireme_status run_member(struct trial *t, const struct instruction *i) {
     return status;
 }
 
+// ---- codecs
+
+// The decoder makes of codes the values that its encoder was given.
+static trireme_status run_codec(struct trial *t, const struct instruction *i) {
+    trireme_error *error = t->error;
+    const struct op_info *info = &t->table->op[i->op];
+    const struct operand *in = &i->in[0], *out = &i->out[0];
+    const bool internal = set_is_internal(t->set, t->program, t->member, in), encodes = info->role == ROLE_ENCODE;
+    const int64_t count = internal ? small_count(t, in) : t->extent[(int)t->row->in[0].dim[0]];
+    if (count == NONE || (!internal && (!encodes || !set_communicates(t->set))))
+        REFUSE("%s: its %s is not a value that its set has made", trial_site(t).text, info->in[0].name);
+    const enum op coder = internal ? coder_of(t, in) : OP_COUNT;
+    if (encodes && coder != OP_COUNT)
+        REFUSE("%s: encodes codes of %s", trial_site(t).text, t->table->op[coder].name);
+    if (!encodes && (coder == OP_COUNT || t->table->op[coder].decoder != i->op))
+        REFUSE("%s: decodes %s, which is not made by its encoder", trial_site(t).text,
+               program_buffer_name(t->program, in->buffer));
+    struct value *made;
+    TRY(make_value(t, out, 1, &count, &made));
+    made->coder = encodes ? i->op : OP_COUNT;
+    double *flat = mem_alloc((size_t)count * sizeof *flat);
+    for (int rank = 0; rank < t->ranks; rank++) {
+        if (internal)
+            copy_flat(t, in, rank, flat, true);
+        else
+            memcpy(flat, (const double *)t->in[0].data + rank * count, (size_t)count * sizeof *flat);
+        copy_flat(t, out, rank, flat, false);
+    }
+    free(flat);
+    return TRIREME_OK;
+}
+
 // ---- exchange
 
-// What a rank gets of [ranks][count] elements; `gets` of them.
-static void exchange_for(enum op op, bool maximum, int ranks, int rank, int64_t count, int64_t gets, const double *all,
-                         double *out) {
-    if (op == OP_ALL_GATHER) {
-        memcpy(out, all, (size_t)gets * sizeof *out);
-        return;
+// The values that an exchange makes: pieces stand for themselves, so that they may be used one by one.
+static trireme_status make_exchanged(struct trial *t, const struct operand *out, int pieces, int64_t gets,
+                                     enum op coder) {
+    trireme_error *error = t->error;
+    const struct operand block = operand_shape(*out, out->ndim, out->dim);
+    struct operand piece = operand_shape(*out, 1, (int64_t[]){operand_count(out)});
+    piece.dim[0] /= pieces;
+    if (operand_count(out) % pieces || !operand_equal(out, &block))
+        REFUSE("%s: %s does not lie in pieces", trial_site(t).text, program_buffer_name(t->program, out->buffer));
+    const int64_t small = gets / pieces;
+    for (int k = 0; k < pieces; k++, piece.offset += piece.dim[0]) {
+        struct value *made;
+        TRY(make_value(t, &piece, 1, &small, &made));
+        made->coder = coder;
     }
-    const int64_t from = op == OP_REDUCE_SCATTER ? rank * gets : 0;
-    for (int64_t k = 0; k < gets; k++) {
-        out[k] = all[from + k];
-        for (int r = 1; r < ranks; r++) {
-            const double term = all[r * count + from + k];
-            out[k] = maximum ? MAX(out[k], term) : out[k] + term;
-        }
-    }
+    return TRIREME_OK;
 }
 
 static trireme_status run_exchange(struct trial *t, const struct instruction *i) {
     trireme_error *error = t->error;
-    if (i->op != OP_ALL_REDUCE && i->op != OP_ALL_GATHER && i->op != OP_REDUCE_SCATTER)
+    if (i->op != OP_ALL_REDUCE && i->op != OP_ALL_GATHER && i->op != OP_REDUCE_SCATTER && i->op != OP_ALL_TO_ALL)
         REFUSE("%s: no set is known to exchange so", trial_site(t).text);
     const struct operand *in = &i->in[0], *out = &i->out[0];
     const int64_t count = small_count(t, in);
-    if (count == NONE || !set_is_internal(t->set, t->program, t->member, in) ||
-        (i->op == OP_REDUCE_SCATTER && count % t->ranks) || instruction_is_pair(i))
+    const bool cuts = i->op == OP_REDUCE_SCATTER || i->op == OP_ALL_TO_ALL;
+    if (count == NONE || !set_is_internal(t->set, t->program, t->member, in) || (cuts && count % t->ranks) ||
+        instruction_is_pair(i))
         REFUSE("%s: does not exchange values that its set has made", trial_site(t).text);
+    const enum op coder = coder_of(t, in);
+    if (coder != OP_COUNT && op_traffic[i->op].takes == HOLDING_SUM)
+        REFUSE("%s: adds up codes of %s", trial_site(t).text, t->table->op[coder].name);
     const int64_t gets = i->op == OP_ALL_GATHER       ? count * t->ranks
                          : i->op == OP_REDUCE_SCATTER ? count / t->ranks
                                                       : count;
-    struct value *made;
     if (small_count(t, out) != gets)
-        TRY(make_value(t, out, 1, &gets, &made));
-    const bool maximum = i->op == OP_ALL_REDUCE && i->attribute[ATTRIBUTE(ALL_REDUCE, max)].i;
+        TRY(make_exchanged(t, out, i->op == OP_ALL_TO_ALL ? t->ranks : 1, gets, coder));
+    const bool maximum = takes_maximum(i->op, i->attribute);
     double *all = mem_alloc((size_t)(t->ranks * count) * sizeof *all), *got = mem_alloc((size_t)gets * sizeof *got);
     for (int rank = 0; rank < t->ranks; rank++)
         copy_flat(t, in, rank, all + rank * count, true);
@@ -454,6 +567,23 @@ static trireme_status run_exchange(struct trial *t, const struct instruction *i)
 
 static bool is_near(double got, double expected) {
     return fabs(got - expected) <= 1e-9 * (1 + fabs(expected));
+}
+
+// Whether each rank has what the collective gives it.
+static trireme_status compare_exchanged(struct trial *t) {
+    trireme_error *error = t->error;
+    const int64_t gets = t->out[0].dim[0] / t->ranks;
+    bool same = small_count(t, &t->set->out[0]) == gets && coder_of(t, &t->set->out[0]) == OP_COUNT;
+    double *got = mem_alloc((size_t)gets * sizeof *got);
+    for (int rank = 0; rank < t->ranks && same; rank++) {
+        copy_flat(t, &t->set->out[0], rank, got, true);
+        for (int64_t k = 0; k < gets; k++)
+            same &= is_near(got[k], ((const double *)t->out[0].data)[rank * gets + k]);
+    }
+    free(got);
+    if (!same)
+        REFUSE("%s: its set does not make the %s of %s", trial_site(t).text, t->row->out[0].name, t->row->name);
+    return TRIREME_OK;
 }
 
 // Whether each rank has its block of the row's output, all of it, or a term of it.
@@ -499,9 +629,14 @@ static trireme_status trial_run(struct trial *t) {
     TRY(run_trial_row(t));
     for (t->member = 0; t->member < t->set->members.count; t->member++) {
         const struct instruction *i = t->set->members.item[t->member].instruction;
-        TRY(t->table->op[i->op].role == ROLE_COMMUNICATION ? run_exchange(t, i) : run_member(t, i));
+        const enum op_role role = t->table->op[i->op].role;
+        TRY(role == ROLE_COMMUNICATION                   ? run_exchange(t, i)
+            : role == ROLE_ENCODE || role == ROLE_DECODE ? run_codec(t, i)
+                                                         : run_member(t, i));
     }
     t->member = 0;
+    if (set_communicates(t->set))
+        return compare_exchanged(t);
     for (int n = 0; n < t->row->outputs; n++)
         if (t->set->out[n].buffer != NONE)
             TRY(compare_output(t, n));

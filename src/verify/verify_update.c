@@ -21,12 +21,12 @@ int update_output(const struct update_check *c, const struct instruction *instru
     return operand ? operand->buffer : NONE;
 }
 
-// Whether it belongs to what surrounds the passes: it counts updates, or its op's role is none of forward, backward and
-// communication.
+// Whether it belongs to what surrounds the passes: it counts updates, or its op's role is none of forward, backward,
+// communication and transfer.
 static bool is_of_interest(const struct update_check *c, const struct instruction *instruction) {
     enum op_role role = c->table->op[instruction->op].role;
     return instruction->op == OP_INCREMENT ||
-           (role != ROLE_FORWARD && role != ROLE_BACKWARD && role != ROLE_COMMUNICATION);
+           (role != ROLE_FORWARD && role != ROLE_BACKWARD && role != ROLE_COMMUNICATION && role != ROLE_TRANSFER);
 }
 
 static void add_maker(struct update_check *c, const struct instruction *instruction) {
@@ -101,6 +101,7 @@ static trireme_status update_check_declared(const struct update_check *c, const 
         continues |= info->role == ROLE_COMMUNICATION && info->inputs && info->outputs &&
                      operand_equal(&instruction->in[0], &instruction->out[0]);
         continues |= info->role == ROLE_ZERO && strcmp(b->as, "loss") == 0;
+        continues |= info->role == ROLE_TRANSFER; // to what is declared the same
         if ((*b->as || b->kind == KIND_OPTIM) && !continues && strcmp(b->as, name) != 0)
             REFUSE("%s: takes %s as its %s, which is declared %s", site, update_name(c, operand->buffer), name,
                    *b->as ? b->as : "nothing");

@@ -8,6 +8,7 @@
 //   attention  attention, rope               cache      filling the key-value cache
 //   activation GELU, SwiGLU                  loss       cross entropy, scalars from targets to the clipping factor
 //   optimizer  AdamW, Lion, SGD              muon       the direction of Muon's updates
+//   codec      values as bytes, and back
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
 
@@ -15,6 +16,7 @@
 
 #define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel) void kernel(const struct call *call);
 #define COMMUNICATION(...)
+#define TRANSFER(...)
 #include "program/ops.def"
 #undef OP
 

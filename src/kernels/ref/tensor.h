@@ -18,6 +18,8 @@ static inline double tensor_get(const struct tensor *t, int64_t at) {
         return ((const int32_t *)t->data)[at];
     case DTYPE_U16:
         return ((const uint16_t *)t->data)[at];
+    case DTYPE_U8:
+        return ((const uint8_t *)t->data)[at];
     default:
         CHECK(!"a dtype that tensors do not have");
         return 0;
@@ -41,6 +43,9 @@ static inline void tensor_set(const struct tensor *t, int64_t at, double x) {
         break;
     case DTYPE_U16:
         ((uint16_t *)t->data)[at] = (uint16_t)x;
+        break;
+    case DTYPE_U8:
+        ((uint8_t *)t->data)[at] = (uint8_t)x;
         break;
     default:
         CHECK(!"a dtype that tensors do not have");
