@@ -267,8 +267,9 @@ static void faults_of_states(void **unused) {
     } while (0)
     const int k = INPUT(ADAMW, m), o = OUTPUT(ADAMW, m1);
     // The new state stays where the next step does not look for it.
-    FAULT(mutant_delete((struct place){at.template, (size_t)(out - at.template->instructions.item)}),
-          "layers.0.m.again is not moved back", "");
+    FAULT(mutant_delete((struct place){at.template, (size_t)(spaces_last(&p, (int)(at.template - p.templates.item)) -
+                                                             at.template->instructions.item)}),
+          "is not moved back", ".v.again");
     FAULT(out->in[0] = mutant_at(at)->in[INPUT(ADAMW, v)], "once more", "layers.0.m");
     FAULT(update->in[k].buffer = update->out[o].buffer = m, "which only transfers reach", "layers.0.m");
     FAULT(update->wait[stream] = 0, "while another stream may still write it", "layers.0.");
@@ -284,7 +285,7 @@ static void faults_of_states(void **unused) {
         "", "");
     FAULT(p.buffers.item[update->in[k].buffer].belongs_to = NONE, "are declared different things", "layers.0.m");
     FAULT(memcpy(p.buffers.item[update->in[k].buffer].as, "v", 2), "are declared different things", "layers.0.m");
-    FAULT((p.buffers.item[m].space = SPACE_DEVICE, p.buffers.item[m].offset = 0), "overlap", "");
+    FAULT(p.buffers.item[m].space = SPACE_DEVICE, "lie in one space", "layers.0.m");
     FAULT(p.buffers.item[m].offset = p.buffers.item[v].offset, "overlap in memory", "layers.0.");
     // Another unit's state, brought to a copy that is declared to be this one's.
     FAULT(p.buffers.item[update->in[k].buffer].recomputes = program_find(&p, "layers.1.m"), "", "");

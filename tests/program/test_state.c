@@ -103,7 +103,7 @@ static void a_third_program(void **unused) {
     const struct stage_state *plain = &small.engine.stage->state;
     assert_ok(stages_create(&stages, &small.config, &small.model, NULL, TRAIN_AND_EVALUATE, NULL, &error), &error);
     struct stage_state *s = stages_state(&stages, 0);
-    const struct unit_values values = {"anchor", s->dtype, STATE_OPTIMIZER, false, "y"};
+    const struct unit_values values = {"anchor", s->dtype, STATE_OPTIMIZER, false, "y", SPACE_DEVICE};
     enum { UNIT = 1 };
     const int anchor = model_units_add(&s->units, &s->table, UNIT, &values, s->model.unit[UNIT]);
     assert_ok(stages_compile(&stages, EVERY_STAGE, &error), &error);
@@ -175,7 +175,7 @@ static void units_with_different_optimizers(void **unused) {
     enum config_optimizer_name *of = mem_alloc((size_t)s.units.units * sizeof *of);
     for (int u = 0; u < s.units.units; u++)
         of[u] = OF[u % KINDS];
-    optimizer_entries_add(&s.optimizer, &s.table, &s.units, &s.model, of, s.dtype);
+    optimizer_entries_add(&s.optimizer, &s.table, &s.units, &s.model, of, s.dtype, SPACE_DEVICE);
     const struct compile_options options = {.config = &small[0].config,
                                             .model = e->model,
                                             .ops = e->ops,
