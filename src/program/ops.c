@@ -190,13 +190,16 @@ static void read_transposed(const char *s, struct op_info *info) {
     CHECK(*s == 0);
 }
 
-// The input that an update or derivation makes its output of: "update i2".
+// The input that an update or derivation makes its output of: "update i2 of F".
 static const char *read_gradient_input(const char *s, struct op_info *info) {
     struct op_reference reference = {0};
     s = read_reference(skip_spaces(s), &reference);
     CHECK(!reference.output && reference.index < info->inputs);
     info->gradient = (int8_t)reference.index;
-    return s;
+    if (strncmp(s, "of ", 3) == 0)
+        return ops_read_op(s + 3, &info->derived_by);
+    info->same = strcmp(s, "same") == 0;
+    return info->same ? s + strlen(s) : s;
 }
 
 // i0 i1
@@ -251,6 +254,7 @@ static bool read_role(const char *s, struct op_info *info) {
 static void read_adjoint(const char *s, bool communication, struct op_info *info) {
     info->role = communication ? ROLE_COMMUNICATION : ROLE_FORWARD;
     info->gradient = -1;
+    info->derived_by = OP_COUNT;
     info->tallies = strcmp(s, "extent") == 0;
     if (*s == 0 || info->tallies || read_role(s, info))
         return;

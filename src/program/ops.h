@@ -122,6 +122,8 @@ struct op_info {
     bool tallies;    // adds up numbers of rows: the sum of all of them is an extent
     int8_t input_of[MEANINGS], output_of[MEANINGS]; // the operand of that meaning, or -1
     int8_t gradient;            // updates and derivations: the input that is a gradient, or made of one; else -1
+    enum op derived_by;         // what makes that input, OP_COUNT where it is the gradient itself
+    bool same;                  // derivations: the output is that input, in another place
     int8_t inplace[OP_MAX_OUT]; // input whose memory the output may take, or -1
     char flops[32];
     enum op like; // the op of a lower number whose rates this one has, unless its own are known; or itself

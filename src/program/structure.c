@@ -477,7 +477,8 @@ static trireme_status structure_check_predicate(const struct checked *k, trireme
     const struct buffer *predicate = &program->buffers.item[instruction->predicate];
     if (predicate->dtype != DTYPE_I32 || buffer_count(predicate) != 1 || predicate->extent != NONE)
         REFUSE("%s: its predicate %s is not one i32", k->site, predicate->name);
-    bool skips = role == ROLE_FORWARD || role == ROLE_BACKWARD || role == ROLE_COMMUNICATION || role == ROLE_DERIVE;
+    bool skips = role == ROLE_FORWARD || role == ROLE_BACKWARD || role == ROLE_COMMUNICATION || role == ROLE_DERIVE ||
+                 role == ROLE_ZERO;
     for (int o = 0; o < k->info->outputs; o++) {
         if (instruction->out[o].buffer == NONE || instruction_holds_when_skipped(k->table, instruction, o))
             continue;

@@ -48,7 +48,7 @@ axis_order order_without(axis_order order, axis_set axes) {
 axis_set placement_family(const struct placement *p, int root, int axis) {
     const axis_set model = AXES_TENSOR | AXES(AXIS_PP);
     const enum buffer_kind kind = p->program->buffers.item[root].kind;
-    const bool rows = kind == KIND_ACT || kind == KIND_INPUT;
+    const bool rows = (kind == KIND_ACT || kind == KIND_INPUT) && !p->updating[root];
     if (AXES(axis) & model)
         return model;
     if (!(AXES(axis) & AXES_DATA))
@@ -308,13 +308,28 @@ static bool stands_before(const struct buffer *b) {
                                  (b->kind == KIND_PARAM && b->scope == SCOPE_STATE));
 }
 
+static void find_updating(struct placement *p) {
+    const struct program *program = p->program;
+    for (size_t t = 0; t < program->templates.count; t++) {
+        const struct template *of = &program->templates.item[t];
+        for (size_t i = 0; i < of->instructions.count && of->phase == PHASE_OPTIMIZER; i++)
+            for (int o = 0; o < of->instructions.item[i].outputs; o++) {
+                const int buffer = of->instructions.item[i].out[o].buffer;
+                if (buffer != NONE && program->buffers.item[buffer].scope == SCOPE_LOCAL)
+                    p->updating[program_root(program, buffer)] = true;
+            }
+    }
+}
+
 void placement_create(struct placement *p, const struct program *program) {
     *p = (struct placement){.program = program, .axes = mesh_present(&program->mesh, AXES_ALL)};
     size_t n = program->buffers.count;
     p->of = mem_alloc(n * sizeof *p->of);
+    p->updating = mem_alloc(n * sizeof *p->updating);
     p->first_slice = mem_alloc(n * sizeof *p->first_slice);
     p->next_slice = mem_alloc(n * sizeof *p->next_slice);
     find_slices(p);
+    find_updating(p);
     for (size_t i = 0; i < n; i++)
         if (stands_before(&program->buffers.item[i]))
             placement_write_buffer(p, (int)i, NULL);
@@ -324,6 +339,7 @@ void placement_release(struct placement *p) {
     for (size_t i = 0; i < p->program->buffers.count; i++)
         VEC_RELEASE(&p->of[i]);
     free(p->of);
+    free(p->updating);
     free(p->first_slice);
     free(p->next_slice);
 }

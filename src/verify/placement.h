@@ -60,6 +60,7 @@ struct placement {
     struct parts {
         VEC(struct part);
     } * of;           // [buffers]: of root buffers
+    bool *updating;   // [buffers]: LOCAL root buffers of the optimizer's templates, which hold elements of units
     int *first_slice; // [buffers]: of a flat buffer of tensors, its first tensor; NONE
     int *next_slice;  // [buffers]: of a tensor, the next one; NONE
     uint64_t hash;    // of all parts

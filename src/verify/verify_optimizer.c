@@ -13,6 +13,15 @@ struct square_sum {
     const struct found *reader; // the norm_sum, or the clip, that reads it
 };
 
+// What makes an update: the update itself, then derivations, in the order in which they are found.
+struct steps {
+    VEC(const struct found *);
+};
+
+struct writers {
+    VEC(const struct instruction *);
+};
+
 struct optimizer_check {
     struct update_check *c;
     VEC(struct square_sum) sums;
@@ -22,6 +31,8 @@ struct optimizer_check {
     int *through;                    // [buffers]: of states, the root by which updates reach it, itself or a copy; NONE
     int *unit;                       // [derivations]: the parameters that it is for; NONE: for none
     int *reduced_from, *gathered_to; // find_wholes
+    struct writers *writers;         // [buffers]: of roots, what writes to them; in the order of the program
+    struct steps *derivations;       // [buffers]: of roots, the derivations that make parts of them
     struct slices slices;
 };
 
@@ -194,6 +205,20 @@ static int *find_wholes(const struct program *p, enum op op) {
     return found;
 }
 
+static void find_writers(struct optimizer_check *o) {
+    const struct program *p = o->c->program;
+    FOR_INSTRUCTIONS(i, p)
+        for (int k = 0; k < i->outputs; k++) {
+            struct writers *w = i->out[k].buffer == NONE ? NULL : &o->writers[program_root(p, i->out[k].buffer)];
+            if (w && (w->count == 0 || w->item[w->count - 1] != i))
+                VEC_PUSH(w, i);
+        }
+    for (size_t k = 0; k < o->c->role[ROLE_DERIVE].count; k++) {
+        const struct found *f = found_at(o, ROLE_DERIVE, k);
+        VEC_PUSH(&o->derivations[program_root(p, f->instruction->out[0].buffer)], f);
+    }
+}
+
 // Whether flat buffer `gradient` is, slice by slice, the gradient of flat buffer `parameter`.
 static bool is_gradient_of(const struct optimizer_check *o, int gradient, int parameter) {
     const struct program *p = o->c->program;
@@ -235,15 +260,14 @@ static bool same_place(const struct program *p, const struct operand *a, const s
            part->step == count && buffer_count(&p->buffers.item[own]) == count;
 }
 
-// What makes an update: the update itself, then derivations, in the order in which they are found.
-struct steps {
-    VEC(const struct found *);
-};
-
-// What is followed back from an update to a gradient.
+// What is followed back from an update to a gradient. Element e of the operand's root is for element `shift` + e of
+// what the rank updates; where ranks have gathered the root along some axes, that holds for their own parts of it.
 struct followed {
     const struct operand *operand;
     const struct found *reader; // the step that the operand, or what is gathered of it, is for
+    enum op made_by;            // OP_COUNT: it is the gradient itself
+    int64_t shift;
+    axis_set gathered;
 };
 struct trail {
     VEC(struct followed);
@@ -275,51 +299,176 @@ static bool is_step(const struct steps *steps, const struct found *f) {
     return false;
 }
 
-// Adds to the trail what derivations make the operand from, and them to the steps.
-static trireme_status follow_derivations(const struct optimizer_check *o, const struct operand *operand,
-                                         struct trail *trail, struct steps *steps, bool *made) {
+// Adds to the trail what is not on it yet.
+static trireme_status trail_add(const struct optimizer_check *o, struct trail *trail, const struct followed *next) {
     const struct update_check *c = o->c;
     trireme_error *error = c->error;
-    for (size_t k = 0; k < c->role[ROLE_DERIVE].count; k++) {
-        const struct found *f = found_at(o, ROLE_DERIVE, k);
-        const struct operand *from = &f->instruction->in[c->table->op[f->instruction->op].gradient];
-        if (!overlap_in_one_buffer(c->program, &f->instruction->out[0], operand))
+    for (size_t k = 0; k < trail->count; k++) {
+        const struct followed *known = &trail->item[k];
+        if (known->operand != next->operand)
             continue;
-        if (!same_place(c->program, &f->instruction->out[0], from))
+        if (known->shift != next->shift || known->gathered != next->gathered || known->made_by != next->made_by)
+            REFUSE("%s: %s is for elements in other places too", update_site(c, next->reader).text,
+                   update_name(c, next->operand->buffer));
+        return TRIREME_OK;
+    }
+    VEC_PUSH(trail, *next);
+    return TRIREME_OK;
+}
+
+// Goes from what a derivation makes to what it makes that of, element for element: in the same place; in another one;
+// or from what is no longer gathered to the rank's own part of what is.
+static bool derivation_moves(const struct program *p, const struct operand *made, const struct operand *from,
+                             struct followed *at) {
+    const int x = program_root(p, made->buffer), y = program_root(p, from->buffer);
+    const int64_t count = operand_count(from);
+    if (same_place(p, made, from) &&
+        (!at->gathered || buffer_count(&p->buffers.item[x]) == buffer_count(&p->buffers.item[y])))
+        return true;
+    if (at->gathered || made->along || operand_count(made) != count || !is_contiguous(made) || !is_contiguous(from))
+        return false;
+    at->shift += program_root_offset(p, made->buffer) + made->offset;
+    if (!from->along)
+        at->shift -= program_root_offset(p, from->buffer) + from->offset;
+    else if (y != from->buffer || from->offset != 0 || from->step != count ||
+             count * mesh_group_size(&p->mesh, from->along) != buffer_count(&p->buffers.item[y]))
+        return false;
+    at->gathered = from->along;
+    return true;
+}
+
+// Adds to the trail what derivations make the operand from, and them to the steps.
+static trireme_status follow_derivations(const struct optimizer_check *o, const struct followed at, struct trail *trail,
+                                         struct steps *steps, bool *made) {
+    const struct update_check *c = o->c;
+    trireme_error *error = c->error;
+    const struct steps *derivations = &o->derivations[program_root(c->program, at.operand->buffer)];
+    for (size_t k = 0; k < derivations->count; k++) {
+        const struct found *f = derivations->item[k];
+        const struct op_info *info = &c->table->op[f->instruction->op];
+        const struct operand *from = &f->instruction->in[info->gradient];
+        if (!overlap_in_one_buffer(c->program, &f->instruction->out[0], at.operand))
+            continue;
+        struct followed next = at;
+        if (!derivation_moves(c->program, &f->instruction->out[0], from, &next))
             REFUSE("%s: makes %s of elements in other places", update_site(c, f).text,
                    update_name(c, f->instruction->out[0].buffer));
+        if (!info->same && info->op != at.made_by)
+            REFUSE("%s: %s is what %s makes, expected %s", update_site(c, at.reader).text,
+                   update_name(c, at.operand->buffer), info->name,
+                   at.made_by == OP_COUNT ? "a gradient" : c->table->op[at.made_by].name);
         *made = true;
-        if (is_step(steps, f))
-            continue;
-        VEC_PUSH(steps, f);
-        VEC_PUSH(trail, (struct followed){from, f});
+        if (!is_step(steps, f))
+            VEC_PUSH(steps, f);
+        next.operand = from;
+        next.reader = f;
+        next.made_by = info->same ? at.made_by : info->derived_by;
+        TRY(trail_add(o, trail, &next));
     }
     return TRIREME_OK;
 }
 
-// Adds to the trail what the operand is made from: by derivations, or gathered. Nothing else may write it.
-static trireme_status follow(const struct optimizer_check *o, const struct followed at, struct trail *trail,
-                             struct steps *steps) {
+// Goes from what is gathered to what it is gathered from: the ranks' own parts of what they update, or parts of it
+// that other axes have cut further.
+static bool gathering_moves(const struct program *p, const struct instruction *i, struct followed *at) {
+    if (i->op != OP_ALL_GATHER)
+        return false;
+    const struct operand *part = &i->in[INPUT(ALL_GATHER, x)], *all = &i->out[OUTPUT(ALL_GATHER, y)];
+    if (program_root(p, part->buffer) == program_root(p, all->buffer))
+        return false;
+    at->operand = part;
+    if (!at->gathered)
+        return gathers_parts(p, i);
+    const struct operand whole = operand_whole(p, all->buffer);
+    if (at->gathered != mesh_present(&p->mesh, i->group) || p->buffers.item[all->buffer].parent != NONE ||
+        part->along || all->along || operand_count(all) != operand_count(&whole) || !is_contiguous(part) ||
+        operand_count(part) * mesh_group_size(&p->mesh, i->group) != operand_count(all))
+        return false;
+    at->shift -= program_root_offset(p, part->buffer) + part->offset;
+    at->gathered = AXES_NONE;
+    return true;
+}
+
+// Whether an instruction makes zeros where flat buffer `parameters` has no tensor.
+static bool fills_gap(const struct optimizer_check *o, const struct instruction *i, const struct followed *at,
+                      int parameters) {
+    const struct program *p = o->c->program;
+    const struct operand *zeros = &i->out[0];
+    if (o->c->table->op[i->op].role != ROLE_ZERO || at->gathered || zeros->along || !is_contiguous(zeros) ||
+        parameters == NONE)
+        return false;
+    const int64_t begin = program_root_offset(p, zeros->buffer) + zeros->offset + at->shift,
+                  end = begin + operand_count(zeros);
+    bool flat = false;
+    FOR_SLICES(&o->slices, s, parameters) {
+        const struct buffer *b = &p->buffers.item[s];
+        flat = true;
+        if (begin < b->parent_offset + buffer_count(b) && b->parent_offset < end)
+            return false;
+    }
+    return flat;
+}
+
+// Adds to the trail what the operand is made from: by derivations, or gathered. Nothing else may write it, but between
+// the tensors of flat buffer `parameters`.
+static trireme_status follow(const struct optimizer_check *o, const struct followed at, int parameters,
+                             struct trail *trail, struct steps *steps) {
     const struct update_check *c = o->c;
     trireme_error *error = c->error;
     const struct program *p = c->program;
     bool made = false, other = false;
-    TRY(follow_derivations(o, at.operand, trail, steps, &made));
-    FOR_INSTRUCTIONS(i, p)
+    const struct writers *writers = &o->writers[program_root(p, at.operand->buffer)];
+    TRY(follow_derivations(o, at, trail, steps, &made));
+    for (size_t n = 0; n < writers->count; n++) {
+        const struct instruction *i = writers->item[n];
         for (int k = 0; k < i->outputs; k++) {
+            struct followed next = at;
             if (i->out[k].buffer == NONE || !overlap_in_one_buffer(p, &i->out[k], at.operand) ||
-                (k == 0 && c->table->op[i->op].role == ROLE_DERIVE))
+                (k == 0 && c->table->op[i->op].role == ROLE_DERIVE) || fills_gap(o, i, &at, parameters))
                 continue;
-            other |= made || !gathers_parts(p, i) ||
-                     program_root(p, i->in[INPUT(ALL_GATHER, x)].buffer) == program_root(p, at.operand->buffer);
+            other |= made || !gathering_moves(p, i, &next);
             if (other)
                 continue;
             made = true;
-            VEC_PUSH(trail, (struct followed){&i->in[INPUT(ALL_GATHER, x)], at.reader});
+            TRY(trail_add(o, trail, &next));
         }
+    }
     if (!made || other)
         REFUSE("%s: %s is not a gradient, nor derived from one alone", update_site(c, at.reader).text,
                update_name(c, at.operand->buffer));
+    return TRIREME_OK;
+}
+
+// Notes the gradient that the trail has come to, and the clip whose factor is applied to it.
+static trireme_status note_gradient(const struct optimizer_check *o, const struct found *update,
+                                    const struct followed *at, int *gradient, int *clip) {
+    const struct update_check *c = o->c;
+    trireme_error *error = c->error;
+    const int root = program_root(c->program, at->operand->buffer);
+    const int factor = update_input(c, at->reader->instruction, MEANING_FACTOR);
+    if (at->made_by != OP_COUNT)
+        REFUSE("%s: %s is a gradient, expected what %s makes", update_site(c, at->reader).text,
+               update_name(c, at->operand->buffer), c->table->op[at->made_by].name);
+    if (at->shift != 0 || at->gathered)
+        REFUSE("%s: %s is not the gradient of %s, but of other elements", update_site(c, at->reader).text,
+               update_name(c, at->operand->buffer),
+               update_name(c, update_input(c, update->instruction, MEANING_PARAMETER)));
+    if (*gradient != NONE && *gradient != root)
+        REFUSE("%s: is made of %s and of %s", update_site(c, update).text, update_name(c, *gradient),
+               update_name(c, root));
+    if (at->reader->invocation <= c->last_gradient)
+        REFUSE("%s: updates %s before the last microbatch is in", update_site(c, at->reader).text,
+               update_name(c, update_input(c, update->instruction, MEANING_PARAMETER)));
+    int which = NONE;
+    for (size_t n = 0; n < c->role[ROLE_CLIP].count; n++)
+        if (update_output(c, found_at(o, ROLE_CLIP, n)->instruction, MEANING_FACTOR) == factor)
+            which = (int)n;
+    if (factor == NONE || which == NONE || (*clip != NONE && *clip != which) ||
+        (o->counted[root] && o->counted[root] != 1 + which))
+        REFUSE("%s: its clipping factor is %s, which is not that of the norm that counts %s",
+               update_site(c, at->reader).text, update_name(c, factor), update_name(c, root));
+    *gradient = root;
+    *clip = which;
     return TRIREME_OK;
 }
 
@@ -330,33 +479,23 @@ static trireme_status find_steps(const struct optimizer_check *o, const struct f
     const struct update_check *c = o->c;
     trireme_error *error = c->error;
     const struct op_info *info = &c->table->op[update->instruction->op];
+    const int parameter = update_input(c, update->instruction, MEANING_PARAMETER);
+    const int parameters = o->gathered_to[program_root(c->program, parameter)];
     *gradient = *clip = NONE;
+    const struct operand *taken = &update->instruction->in[info->gradient];
+    struct followed first = {.operand = taken, .reader = update, .made_by = info->derived_by};
+    if (!derivation_moves(c->program, instruction_input(c->table, update->instruction, MEANING_PARAMETER), taken,
+                          &first))
+        REFUSE("%s: %s is not the gradient of %s", update_site(c, update).text, update_name(c, taken->buffer),
+               update_name(c, parameter));
     VEC_PUSH(steps, update);
-    VEC_PUSH(trail, (struct followed){&update->instruction->in[info->gradient], update});
+    VEC_PUSH(trail, first);
     for (size_t k = 0; k < trail->count; k++) {
         const struct followed at = trail->item[k];
-        const int factor = update_input(c, at.reader->instruction, MEANING_FACTOR);
-        if (c->program->buffers.item[at.operand->buffer].kind != KIND_GRAD) {
-            TRY(follow(o, at, trail, steps));
-            continue;
-        }
-        const int root = program_root(c->program, at.operand->buffer);
-        if (*gradient != NONE && *gradient != root)
-            REFUSE("%s: is made of %s and of %s", update_site(c, update).text, update_name(c, *gradient),
-                   update_name(c, root));
-        if (at.reader->invocation <= c->last_gradient)
-            REFUSE("%s: updates %s before the last microbatch is in", update_site(c, at.reader).text,
-                   update_name(c, update_input(c, update->instruction, MEANING_PARAMETER)));
-        int which = NONE;
-        for (size_t n = 0; n < c->role[ROLE_CLIP].count; n++)
-            if (update_output(c, found_at(o, ROLE_CLIP, n)->instruction, MEANING_FACTOR) == factor)
-                which = (int)n;
-        if (factor == NONE || which == NONE || (*clip != NONE && *clip != which) ||
-            (o->counted[root] && o->counted[root] != 1 + which))
-            REFUSE("%s: its clipping factor is %s, which is not that of the norm that counts %s",
-                   update_site(c, at.reader).text, update_name(c, factor), update_name(c, root));
-        *gradient = root;
-        *clip = which;
+        if (c->program->buffers.item[at.operand->buffer].kind == KIND_GRAD)
+            TRY(note_gradient(o, update, &at, gradient, clip));
+        else
+            TRY(follow(o, at, parameters, trail, steps));
     }
     for (size_t k = 0; k < steps->count; k++) {
         const struct found *f = steps->item[k];
@@ -449,8 +588,8 @@ static trireme_status check_steps(struct optimizer_check *o, const struct found 
                          *from = &u->in[c->table->op[u->op].gradient];
     const int root = program_root(p, parameter->buffer), reduced = o->reduced_from[gradient],
               gathered = o->gathered_to[root];
-    if (p->buffers.item[root].kind != KIND_PARAM || !same_place(p, parameter, from) || reduced == NONE ||
-        gathered == NONE || !is_gradient_of(o, reduced, gathered))
+    if (p->buffers.item[root].kind != KIND_PARAM || reduced == NONE || gathered == NONE ||
+        !is_gradient_of(o, reduced, gathered))
         REFUSE("%s: %s is not the gradient of %s", update_site(c, update).text, update_name(c, from->buffer),
                update_name(c, parameter->buffer));
     const int finite = update_output(c, found_at(o, ROLE_CLIP, (size_t)clip)->instruction, MEANING_FINITE);
@@ -588,6 +727,8 @@ trireme_status verify_optimizer(struct update_check *c) {
                                 .used = mem_alloc(p->buffers.count * sizeof *o.used),
                                 .through = mem_alloc(p->buffers.count * sizeof *o.through),
                                 .unit = mem_alloc(c->role[ROLE_DERIVE].count * sizeof *o.unit),
+                                .writers = mem_alloc(p->buffers.count * sizeof *o.writers),
+                                .derivations = mem_alloc(p->buffers.count * sizeof *o.derivations),
                                 .reduced_from = find_wholes(p, OP_REDUCE_SCATTER),
                                 .gathered_to = find_wholes(p, OP_ALL_GATHER)};
     for (size_t k = 0; k < c->role[ROLE_DERIVE].count; k++)
@@ -595,9 +736,15 @@ trireme_status verify_optimizer(struct update_check *c) {
     for (size_t i = 0; i < p->buffers.count; i++)
         o.through[i] = NONE;
     slices_create(&o.slices, p);
+    find_writers(&o);
     trireme_status status = check_all_updates(&o);
-    for (size_t i = 0; i < p->buffers.count; i++)
+    for (size_t i = 0; i < p->buffers.count; i++) {
         written_release(&o.updated[i]);
+        VEC_RELEASE(&o.writers[i]);
+        VEC_RELEASE(&o.derivations[i]);
+    }
+    free(o.writers);
+    free(o.derivations);
     slices_release(&o.slices);
     VEC_RELEASE(&o.sums);
     free(o.counted);

@@ -38,6 +38,7 @@ struct row_axis {
     bool split[DIM_LETTERS]; // letters
     axis_order joint[DIM_LETTERS];
     bool any;
+    bool stages_own; // an input is the stage's own
 };
 
 static bool placement_present(const struct row_axis *s, int input) {
@@ -220,6 +221,8 @@ static struct seen output_of_stage(const struct placement_check *c, const struct
     const struct buffer *b = &c->program->buffers.item[s->instruction->out[output].buffer];
     if (role == ROLE_TOTAL || role == ROLE_NORM)
         return (struct seen){SEEN_SUM, NONE, 0};
+    if (role == ROLE_DERIVE && s->stages_own)
+        return (struct seen){SEEN_SPLIT, 0, 0};
     if (b->kind != KIND_GRAD || role == ROLE_UPDATE)
         return inferred;
     if (b->placement[AXIS_PP] >= PLACE_SHARD(0))
@@ -313,17 +316,19 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
     struct seen in[OP_MAX_IN][AXIS_COUNT], out[OP_MAX_OUT][AXIS_COUNT];
     // Each stage works with what it has.
     const struct begun begun = begun_of(c, i);
-    bool stages_apart = info->role != ROLE_NORM && info->role != ROLE_UPDATE && info->role != ROLE_DERIVE;
+    bool stages_apart = info->role != ROLE_NORM && info->role != ROLE_UPDATE, stages_own = false;
     for (int k = 0; k < info->inputs; k++) {
         if (i->in[k].buffer == NONE)
             continue;
         TRY(read_begun(c, i, k, &begun, in[k]));
-        if (stages_apart && in[k][AXIS_PP].as == SEEN_SPLIT && in[k][AXIS_PP].joint == 0)
+        const bool own = in[k][AXIS_PP].as == SEEN_SPLIT && in[k][AXIS_PP].joint == 0;
+        stages_own |= own;
+        if (stages_apart && own)
             in[k][AXIS_PP] = (struct seen){SEEN_SAME, NONE, 0};
     }
     TRY(check_begun(c, i));
     for (int a = 0; a < AXIS_COUNT; a++) {
-        struct row_axis along = {.instruction = i, .info = info, .axis = a, .in = in};
+        struct row_axis along = {.instruction = i, .info = info, .axis = a, .in = in, .stages_own = stages_own};
         if (c->placement.axes & AXES(a))
             TRY(run_axis(c, &along, out));
     }

@@ -131,13 +131,14 @@ static trireme_status check_tied(const struct program *const *program_of_rank, c
     const struct held_parameter *wrong = NULL;
     int stages = 0;
     for (size_t i = 0, n; i < all.count && !wrong; i += n) {
-        for (n = 1; i + n < all.count && strcmp(all.item[i].name, all.item[i + n].name) == 0;)
-            n++;
-        for (size_t k = 0; k < n; k++) {
+        stages = 1; // each may update it piece by piece
+        for (n = 1; i + n < all.count && strcmp(all.item[i].name, all.item[i + n].name) == 0; n++)
+            stages += all.item[i + n].rank != all.item[i + n - 1].rank;
+        for (size_t k = 0; k < n && !wrong; k++) {
             const struct held_parameter *held = &all.item[i + k];
-            bool right = held->part ? (int)n == mesh->degree[AXIS_PP] : n <= 2 && held->same == (n == 2);
+            bool right = held->part ? stages == mesh->degree[AXIS_PP] : stages <= 2 && held->same == (stages == 2);
             if (!right)
-                wrong = held, stages = (int)n;
+                wrong = held;
         }
     }
     trireme_status status = TRIREME_OK;

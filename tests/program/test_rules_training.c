@@ -190,11 +190,53 @@ static void updates_of_several_steps(void **unused) {
                                              "optimizer if %17\n" MUON("%25"),
            "which the step has made before", "o");
     // of w by the gradient of v
-    refuse(BUFFERS
-           "buffer %24 f32 act local [64] \"u\"\n" INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_V
-           "  %24[64] %20[64] = muon_momentum %19[64] %20[64] %16[1] momentum 0.9 phase optimizer if %17\n"
-           "  %0[32] - = muon %0[32] - %24[32] %7[1] %3[1] weight_decay 0 phase optimizer if %17\n",
-           "u is not the gradient of w", "muon");
+    refuse(MUON_BUFFERS MOMENTUM("%19", "%16") ORTHOGONAL("", "", " if %17")
+               MUON("%25") "  %0[32] - = muon %0[32] - %25[32] %7[1] %3[1] weight_decay 0 phase optimizer if %17\n",
+           "o is not the gradient of w", "muon");
+    // with a step left out, or one too many
+    refuse(MUON_BUFFERS MOMENTUM("%19", "%16") MUON("%24"), "u is what muon_momentum makes, expected newton_schulz",
+           "muon");
+    refuse(MUON_BUFFERS MUON("%19"), "gv is a gradient, expected what newton_schulz makes", "muon");
+    refuse(MUON_BUFFERS MOMENTUM("%19", "%16") ORTHOGONAL(
+               "", "", " if %17") "  %18[64] - %20[64] = sgd %18[64] - %25[64] %20[64] %7[1] %16[1] %21[1]" SGD,
+           "o is what newton_schulz makes, expected a gradient", "sgd");
+}
+
+// What is made of one gradient may be made in pieces, and moved: each element has to come back to its place.
+#define PIECES                                         \
+    BUFFERS "buffer %24 f32 act local [64] \"u\"\n"    \
+            "buffer %25 f32 act local [64] \"o\"\n"    \
+            "buffer %26 f32 act local [64] \"back\"\n" \
+            "buffer %27 f32 act local [32] \"half\"\n" INPUT_TEMPLATE PASSES SQUARES MORE_SQUARES CLIP RAISE UPDATE_W
+#define ORTHOGONAL_HALF(at, of)                                                                      \
+    "  %25[1,4,8]+" at " = newton_schulz %24[1,4,8]+" of " iterations 5 scale 1 phase optimizer if " \
+    "%17\n"
+#define COPY(to, from) "  " to " = copy_derived " from " phase optimizer if %17\n"
+#define BY(buffer) "  %18[64] - = muon %18[64] - " buffer "[64] %7[1] %21[1] weight_decay 0 phase optimizer if %17\n"
+#define BY_FIRST(buffer) \
+    "  %18[32] - = muon %18[32] - " buffer "[32] %7[1] %21[1] weight_decay 0 phase optimizer if %17\n"
+#define BOTH_HALVES PIECES MOMENTUM("%19", "%16") ORTHOGONAL_HALF("0", "0") ORTHOGONAL_HALF("32", "32")
+
+static void updates_by_pieces(void **unused) {
+    (void)unused;
+    accept(BOTH_HALVES BY("%25"));
+    accept(BOTH_HALVES COPY("%26[1,1,64]", "%25[1,1,64]") BY("%26"));
+    accept(BOTH_HALVES COPY("%26[1,1,32]", "%25[1,1,32]") COPY("%26[1,4,8]+32", "%25[1,4,8]+32") BY("%26"));
+    accept(BOTH_HALVES COPY("%26[1,1,32]", "%25[1,1,32]") COPY("%27[1,4,8]", "%25[1,4,8]+32")
+               COPY("%26[1,4,8]+32", "%27[1,4,8]") BY("%26"));
+    refuse(BOTH_HALVES COPY("%26[1,1,32]", "%25[1,1,32]+32") COPY("%26[1,1,32]+32", "%25[1,1,32]") BY("%26"),
+           "in other places too", "gv");
+    refuse(BOTH_HALVES COPY("%26[1,1,32]", "%25[1,1,32]+32") BY_FIRST("%26"),
+           "is not the gradient of v, but of other elements", "gv");
+    refuse(BOTH_HALVES COPY("%26[1,1,32]", "%25[1,1,32]") COPY("%26[1,1,32]+32", "%25[1,1,32]") BY("%26"),
+           "in other places too", "o");
+    refuse(PIECES MOMENTUM("%19", "%16") ORTHOGONAL_HALF("0", "32") ORTHOGONAL_HALF("32", "0") BY("%25"),
+           "in other places too", "gv");
+    // a part that is not derived at all
+    refuse(PIECES MOMENTUM("%19", "%16")
+               ORTHOGONAL_HALF("0", "0") "  %25[32]+32 = zero phase optimizer if %17\n" BY("%25"),
+           "not a gradient, nor derived from one alone", "o");
+    refuse(PIECES MOMENTUM("%19", "%16") ORTHOGONAL_HALF("0", "0") BY("%25"), "before it is written", "o");
 }
 
 // A second term of the loss, of other targets and with a weight: its own count, scale, losses and gradients.
@@ -363,6 +405,7 @@ int main(void) {
         cmocka_unit_test(clips_of_some_gradients),
         cmocka_unit_test(updates_of_parts),
         cmocka_unit_test(updates_of_several_steps),
+        cmocka_unit_test(updates_by_pieces),
         cmocka_unit_test(terms_of_the_loss),
         cmocka_unit_test(blocks_that_are_skipped),
         cmocka_unit_test(a_block_that_is_skipped_is_not_there),

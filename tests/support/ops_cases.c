@@ -63,6 +63,8 @@ const struct op_case op_cases[] = {
     {"keep_columns_dx m=3 c=7 end=4", BOTH},
     {"copy a=3 b=5 c=7", OPS_COMPARE},
     {"copy a=2 b=19 c=150", OPS_COMPARE},
+    {"copy_derived a=3 b=5 c=7", OPS_COMPARE},
+    {"copy_derived a=1 b=19 c=150", OPS_COMPARE},
     {"copy_dx a=3 b=5 c=7", BOTH},
     {"copy_dx a=2 b=19 c=150", OPS_COMPARE},
     {"add_bias_dw m=3 c=7", BOTH},

@@ -50,6 +50,7 @@ static const struct op_case large[] = {
     {"keep_columns_dx m=261 c=133 end=70", 0},
     {"copy a=3 b=261 c=133", 0},
     {"copy_dx a=3 b=261 c=133", 0},
+    {"copy_derived a=1 b=261 c=133", 0},
     {"zero n=70001", 0},
     {"zero_columns m=261 c=133", 0},
     {"gradient_sum m=261 c=133", 0},

@@ -54,6 +54,7 @@ static const struct kernel TABLE[OP_COUNT] = {
     [OP_ROPE_DX] = {.run = ISA_OTHERS(cpu_rope_dx)},
     [OP_KEEP_COLUMNS_DX] = {.run = ISA_OTHERS(cpu_keep_columns)},
     [OP_COPY_DX] = {.run = ISA_OTHERS(cpu_copy)},
+    [OP_COPY_DERIVED] = {.run = ISA_OTHERS(cpu_copy)},
     [OP_GELU_DX] = {.run = ISA_OTHERS(cpu_gelu_dx)},
     [OP_SWIGLU_DX] = {.run = ISA_OTHERS(cpu_swiglu_dx)},
     [OP_SQUARE_SUM] = {.run = ISA_OTHERS(cpu_square_sum), .prepare = ISA_OTHERS(cpu_square_sum_prepare)},
