@@ -3,8 +3,10 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/ref/ref.h"
 
-static void (*const reference[OP_COUNT])(const struct call *call) = {
-#define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel) [OP_##id] = kernel,
+static const struct kernel reference[OP_COUNT] = {
+#define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel) [OP_##id] = {.run = kernel},
+#define PREPARED(id, name, signature, adjoint, attributes, flops, inplace, kernel, prepare_) \
+    [OP_##id] = {.run = kernel, .prepare = prepare_},
 #include "program/ops.def"
 #undef OP
 };
@@ -16,5 +18,5 @@ struct kernel kernel_find(enum op op, enum dtype model, enum kernel_set set) {
         if (fast && fast[op].run)
             return fast[op];
     }
-    return (struct kernel){.run = reference[op], .prepare = op == OP_NEWTON_SCHULZ ? ref_newton_schulz_prepare : NULL};
+    return reference[op];
 }

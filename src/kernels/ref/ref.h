@@ -7,7 +7,7 @@
 //   linear     embed, matmul, add            norm       layer norm, RMS norm, the norm of queries and keys
 //   attention  attention, rope               cache      filling the key-value cache
 //   activation GELU, SwiGLU                  loss       cross entropy, scalars from targets to the clipping factor
-//   optimizer  AdamW, Lion, SGD              muon       the direction of Muon's updates
+//   optimizer  AdamW, Lion, SGD; each of several steps has a file of its own
 //   codec      values as bytes, and back
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
@@ -15,13 +15,12 @@
 #include "kernels/kernels.h"
 
 #define OP(id, name, signature, adjoint, attributes, flops, inplace, kernel) void kernel(const struct call *call);
+#define PREPARED(id, name, signature, adjoint, attributes, flops, inplace, kernel, prepare) \
+    void kernel(const struct call *call);                                                   \
+    trireme_status prepare(const struct call *call, void **prepared, int64_t *workspace_bytes, trireme_error *error);
 #define COMMUNICATION(...)
 #define TRANSFER(...)
 #include "program/ops.def"
 #undef OP
-
-// Of the only reference kernel that needs workspace.
-trireme_status ref_newton_schulz_prepare(const struct call *call, void **prepared, int64_t *workspace_bytes,
-                                         trireme_error *error);
 
 #endif

@@ -2,9 +2,8 @@
 // neural networks", 2024; update scaled and weights decayed as in Liu et al., "Muon is Scalable for LLM Training",
 // arXiv 2502.16982, section 2.2). The polynomial maps singular values from (0, 1] to about [0.7, 1.2] in five
 // iterations.
-#include "kernels/bf16.h"
+#include "kernels/ref/master.h"
 #include "kernels/ref/ref.h"
-#include "kernels/ref/tensor.h"
 
 #include <math.h>
 
@@ -89,4 +88,16 @@ void ref_newton_schulz(const struct call *call) {
     for (int64_t i = 0; i < r; i++)
         for (int64_t j = 0; j < k; j++)
             tensor_set(o.t, block_at(&o, i, j), call->attribute[1].f * x[i * k + j]);
+}
+
+void ref_muon(const struct call *call) {
+    const struct tensor *p = &call->in[0], *rem = &call->in[1], *o = &call->in[2];
+    const double lr = tensor_scalar(&call->in[3]), decayed = tensor_scalar(&call->in[4]),
+                 weight_decay = call->attribute[0].f;
+    for (int64_t i = 0; i < p->dim[0]; i++) {
+        double x = parameter_get(p, rem, i);
+        if (i < decayed)
+            x -= lr * weight_decay * x;
+        parameter_set(&call->out[0], &call->out[1], i, x - lr * tensor_get(o, at1(o, i)));
+    }
 }

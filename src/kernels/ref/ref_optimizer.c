@@ -3,23 +3,10 @@
 // SGD in PyTorch's forms. Gradients are multiplied by the clipping factor first; elements before `decayed` decay. A
 // parameter in bf16 with a remainder is the exact f32 master weight (bf16.h). Outputs may overwrite their inputs.
 #include "base/math.h"
+#include "kernels/ref/master.h"
 #include "kernels/ref/ref.h"
-#include "kernels/ref/tensor.h"
 
 #include <math.h>
-
-static double parameter_get(const struct tensor *p, const struct tensor *rem, int64_t i) {
-    if (!tensor_present(rem))
-        return tensor_get(p, at1(p, i));
-    return master_join(((const uint16_t *)p->data)[at1(p, i)], ((const uint16_t *)rem->data)[at1(rem, i)]);
-}
-
-static void parameter_set(const struct tensor *p, const struct tensor *rem, int64_t i, double x) {
-    if (!tensor_present(rem))
-        tensor_set(p, at1(p, i), x);
-    else
-        master_split((float)x, (uint16_t *)p->data + at1(p, i), (uint16_t *)rem->data + at1(rem, i));
-}
 
 void ref_adamw(const struct call *call) {
     const struct tensor *p = &call->in[0], *rem = &call->in[1], *g = &call->in[2], *m = &call->in[3];
@@ -59,19 +46,6 @@ void ref_lion(const struct call *call) {
             update += weight_decay * x;
         parameter_set(p1, rem1, i, x - lr * update);
         tensor_set(m1, at1(m1, i), beta2 * momentum + (1 - beta2) * gradient);
-    }
-}
-
-// The direction is made by muon_momentum and newton_schulz (ref_muon.c).
-void ref_muon(const struct call *call) {
-    const struct tensor *p = &call->in[0], *rem = &call->in[1], *o = &call->in[2];
-    const double lr = tensor_scalar(&call->in[3]), decayed = tensor_scalar(&call->in[4]),
-                 weight_decay = call->attribute[0].f;
-    for (int64_t i = 0; i < p->dim[0]; i++) {
-        double x = parameter_get(p, rem, i);
-        if (i < decayed)
-            x -= lr * weight_decay * x;
-        parameter_set(&call->out[0], &call->out[1], i, x - lr * tensor_get(o, at1(o, i)));
     }
 }
 
