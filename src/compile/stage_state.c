@@ -7,7 +7,7 @@ void local_parameters(struct parameter_table *local, const struct parameter_tabl
     own.stage = mesh_coordinate(&plan->mesh, rank, AXIS_PP);
     int *joined = parallel_joined(&own, whole->units.count);
     parameter_table_split(local, whole, model, &plan->split, mesh_index(&plan->mesh, rank, AXES_TENSOR),
-                          parallel_vocabulary_index(plan, rank), joined, plan->unit_layers == 0);
+                          parallel_vocabulary_index(plan, rank), joined, plan->unit_layers == 0, NULL);
     free(joined);
 }
 

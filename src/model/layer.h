@@ -126,6 +126,7 @@ struct splitter {
     int index, vocabulary;
     const int *joined;
     bool halves;
+    const int *apart;
     struct parameter_table *out;
 };
 
@@ -135,8 +136,8 @@ struct run split_scaled(struct run run, int64_t by);
 // Appends a local parameter, made from whole parameter `p` and without rows yet, and returns it.
 struct parameter *split_add(const struct splitter *s, const struct parameter *p, const char *name,
                             enum parameter_class class);
-// Appends rows to it, counted from row `whole_row` of the whole.
-void split_add_rows(struct parameter *local, struct run run, int64_t whole_row);
+// Appends rows of the piece of `p` that begins at row `whole_row`, counted from there.
+void split_add_rows(struct parameter *local, const struct parameter *p, struct run run, int64_t whole_row);
 // Makes it all rows of the columns.
 void split_add_columns(struct parameter *local, const struct parameter *p, struct run run);
 // Appends all of it, as a parameter of the class.

@@ -140,6 +140,13 @@ struct parameter_piece {
     bool transposed;
 };
 
+// Rows [row, row + rows) of a parameter are those of one matrix of Hugging Face's, of whole_rows x whole_columns, that
+// the rank has, padding included: all ranks have as many. Where columns are split, the rank has some of them.
+struct parameter_matrix {
+    int piece; // of the whole parameter
+    int64_t row, rows, whole_rows, whole_columns;
+};
+
 enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
 // Over which ranks of a tensor group a parameter is split (split.h).
@@ -183,11 +190,14 @@ struct parameter {
     int pieces;
     struct parameter_piece piece[3]; // in order of rows, without gaps
     int whole, section;              // its number, and its unit's, in the table of whole parameters
-    int set;                         // the same in units that differ in `split` alone
+    int apart;                       // parameters in which this differs are in units of their own (split.h)
+    int set;                         // the same in units that differ in `split` and `apart` alone
     enum parameter_class split;
     int split_dim; // CLASS_SPLIT, CLASS_KV and CLASS_VOCABULARY: the dim that is split
     int regions;
     struct parameter_region region[3];
+    int matrices; // of split.h's tables
+    struct parameter_matrix matrix[3];
 };
 
 // The number of its elements, including padding.

@@ -48,30 +48,63 @@ struct parameter *split_add(const struct splitter *s, const struct parameter *p,
                             enum parameter_class class) {
     struct parameter local = *p;
     local.name = mem_strdup(name);
-    local.dim[0] = local.pieces = local.regions = 0;
+    local.dim[0] = local.pieces = local.regions = local.matrices = 0;
     local.split = class;
+    local.apart = s->apart ? s->apart[p->whole] : 0;
     VEC_PUSH(&s->out->parameters, local);
     return &s->out->parameters.item[s->out->parameters.count - 1];
 }
 
-void split_add_rows(struct parameter *local, struct run run, int64_t whole_row) {
+// Rows of the piece of which row `whole_row` is one; several runs of one piece, as GPT-2's queries, keys and values,
+// are one matrix, if in another order.
+static void add_matrix(struct parameter *local, const struct parameter *p, int64_t rows, int64_t whole_row) {
+    int piece = p->pieces - 1;
+    while (piece > 0 && p->piece[piece].row > whole_row)
+        piece--;
+    struct parameter_matrix *last = local->matrices ? &local->matrix[local->matrices - 1] : NULL;
+    if (last && last->piece == piece) {
+        last->rows += rows;
+        return;
+    }
+    CHECK(local->matrices < (int)ARRAY_LENGTH(local->matrix));
+    local->matrix[local->matrices++] =
+        (struct parameter_matrix){piece, local->dim[0], rows, p->piece[piece].rows, p->dim[1]};
+}
+
+static void add_region(struct parameter *local, struct run run, int64_t whole_row) {
     CHECK(local->regions < (int)ARRAY_LENGTH(local->region));
     if (run.valid)
         local->region[local->regions++] =
             (struct parameter_region){local->dim[0], 0, run.valid, local->dim[1], whole_row + run.first, 0};
+}
+
+void split_add_rows(struct parameter *local, const struct parameter *p, struct run run, int64_t whole_row) {
+    add_matrix(local, p, run.extent, whole_row);
+    add_region(local, run, whole_row);
     local->dim[0] += run.extent;
+}
+
+// All of its matrices, whole.
+static void add_pieces(struct parameter *local, const struct parameter *p) {
+    for (int i = 0; i < p->pieces; i++)
+        local->matrix[i] = (struct parameter_matrix){i, p->piece[i].row, p->piece[i].rows, p->piece[i].rows, p->dim[1]};
+    local->matrices = p->pieces;
 }
 
 void split_add_columns(struct parameter *local, const struct parameter *p, struct run run) {
     local->dim[0] = p->dim[0];
     local->dim[1] = run.extent;
     local->split_dim = 1;
+    add_pieces(local, p);
     if (run.valid)
         local->region[local->regions++] = (struct parameter_region){0, 0, p->dim[0], run.valid, 0, run.first};
 }
 
 void split_add_whole(const struct splitter *s, const struct parameter *p, enum parameter_class class) {
-    split_add_rows(split_add(s, p, p->name, class), (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
+    struct parameter *local = split_add(s, p, p->name, class);
+    add_region(local, (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
+    local->dim[0] = p->dim[0];
+    add_pieces(local, p);
 }
 
 static bool split_is_spread(const struct model_split *split) {
@@ -96,12 +129,12 @@ static bool split_apart(const struct splitter *s, const struct parameter *p) {
 // What the parameters of one unit have in common.
 struct kind {
     int first; // the first of the joined units of the whole
-    int half, split, apart;
+    int half, split, apart, positions;
 };
 
 static struct kind split_kind_of(const struct splitter *s, const struct parameter *p) {
     bool joined = s->joined && s->joined[p->section] != NONE; // a tied embedding is there without its unit
-    return (struct kind){joined ? s->joined[p->section] : p->section, s->halves ? p->part : 0, (int)p->split,
+    return (struct kind){joined ? s->joined[p->section] : p->section, s->halves ? p->part : 0, (int)p->split, p->apart,
                          split_apart(s, p)};
 }
 
@@ -109,14 +142,25 @@ static struct kind split_kind_of(const struct splitter *s, const struct paramete
 static int split_compare(const struct splitter *s, const struct parameter *p, const struct parameter *q,
                          bool units_alone) {
     struct kind a = split_kind_of(s, p), b = split_kind_of(s, q);
-    int x[] = {a.first, a.half, a.split, a.apart, !p->decayed}, y[] = {b.first, b.half, b.split, b.apart, !q->decayed};
+    int x[] = {a.first, a.half, a.split, a.apart, a.positions, !p->decayed},
+        y[] = {b.first, b.half, b.split, b.apart, b.positions, !q->decayed};
     int order = 0;
     for (size_t i = 0; i < ARRAY_LENGTH(x) - units_alone && order == 0; i++)
         order = COMPARE(x[i], y[i]);
     return order;
 }
 
-// "layers.4-7.share", "layers.3.mlp". The caller frees.
+// Whether others of the same unit of the whole are not apart: these name the unit.
+static bool split_is_rest(const struct splitter *s, struct kind kind) {
+    for (size_t i = 0; i < s->out->parameters.count && kind.apart; i++) {
+        const struct kind other = split_kind_of(s, &s->out->parameters.item[i]);
+        if (other.first == kind.first && other.half == kind.half && other.apart == 0)
+            return true;
+    }
+    return false;
+}
+
+// "layers.4-7.share", "layers.3.mlp", "layers.3.rest". The caller frees.
 static char *unit_name(const struct splitter *s, const struct parameter_table *whole, struct kind kind) {
     static const char *const SUFFIX[CLASS_COUNT] = {[CLASS_SPLIT] = "",
                                                     [CLASS_KV] = ".kv",
@@ -133,8 +177,10 @@ static char *unit_name(const struct splitter *s, const struct parameter_table *w
         text_add(&t, "-%d", last - 1);
     if (s->halves && is_layer)
         text_add(&t, ".%s", model_layer_part(model_layer(s->config, kind.first - 1), kind.half)->name);
-    text_add(&t, "%s%s", kind.apart ? ".position" : "",
+    text_add(&t, "%s%s", kind.positions ? ".position" : "",
              s->split->ranks > 1 || kind.split == CLASS_VOCABULARY ? SUFFIX[kind.split] : "");
+    if (split_is_rest(s, kind))
+        text_add(&t, ".rest");
     return t.text;
 }
 
@@ -163,6 +209,7 @@ static void copy_table(struct parameter_table *out, const struct parameter_table
     for (size_t i = 0; i < whole->parameters.count; i++) {
         struct parameter p = whole->parameters.item[i];
         p.name = mem_strdup(p.name);
+        add_pieces(&p, &whole->parameters.item[i]);
         p.pieces = 0;
         p.set = 2 * p.section;
         VEC_PUSH(&out->parameters, p);
@@ -171,15 +218,15 @@ static void copy_table(struct parameter_table *out, const struct parameter_table
 
 void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
                            const struct model_config *config, const struct model_split *split, int index,
-                           int vocabulary, const int *joined, bool halves) {
+                           int vocabulary, const int *joined, bool halves, const int *apart) {
     CHECK(index >= 0 && index < split->ranks);
     *out = (struct parameter_table){.total = whole->total};
-    if (split->ranks == 1 && split->row_ranks == 1 && !joined && !halves) {
+    if (split->ranks == 1 && split->row_ranks == 1 && !joined && !halves && !apart) {
         copy_table(out, whole);
         parameter_table_index(out);
         return;
     }
-    const struct splitter s = {config, split, index, vocabulary, joined, halves, out};
+    const struct splitter s = {config, split, index, vocabulary, joined, halves, apart, out};
     for (size_t i = 0; i < whole->parameters.count; i++) {
         const struct parameter *p = &whole->parameters.item[i];
         bool tied = config->tie_word_embeddings && parameter_is_token_embedding(p);

@@ -25,7 +25,7 @@ static void check_split(const struct model_config *c, int ranks, bool sequence) 
     assert_ok(model_split_create(&split, c, ranks, sequence, &error), &error);
     struct parameter_table whole, first;
     parameter_table_create(&whole, c);
-    parameter_table_split(&first, &whole, c, &split, 0, 0, NULL, false);
+    parameter_table_split(&first, &whole, c, &split, 0, 0, NULL, false, NULL);
     int **held = mem_alloc(whole.parameters.count * sizeof *held);
     assert_int_equal(parameter_find(&whole, "layers.2.mlp.up.weight"), NONE); // there are 2 layers
     for (size_t i = 0; i < whole.parameters.count; i++) {
@@ -35,7 +35,7 @@ static void check_split(const struct model_config *c, int ranks, bool sequence) 
     }
     for (int rank = 0; rank < ranks; rank++) {
         struct parameter_table table;
-        parameter_table_split(&table, &whole, c, &split, rank, rank, NULL, false);
+        parameter_table_split(&table, &whole, c, &split, rank, rank, NULL, false, NULL);
         assert_int_equal(table.parameters.count, first.parameters.count);
         int listed = 0;
         for (int u = 0; u < (int)table.units.count; u++)
@@ -90,6 +90,99 @@ static void every_element_is_held(void **state) {
     }
 }
 
+static const struct parameter_piece *piece_of(const struct parameter *whole, const struct parameter_matrix *m) {
+    assert_in_range(m->piece, 0, whole->pieces - 1);
+    return &whole->piece[m->piece];
+}
+
+// Each matrix of Hugging Face's is one matrix of what a rank has, of which all ranks have as many rows or columns.
+static void check_matrices(const struct model_config *c, int ranks) {
+    struct model_split split;
+    trireme_error error = {0};
+    assert_ok(model_split_create(&split, c, ranks, false, &error), &error);
+    struct parameter_table whole;
+    parameter_table_create(&whole, c);
+    int pieces = 0, matrices = 0;
+    for (size_t i = 0; i < whole.parameters.count; i++)
+        pieces += whole.parameters.item[i].pieces;
+    for (int rank = 0; rank < ranks; rank++) {
+        struct parameter_table table;
+        parameter_table_split(&table, &whole, c, &split, rank, rank, NULL, false, NULL);
+        for (size_t i = 0; i < table.parameters.count; i++) {
+            const struct parameter *p = &table.parameters.item[i], *w = &whole.parameters.item[p->whole];
+            int64_t rows = 0;
+            for (int k = 0; k < p->matrices; k++, matrices++) {
+                const struct parameter_matrix *m = &p->matrix[k];
+                const struct parameter_piece *piece = piece_of(w, m);
+                assert_int_equal(m->row, rows);
+                assert_int_equal(m->whole_rows, piece->rows);
+                assert_int_equal(m->whole_columns, w->dim[1]);
+                rows += m->rows;
+                for (int r = 0; r < p->regions; r++) {
+                    const struct parameter_region *region = &p->region[r];
+                    const bool inside = region->row >= m->row && region->row + region->rows <= m->row + m->rows;
+                    if (p->regions > 1 || p->matrices == 1)
+                        assert_int_equal(inside, region->whole_row >= piece->row &&
+                                                     region->whole_row < piece->row + piece->rows);
+                }
+            }
+            if (!w->is_vocabulary)
+                assert_int_equal(rows, p->dim[0]);
+        }
+        parameter_table_release(&table);
+    }
+    assert_int_equal(matrices, pieces * ranks);
+    parameter_table_release(&whole);
+}
+
+static void matrices_of_hugging_face(void **state) {
+    (void)state;
+    struct model_config c;
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        config_of(&c, 6, 2, 24, 50);
+        check_matrices(&c, ranks);
+        small_config(&c, "{\"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 2, \"n_embd\": 15, \"n_head\": 5, "
+                         "\"n_inner\": 22, \"n_positions\": 40, \"vocab_size\": 53}");
+        check_matrices(&c, ranks);
+    }
+}
+
+// Parameters that are to be apart never share a unit; those that are not keep the unit's name.
+static void parameters_apart(void **state) {
+    (void)state;
+    struct model_config c;
+    config_of(&c, 8, 2, 24, 50);
+    struct parameter_table whole;
+    parameter_table_create(&whole, &c);
+    int *apart = mem_alloc(whole.parameters.count * sizeof *apart);
+    for (size_t i = 0; i < whole.parameters.count; i++)
+        apart[i] = whole.parameters.item[i].ndim == 1 || whole.parameters.item[i].is_vocabulary;
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        struct model_split split;
+        trireme_error error = {0};
+        assert_ok(model_split_create(&split, &c, ranks, true, &error), &error);
+        struct parameter_table table;
+        parameter_table_split(&table, &whole, &c, &split, 0, 0, NULL, false, apart);
+        int alone = 0;
+        for (int u = 0; u < (int)table.units.count; u++) {
+            const int first = apart[table.parameters.item[table.first[u]].whole];
+            const bool rest = strstr(table.units.item[u], ".rest") != NULL;
+            FOR_UNIT(&table, i, u) {
+                assert_int_equal(table.parameters.item[i].apart, first);
+                assert_int_equal(apart[table.parameters.item[i].whole], first);
+            }
+            assert_int_equal(rest, first && strncmp(table.units.item[u], "layers.", 7) == 0);
+            alone += rest;
+            for (int v = 0; v < u; v++)
+                assert_string_not_equal(table.units.item[u], table.units.item[v]);
+        }
+        assert_true(alone >= 2);
+        parameter_table_release(&table);
+    }
+    free(apart);
+    parameter_table_release(&whole);
+}
+
 // Two key-value heads on four ranks: the three query heads of each are dealt out to the two ranks that hold it.
 static void query_heads_stay_with_their_key_value_head(void **state) {
     (void)state;
@@ -139,7 +232,7 @@ static void take_and_give(void **state) {
                                                          {rows, w->dim[0] - rows, columns, width - columns}};
         for (int rank = 0; rank < 4; rank++) {
             struct parameter_table table;
-            parameter_table_split(&table, &whole, &c, &split, rank, rank, NULL, false);
+            parameter_table_split(&table, &whole, &c, &split, rank, rank, NULL, false, NULL);
             for (size_t j = 0; j < table.parameters.count; j++) {
                 const struct parameter *p = &table.parameters.item[j];
                 int64_t all = p->dim[0] * p->dim[1], step = 7 + (int64_t)j;
@@ -191,10 +284,9 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_element_is_held),
-        cmocka_unit_test(query_heads_stay_with_their_key_value_head),
-        cmocka_unit_test(take_and_give),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(every_element_is_held), cmocka_unit_test(matrices_of_hugging_face),
+        cmocka_unit_test(parameters_apart),      cmocka_unit_test(query_heads_stay_with_their_key_value_head),
+        cmocka_unit_test(take_and_give),         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests_name("split", tests, NULL, NULL);
 }

@@ -109,19 +109,19 @@ static void attention_split_qkv(const struct splitter *s, const struct parameter
     struct run queries = split_scaled(query_heads(s), size), keys = split_scaled(kv_heads(s), size);
     if (s->split->copies == 1) {
         struct parameter *local = split_add(s, p, p->name, CLASS_SPLIT);
-        split_add_rows(local, queries, 0);
-        split_add_rows(local, keys, q);
-        split_add_rows(local, keys, q + kv);
+        split_add_rows(local, p, queries, 0);
+        split_add_rows(local, p, keys, q);
+        split_add_rows(local, p, keys, q + kv);
         return;
     }
     // "attention.qkv.weight" becomes "attention.q.weight" and "attention.kv.weight".
     const char *dot = strrchr(p->name, '.');
     int stem = (int)(dot - p->name) - 3;
     char *name[2] = {mem_printf("%.*sq%s", stem, p->name, dot), mem_printf("%.*skv%s", stem, p->name, dot)};
-    split_add_rows(split_add(s, p, name[0], CLASS_SPLIT), queries, 0);
+    split_add_rows(split_add(s, p, name[0], CLASS_SPLIT), p, queries, 0);
     struct parameter *local = split_add(s, p, name[1], CLASS_KV);
-    split_add_rows(local, keys, q);
-    split_add_rows(local, keys, q + kv);
+    split_add_rows(local, p, keys, q);
+    split_add_rows(local, p, keys, q + kv);
     free(name[0]);
     free(name[1]);
 }

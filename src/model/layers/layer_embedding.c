@@ -5,7 +5,7 @@ enum { VOCAB_ALIGNMENT = 16 }; // rows of a rank's part of the vocabulary
 
 static void embedding_split_rows(const struct splitter *s, const struct parameter *p) {
     bool is_spread = s->split->vocabulary_stages > 1;
-    split_add_rows(split_add(s, p, p->name, is_spread ? CLASS_VOCABULARY : CLASS_SPLIT),
+    split_add_rows(split_add(s, p, p->name, is_spread ? CLASS_VOCABULARY : CLASS_SPLIT), p,
                    split_part(s->split->vocab_size, s->vocabulary, s->config->vocab_size), 0);
 }
 

@@ -14,7 +14,7 @@ static struct run mlp_columns(const struct splitter *s) {
 static void mlp_split_up(const struct splitter *s, const struct parameter *p) {
     struct parameter *local = split_add(s, p, p->name, CLASS_SPLIT);
     for (int64_t at = 0; at < parameter_rows(p); at += s->config->intermediate_size)
-        split_add_rows(local, mlp_columns(s), at);
+        split_add_rows(local, p, mlp_columns(s), at);
 }
 
 static void mlp_split_down(const struct splitter *s, const struct parameter *p) {
