@@ -27,6 +27,15 @@ bool config_is_set(const struct config *config, const char *key) {
     return config->origin[key_known(key) - key_table] != NULL;
 }
 
+// Gives keys that nobody has set the defaults that they have beside the values of others.
+static void settle_defaults(struct config *config) {
+    for (const struct key_default *d = key_defaults; d->name; d++) {
+        const struct key *key = key_find(d->section, d->name);
+        if (!config->origin[key - key_table])
+            value_set_default(config, key);
+    }
+}
+
 trireme_status config_set(struct config *config, const char *key, const char *value, const char *origin,
                           trireme_error *error) {
     const struct key *known = key_known(key);
@@ -39,6 +48,7 @@ trireme_status config_set(struct config *config, const char *key, const char *va
     char **old = &config->origin[known - key_table], *copy = mem_strdup(origin); // which may be the old one
     free(*old);
     *old = copy;
+    settle_defaults(config);
     return TRIREME_OK;
 }
 
@@ -48,6 +58,7 @@ void config_forget(struct config *config, const char *key) {
     value_set_default(config, known);
     free(*origin);
     *origin = NULL;
+    settle_defaults(config);
 }
 
 void config_print_value(struct text *out, const struct config *config, const char *key) {
@@ -180,6 +191,7 @@ static trireme_status read_all(struct config *config, const char *name, const ch
     TRY(source_read_yaml(config, name, yaml, length, error));
     for (size_t i = 0; i < count; i++)
         TRY(source_read_override(config, origin, overrides[i], error));
+    settle_defaults(config);
     return config_check(config, error);
 }
 

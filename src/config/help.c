@@ -28,10 +28,13 @@ void config_print(struct text *out, const struct config *config) {
     }
 }
 
-// The default as it stands in YAML.
+// The default as it stands in YAML, and those beside the values of other keys.
 static void initial_print(struct text *out, const struct key *key) {
     bool empty = key->type == KEY_TEXT && !*key->initial;
     text_add(out, "%s", empty ? "\"\"" : key->initial);
+    for (const struct key_default *d = key_defaults; d->name; d++)
+        if (strcmp(d->section, key->section) == 0 && strcmp(d->name, key->name) == 0)
+            text_add(out, ", or %s where %s.%s is %s", d->initial, d->section, d->of, d->word);
 }
 
 static void key_help(struct text *out, const struct key *key) {

@@ -42,6 +42,11 @@ const struct key_section key_sections[] = {
 #include "config/keys.def"
     {NULL, NULL, false}};
 
+const struct key_default key_defaults[] = {
+#define WHERE(section, name, initial, of, word) {#section, #name, #initial, #of, #word},
+#include "config/keys.def"
+    {0}};
+
 const struct key *key_find(const char *section, const char *name) {
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
         if (strcmp(key_table[i].section, section) == 0 && strcmp(key_table[i].name, name) == 0)

@@ -22,6 +22,11 @@ struct key {
     size_t count;             // KEY_FRACTIONS
 };
 
+// The default of a key where another one of its section has that value.
+struct key_default {
+    const char *section, *name, *initial, *of, *word;
+};
+
 struct key_section {
     const char *name, *help;
     bool of_command; // it matters only to the command of its name
@@ -29,6 +34,7 @@ struct key_section {
 
 extern const struct key key_table[CONFIG_KEY_COUNT];
 extern const struct key_section key_sections[]; // ends with a NULL name
+extern const struct key_default key_defaults[]; // ends with a NULL name
 
 const struct key *key_find(const char *section, const char *name); // NULL: there is none
 const struct key *key_find_full(const char *full);                 // "training.seq_len"

@@ -271,9 +271,23 @@ trireme_status value_set(struct config *config, const struct key *key, const cha
     return status;
 }
 
+static const char *value_initial(const struct config *config, const struct key *key) {
+    for (const struct key_default *d = key_defaults; d->name; d++) {
+        if (strcmp(d->section, key->section) != 0 || strcmp(d->name, key->name) != 0)
+            continue;
+        struct text word = {0};
+        value_print(&word, config, key_find(d->section, d->of));
+        const bool is = strcmp(word.text, d->word) == 0;
+        text_release(&word);
+        if (is)
+            return d->initial;
+    }
+    return key->initial;
+}
+
 void value_set_default(struct config *config, const struct key *key) {
     struct given given = {0};
-    given_parse(&given, key->type, key->initial);
+    given_parse(&given, key->type, value_initial(config, key));
     trireme_error error;
     CHECK(value_set(config, key, "default", &given, &error) == TRIREME_OK);
     given_release(&given);
