@@ -57,7 +57,7 @@ void stage_state_create(struct stage_state *out, const struct config *config, co
                         const struct program_spec *specs, size_t count);
 void stage_state_release(struct stage_state *state);
 // What rank `rank` of the plan has of the parameters `whole`.
-void local_parameters(struct parameter_table *local, const struct parameter_table *whole,
+void local_parameters(struct parameter_table *local, const struct parameter_table *whole, const struct config *config,
                       const struct model_config *model, const struct parallel *plan, int rank);
 
 struct compile_options {

@@ -1,14 +1,16 @@
 // What the ranks of one stage keep between steps.
 #include "compile/compile.h"
 
-void local_parameters(struct parameter_table *local, const struct parameter_table *whole,
+void local_parameters(struct parameter_table *local, const struct parameter_table *whole, const struct config *config,
                       const struct model_config *model, const struct parallel *plan, int rank) {
     struct parallel own = *plan;
     own.stage = mesh_coordinate(&plan->mesh, rank, AXIS_PP);
     int *joined = parallel_joined(&own, whole->units.count);
+    int *apart = optimizer_apart(config->optimizer.name, whole);
     parameter_table_split(local, whole, model, &plan->split, mesh_index(&plan->mesh, rank, AXES_TENSOR),
-                          parallel_vocabulary_index(plan, rank), joined, plan->unit_layers == 0, NULL);
+                          parallel_vocabulary_index(plan, rank), joined, plan->unit_layers == 0, apart);
     free(joined);
+    free(apart);
 }
 
 void keep_nothing(struct stage_state *s, const struct config *config, const struct model_config *model,
@@ -42,7 +44,7 @@ void stage_state_create(struct stage_state *s, const struct config *config, cons
     *s = (struct stage_state){.dtype = model_dtype(config)};
     for (size_t i = 0; i < count; i++)
         positions = MAX(positions, MAX(specs[i].batch.seq_len, specs[i].context));
-    local_parameters(&s->local, whole, model, plan, mesh_member(&plan->mesh, 0, AXES(AXIS_PP), plan->stage));
+    local_parameters(&s->local, whole, config, model, plan, mesh_member(&plan->mesh, 0, AXES(AXIS_PP), plan->stage));
     model_units_create(&s->units, &s->local, &plan->mesh, &layout);
     model_entries_add(&s->model, &s->table, &s->units, model, s->dtype, positions);
     for (size_t i = 0; i < count; i++)

@@ -30,7 +30,7 @@ static void engine_attach(struct engine *e, struct stages *s, bool owns, const s
                          .member = *member};
     const int first = mesh_member(&s->plan.mesh, 0, AXES(AXIS_PP), stage->parallel.stage);
     if (!same_parts(e->parallel, member->rank, first))
-        local_parameters(&e->local, e->table, e->model, e->parallel, member->rank);
+        local_parameters(&e->local, e->table, s->config, e->model, e->parallel, member->rank);
     for (size_t i = 0; i < s->specs.count; i++)
         VEC_PUSH(&e->programs, (struct engine_program){.compiled = stage->programs.item[i]});
 }

@@ -4,21 +4,21 @@
 
 struct optimizer_row {
     enum op op;
-    optimizer_emit_unit *emit;
+    optimizer_emit_unit *begin, *emit;
     bool (*takes)(const struct parameter *parameter);
     enum config_optimizer_name rest;
 };
 
 static const struct optimizer_row ROWS[] = {
-#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) \
-    [CONFIG_OPTIMIZER_##symbol] = {op, emit, takes, CONFIG_OPTIMIZER_##rest},
+#define OPTIMIZER(symbol, op, begin, emit, takes, rest, states, attributes) \
+    [CONFIG_OPTIMIZER_##symbol] = {op, begin, emit, takes, CONFIG_OPTIMIZER_##rest},
 #include "optim/optimizers.def"
 #undef OPTIMIZER
 };
 
 const struct optimizer_state_info optimizer_states[OPTIMIZER_STATES] = {
 #define STATE(symbol, optimizer, operand, saved) {CONFIG_OPTIMIZER_##optimizer, operand, saved},
-#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) states
+#define OPTIMIZER(symbol, op, begin, emit, takes, rest, states, attributes) states
 #include "optim/optimizers.def"
 #undef OPTIMIZER
 #undef STATE
@@ -33,6 +33,15 @@ enum config_optimizer_name optimizer_of(enum config_optimizer_name name, const s
     return ROWS[name].takes(parameter) ? name : ROWS[name].rest;
 }
 
+int *optimizer_apart(enum config_optimizer_name name, const struct parameter_table *whole) {
+    if (ROWS[name].rest == name)
+        return NULL;
+    int *apart = mem_alloc(whole->parameters.count * sizeof *apart);
+    for (size_t i = 0; i < whole->parameters.count; i++)
+        apart[i] = optimizer_of(name, &whole->parameters.item[i]) != name;
+    return apart;
+}
+
 enum config_optimizer_name *optimizer_of_units(enum config_optimizer_name name, const struct model_units *units) {
     enum config_optimizer_name *of = mem_alloc((size_t)units->units * sizeof *of);
     for (int u = 0; u < units->units; u++) {
@@ -43,21 +52,20 @@ enum config_optimizer_name *optimizer_of_units(enum config_optimizer_name name, 
     return of;
 }
 
-// Sets the attribute `name` of a row.
+// Sets the attribute `name` of a row that has it.
 static void set_attribute(const struct op_info *info, const char *name, double value, union attribute *out) {
     int at = op_attribute_find(info, name);
-    CHECK(at >= 0 && info->attribute[at].is_float);
-    out[at].f = value;
+    if (at >= 0)
+        out[at].f = value;
 }
 
-void optimizer_attributes(const struct optimizer_update *update, int unit, union attribute out[OP_MAX_ATTRIBUTES]) {
-    const enum config_optimizer_name name = update->state->entries->of[unit];
-    const struct op_info *info = &update->ops->op[ROWS[name].op];
+static void optimizer_attributes(const struct optimizer_update *update, int unit, const struct op_info *info,
+                                 union attribute out[OP_MAX_ATTRIBUTES]) {
     memset(out, 0, OP_MAX_ATTRIBUTES * sizeof *out);
-    switch (name) {
+    switch (update->state->entries->of[unit]) {
 #define KEY(attribute) set_attribute(info, #attribute, update->config->optimizer.attribute, out);
-#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) \
-    case CONFIG_OPTIMIZER_##symbol:                                  \
+#define OPTIMIZER(symbol, op, begin, emit, takes, rest, states, attributes) \
+    case CONFIG_OPTIMIZER_##symbol:                                         \
         attributes break;
 #include "optim/optimizers.def"
 #undef OPTIMIZER
@@ -243,6 +251,7 @@ struct optimizer_operands optimizer_operands(const struct optimizer_update *u, i
     struct optimizer_operands o = {.p = optimizer_updated(u->program, s, u->model, unit),
                                    .rem = operand_of_unit(u->program, s->remainder, unit),
                                    .g = optimizer_reduced(u->program, s, unit),
+                                   .o = operand_none(),
                                    .lr = operand_whole(u->program, u->lr),
                                    .factor = operand_whole(u->program, u->outputs.factor),
                                    .t = operand_whole(u->program, s->t),
@@ -258,8 +267,8 @@ static struct operand operand_named(const struct optimizer_operands *o, enum con
     const struct {
         const char *name;
         const struct operand *operand;
-    } common[] = {{"p", &o->p},           {"rem", &o->rem},        {"g", &o->g}, {"lr", &o->lr}, {"t", &o->t},
-                  {"factor", &o->factor}, {"decayed", &o->decayed}};
+    } common[] = {{"p", &o->p},   {"rem", &o->rem}, {"g", &o->g},           {"o", &o->o},
+                  {"lr", &o->lr}, {"t", &o->t},     {"factor", &o->factor}, {"decayed", &o->decayed}};
     for (size_t i = 0; i < ARRAY_LENGTH(common); i++)
         if (strcmp(name, common[i].name) == 0)
             return *common[i].operand;
@@ -270,20 +279,27 @@ static struct operand operand_named(const struct optimizer_operands *o, enum con
     return operand_none();
 }
 
-void update_by_row(const struct optimizer_update *u, int unit) {
-    const enum config_optimizer_name optimizer = u->state->entries->of[unit];
-    const struct op_info *info = &u->ops->op[ROWS[optimizer].op];
-    const struct optimizer_operands operands = optimizer_operands(u, unit);
-    struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
+void optimizer_emit_op(const struct optimizer_update *u, int unit, enum op op,
+                       const struct optimizer_operands *operands, int outputs, const struct operand *out) {
+    const struct op_info *info = &u->ops->op[op];
+    struct operand in[OP_MAX_IN], all[OP_MAX_OUT];
     union attribute attribute[OP_MAX_ATTRIBUTES];
     for (int i = 0; i < info->inputs; i++)
-        in[i] = operand_named(&operands, optimizer, info->in[i].name);
+        in[i] = operand_named(operands, u->state->entries->of[unit], info->in[i].name);
     for (int i = 0; i < info->outputs; i++)
-        out[i] = in[info->inplace[i]];
-    optimizer_attributes(u, unit, attribute);
-    program_emit(u->program, u->template, info->op, PHASE_OPTIMIZER, NONE, info->inputs, in, info->outputs, out,
-                 attribute)
+        all[i] = i < outputs ? out[i] : in[info->inplace[i]];
+    optimizer_attributes(u, unit, info, attribute);
+    program_emit(u->program, u->template, op, PHASE_OPTIMIZER, NONE, info->inputs, in, info->outputs, all, attribute)
         ->predicate = u->outputs.finite;
+}
+
+void begin_nothing(const struct optimizer_update *u, int unit) {
+    (void)u, (void)unit;
+}
+
+void update_by_row(const struct optimizer_update *u, int unit) {
+    const struct optimizer_operands operands = optimizer_operands(u, unit);
+    optimizer_emit_op(u, unit, ROWS[u->state->entries->of[unit]].op, &operands, 0, NULL);
 }
 
 // The axes over which the squares of a unit's gradient are summed: all those along which ranks have other elements.
@@ -388,9 +404,18 @@ void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsew
                  (union attribute[OP_MAX_ATTRIBUTES]){{.f = update->config->training.max_norm}});
     program_emit(program, update->template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
         outputs->finite;
-    for (int u = 0; u < update->model->units; u++) { // while one is updated, the next one's states come
-        emit_transfers(update, u + 1, false);
-        ROWS[update->state->entries->of[u]].emit(update, u);
-        emit_transfers(update, u, true);
+    const enum config_optimizer_name *of = update->state->entries->of;
+    const int units = update->model->units;
+    update->direction = mem_alloc((size_t)units * sizeof *update->direction);
+    for (int u = 0; u <= units; u++) { // each begins before the one before it is updated
+        if (u < units)
+            ROWS[of[u]].begin(update, u);
+        if (u > 0) {
+            ROWS[of[u - 1]].emit(update, u - 1);
+            emit_transfers(update, u - 1, true);
+        }
+        emit_transfers(update, u + 1, false); // while one is updated, the next one's states come
     }
+    free(update->direction);
+    update->direction = NULL;
 }

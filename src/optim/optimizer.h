@@ -11,7 +11,7 @@
 // The states of all optimizers.
 enum optimizer_state_id {
 #define STATE(symbol, optimizer, operand, saved) OPTIMIZER_##symbol,
-#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) states
+#define OPTIMIZER(symbol, op, begin, emit, takes, rest, states, attributes) states
 #include "optim/optimizers.def"
 #undef OPTIMIZER
 #undef STATE
@@ -26,6 +26,9 @@ extern const struct optimizer_state_info optimizer_states[OPTIMIZER_STATES];
 
 // The optimizer of a parameter, where the configuration asks for `name`.
 enum config_optimizer_name optimizer_of(enum config_optimizer_name name, const struct parameter *parameter);
+// Whether each parameter of a whole table has another one than `name`, as parameter_table_split takes it; NULL: none
+// has. The caller frees.
+int *optimizer_apart(enum config_optimizer_name name, const struct parameter_table *whole);
 // That of each unit, [units]. The caller frees.
 enum config_optimizer_name *optimizer_of_units(enum config_optimizer_name name, const struct model_units *units);
 
@@ -80,23 +83,28 @@ struct optimizer_update {
     const struct model_state *model;
     const struct model_units *units;
     struct optimizer_outputs outputs;
-    int lr; // f64[1]
+    int lr;         // f64[1]
+    int *direction; // [units]: the buffer that a row's `begin` has left for its `emit`
 };
-// The operands that every update of a unit has; absent ones are operand_none.
+// The operands that updates of a unit have; absent ones are operand_none.
 struct optimizer_operands {
     struct operand p, rem, g; // what this rank updates of the unit, the low halves of it, and its gradient
+    struct operand o;         // what has been derived of the gradient
     struct operand lr, factor, t, decayed;
     struct operand state[OPTIMIZER_STATES];
 };
 struct optimizer_operands optimizer_operands(const struct optimizer_update *update, int unit);
-// The attributes that the unit's optimizer gives its op.
-void optimizer_attributes(const struct optimizer_update *update, int unit, union attribute out[OP_MAX_ATTRIBUTES]);
-// A row's `emit` emits the update of one unit, or of the rank's part of it, under the predicate that norm and loss are
-// finite; its `takes` says whether the optimizer is for a parameter. States that lie where no kernel reaches them have
-// been brought by then, and are taken back afterwards.
+// Appends an op of the unit's optimizer, with the operands of the names that it has and the attributes that the
+// optimizer gives it, under the predicate that norm and loss are finite. Its first `outputs` outputs are those of
+// `out`; the others are in place.
+void optimizer_emit_op(const struct optimizer_update *update, int unit, enum op op,
+                       const struct optimizer_operands *operands, int outputs, const struct operand *out);
+// A row's `emit` emits the update of one unit, or of the rank's part of it, under the same predicate. Its `begin` has
+// emitted what belongs before the update of the unit before it. Its `takes` says whether the optimizer is for a
+// parameter. States that lie where no kernel reaches them are brought before `begin` and taken back after `emit`.
 typedef void optimizer_emit_unit(const struct optimizer_update *update, int unit);
-#define OPTIMIZER(symbol, op, emit, takes, rest, states, attributes) \
-    optimizer_emit_unit emit;                                        \
+#define OPTIMIZER(symbol, op, begin, emit, takes, rest, states, attributes) \
+    optimizer_emit_unit begin, emit;                                        \
     bool takes(const struct parameter *parameter);
 #include "optim/optimizers.def"
 #undef OPTIMIZER

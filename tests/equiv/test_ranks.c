@@ -386,6 +386,35 @@ static void test_odd_ones(void **state) {
     assert_says(error.message, "the same order is needed");
 }
 
+// Muon takes whole matrices, which shards of units and tensor ranks cut, alone and together.
+static void test_matrices(void **state) {
+    (void)state;
+    static const int DEGREES[][2] = {{2, 2}, {3, 2}, {2, 4}};
+    begin(37);
+    for (int m = 0; m < MODELS; m++)
+        for (int a = DP; a < STRATEGIES; a++) {
+            for (int degree = 2; degree <= MESH_RANKS; degree++) {
+                struct spec spec = {.optimizer = "muon"};
+                if (add(&spec, a, degree, &all_models[m].config))
+                    try(&all_models[m], &spec);
+            }
+            for (int b = TP; a < TP && b <= ONE_F_ONE_B; b++)
+                for (size_t d = 0; d < ARRAY_LENGTH(DEGREES); d++) {
+                    struct spec spec = {.optimizer = "muon", .unit_layers = d == 1 ? -1 : 0};
+                    if (add(&spec, a, DEGREES[d][0], &all_models[m].config) &&
+                        add(&spec, b, DEGREES[d][1], &all_models[m].config))
+                        try(&all_models[m], &spec);
+                }
+            for (int tp = 2; a >= ZERO1 && a < CP && tp <= 4; tp += 2)
+                for (int cp = 1; cp <= 2; cp++) {
+                    struct spec spec = {.optimizer = "muon", .tp = tp, .cp = cp, .pp = 3 - cp, .dp = tp == 2 ? 1 : 0};
+                    if (add(&spec, a, 2, &all_models[m].config))
+                        try(&all_models[m], &spec);
+                }
+        }
+    end();
+}
+
 // ---- everything together
 
 struct dice {
@@ -411,7 +440,8 @@ static bool has_key_bias(const struct model_config *model) {
 }
 
 static bool random_spec(struct dice *dice, const struct model_config *model, struct spec *spec) {
-    static const char *const RECOMPUTE[] = {NULL, "selective", "full"}, *const OPTIMIZERS[] = {NULL, "lion", "sgd"};
+    static const char *const RECOMPUTE[] = {NULL, "selective", "full"}, *const OPTIMIZERS[] = {NULL, "lion", "sgd",
+                                                                                               "muon"};
     *spec = (struct spec){.dp = 1 + roll(dice, 4), .fsdp = 1 + roll(dice, 4)};
     spec->tp = 1 + roll(dice, 8);
     spec->pp = 1 + roll(dice, 5);
@@ -423,7 +453,7 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
     if (!spec_possible(spec, model))
         spec->schedule = NULL;
     spec->recompute = RECOMPUTE[roll(dice, 3)];
-    spec->optimizer = OPTIMIZERS[roll(dice, 3)];
+    spec->optimizer = OPTIMIZERS[roll(dice, ARRAY_LENGTH(OPTIMIZERS))];
     spec->prefetch = spec->zero == 3 ? roll(dice, 5) - 1 : 0;
     spec->unit_layers = roll(dice, 3) ? 0 : UNITS[roll(dice, ARRAY_LENGTH(UNITS))];
     spec->micro_batch_size = 1 + roll(dice, 4);
@@ -490,7 +520,7 @@ static void test_classes(void **state) {
          .inner = UNITS_OF(SPLIT),
          .vocabulary = true},
     };
-    static const char *const RECOMPUTE[] = {NULL, "selective", "full"}, *const OPTIMIZERS[] = {NULL, "sgd"};
+    static const char *const RECOMPUTE[] = {NULL, "selective", "full"}, *const OPTIMIZERS[] = {NULL, "sgd", "muon"};
     begin(7);
     for (size_t i = 0; i < ARRAY_LENGTH(CUT); i++)
         for (int zero = 1; zero <= 3; zero++)
@@ -647,13 +677,12 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),    cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_units),    cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_classes),  cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_sample),   cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_odd_ones), cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_bf16),     cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_alone),    cmocka_unit_test(test_pairs),    cmocka_unit_test(test_units),
+        cmocka_unit_test(test_rows),     cmocka_unit_test(test_classes),  cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_sample),   cmocka_unit_test(test_matrices), cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_odd_ones), cmocka_unit_test(test_f32),      cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_repeats),
     };
     // A single row is looked for only in the tables of f64.
-    return _cmocka_run_group_tests("ranks", tests, table.filter ? 5 : ARRAY_LENGTH(tests), NULL, forget);
+    return _cmocka_run_group_tests("ranks", tests, table.filter ? 8 : ARRAY_LENGTH(tests), NULL, forget);
 }

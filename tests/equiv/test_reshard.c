@@ -139,6 +139,18 @@ static void a_gpt2_changes_its_mesh(void **state) {
     check_change(*state, MODEL, "zero-1 over cp 3 x 2", "zero-3 over cp 2");
 }
 
+// Matrices have a momentum of their own, and all else has the states of AdamW.
+static void matrices_change_their_mesh(void **state) {
+    static const char *const MODEL[] = {LLAMA, COMMON, EXACT, "optimizer.name=muon", NULL};
+    runs_prepare(*state);
+    runs_train_until(*state, MODEL, NULL, 0);
+    move(*state, "straight");
+    check_change(*state, MODEL, "zero-3 over 2", "tp 4");
+    check_change(*state, MODEL, "zero-1 over 2 x tp 2, units of half layers", "one");
+    check_change(*state, MODEL, "zero-3 over cp 2 x 2, tp 2", "zero-3 over 2 x tp 2 x pp 2");
+    check_change(*state, MODEL, "one", "zero-2 over 2 x tp 4");
+}
+
 static void check_same_mesh(const char *folder, const char *const *model, const char *name) {
     static const char *const FILES[] = {"model.safetensors", "state.safetensors", "config.json"};
     runs_train_until(folder, model, mesh(name), 0);
@@ -153,11 +165,14 @@ static void check_same_mesh(const char *folder, const char *const *model, const 
 static void the_same_mesh_keeps_every_bit(void **state) {
     static const char *const F32[] = {LLAMA, COMMON, "training.dtype=f32", NULL};
     static const char *const BF16[] = {GPT2, COMMON, "training.dtype=bf16", NULL};
+    static const char *const MUON[] = {LLAMA, COMMON, "training.dtype=bf16", "optimizer.name=muon", NULL};
     runs_prepare(*state);
     check_same_mesh(*state, F32, "zero-3 over 2 x tp 2 x pp 2");
     check_same_mesh(*state, F32, "tp 4");
     check_same_mesh(*state, F32, "zero-3 over cp 2 x 2, tp 2");
     check_same_mesh(*state, BF16, "zero-1 over 2");
+    check_same_mesh(*state, MUON, "zero-3 over 2 x tp 2 x pp 2");
+    check_same_mesh(*state, MUON, "tp 4");
     check_same_mesh(*state, BF16, "dp 2 x tp 2 x pp 2");
 }
 
@@ -271,8 +286,8 @@ static void files_are_the_same_on_every_mesh(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(files_are_the_same_on_every_mesh), IN_FOLDER(a_llama_changes_its_mesh),
-        IN_FOLDER(a_gpt2_changes_its_mesh),          IN_FOLDER(the_same_mesh_keeps_every_bit),
-        IN_FOLDER(narrow_gradients_are_others),
+        IN_FOLDER(a_gpt2_changes_its_mesh),          IN_FOLDER(matrices_change_their_mesh),
+        IN_FOLDER(the_same_mesh_keeps_every_bit),    IN_FOLDER(narrow_gradients_are_others),
     };
     return cmocka_run_group_tests_name("reshard", tests, NULL, NULL);
 }

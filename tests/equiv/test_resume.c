@@ -92,6 +92,10 @@ static void test_sgd(void **state) {
     check(*state, (const char *const[]){"optimizer.name=sgd", "checkpoint.interval=3", "training.threads=1", NULL});
 }
 
+static void test_muon(void **state) {
+    check(*state, (const char *const[]){"training.dtype=bf16", "optimizer.name=muon", "training.threads=2", NULL});
+}
+
 static const char *watched;
 
 // Called when the next step begins, which may be the last thing that the process does.
@@ -135,6 +139,7 @@ int main(void) {
         IN_FOLDER(test_f64),
         IN_FOLDER(test_lion),
         IN_FOLDER(test_sgd),
+        IN_FOLDER(test_muon),
         IN_FOLDER(test_stopped_at_the_end),
         IN_FOLDER(test_lines_are_written_at_once),
     };

@@ -204,20 +204,20 @@ static void check_gradients(const char *folder, const struct family_model *small
     config_release(&config);
 }
 
-static void check_training(const char *folder, const struct family_model *small) {
+static void check_training(const char *folder, const struct family_model *small, const char *optimizer) {
     trireme_error error = {0};
     struct config config;
     struct engine e;
-    open_model(&e, &config, small, "training.dtype=f32", "training.kernels=fast");
-    const char *model = path_in(folder, "trained"), *out = path_in(folder, "log.json");
+    open_model(&e, &config, small, "training.dtype=f32", optimizer);
+    const char *model = path_in(folder, optimizer), *out = path_in(folder, "log.json");
     engine_save(&e, model);
     struct batch batch[STEPS];
     for (int i = 0; i < STEPS; i++) // few batches, many times: there is something to learn
         batch[i] = batch_create(SEQUENCES, SEQ_LEN, e.model->vocab_size, (uint64_t)(41 + i % 4));
     save_batches(folder, batch, STEPS);
-    reference_run(
-        "train --model '%s' --batch '%s' --out '%s' training.steps=50 optimizer.lr=2e-3 lr_scheduler.warmup_steps=5",
-        model, path_in(folder, "batch.safetensors"), out);
+    reference_run("train --model '%s' --batch '%s' --out '%s' training.steps=50 optimizer.lr=2e-3 "
+                  "lr_scheduler.warmup_steps=5 %s",
+                  model, path_in(folder, "batch.safetensors"), out, optimizer);
     json_t *log;
     assert_ok(json_parse_file(out, 1000000, &log, &error), &error);
     double first = 0, last = 0;
@@ -252,7 +252,8 @@ static void test_model(void **state) {
         {"f32", "fast", 1e-5}, {"bf16", "fast", 2e-2}, {"bf16", "reference", 2e-2}};
     for (size_t i = 0; i < ARRAY_LENGTH(COMPARISONS); i++)
         check_gradients(*state, small, &COMPARISONS[i]);
-    check_training(*state, small);
+    check_training(*state, small, "optimizer.name=adamw");
+    check_training(*state, small, "optimizer.name=muon");
 }
 
 static void test_other(void **state) {

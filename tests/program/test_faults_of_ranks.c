@@ -250,6 +250,53 @@ static void sums_in_another_order(void **unused) {
     fleet_release(&f);
 }
 
+// A matrix of which tensor ranks have rows, and whose units are sharded: gathered twice, made orthogonal, and of each
+// rank's part put back where it came from. Names are those of the keys, one matrix of three in a tensor.
+#define KEYS "layers.1.attention.qkv.weight.1"
+#define VALUES "layers.1.attention.qkv.weight.2"
+
+static void exchange(struct operand *a, struct operand *b) {
+    const struct operand first = *a;
+    *a = *b;
+    *b = first;
+}
+
+static void orthogonalise_own_rows(struct program *p) {
+    const struct place copy = mutant_find(p, OP_COPY_DERIVED, KEYS ".update");
+    struct instruction *i = mutant_at(mutant_find(p, OP_NEWTON_SCHULZ, KEYS ".direction.whole"));
+    i->in[0] = operand_shape(operand_whole(p, program_find(p, KEYS ".direction")), 3, mutant_at(copy)->out[0].dim);
+    i->out[0] = mutant_at(copy)->out[0];
+    mutant_delete(copy);
+}
+
+static void matrices_that_are_cut(void **unused) {
+    (void)unused;
+    FLEET(SMALL_LLAMA, SHARDS(2, 1), TENSOR(2), "optimizer.name=muon");
+    FAULT(0, mutant_delete(mutant_find(&p, OP_ALL_GATHER, KEYS ".direction")), "another stream may still write it",
+          "layers.1.attention.qkv.weight.0.direction.whole");
+    FAULT(0, AT(OP_NEWTON_SCHULZ, KEYS ".direction.whole")->in[0].buffer = program_find(&p, KEYS ".update.whole"),
+          "before it is written", KEYS ".update.whole");
+    FAULT(0, AT(OP_ALL_GATHER, KEYS ".direction")->group = AXES(AXIS_FSDP), "there is nothing to gather",
+          KEYS ".direction");
+    FAULT(0, AT(OP_ALL_GATHER, "layers.1.direction")->group = AXES(AXIS_TP), "there is nothing to gather",
+          "layers.1.attention.qkv.weight.0.direction");
+    FAULT(0, AT(OP_ALL_GATHER, KEYS ".direction")->in[0].buffer = program_find(&p, VALUES ".direction"),
+          "in other places too", "layers.1.direction is");
+    FAULT(0, AT(OP_COPY_DERIVED, KEYS ".update")->out[0].buffer = program_find(&p, VALUES ".update"), "overwrites",
+          VALUES ".update");
+    FAULT(0, exchange(&AT(OP_COPY_DERIVED, KEYS ".update")->out[0], &AT(OP_COPY_DERIVED, VALUES ".update")->out[0]),
+          "in other places too", "layers.1.direction is");
+    // by what is not orthogonal, and by what each rank makes orthogonal of its rows alone
+    FAULT(0, AT(OP_MUON, "layers.1.update")->in[2].buffer = program_find(&p, "layers.1.direction.whole"),
+          "is what muon_momentum makes, expected newton_schulz", "layers.1.direction");
+    FAULT(0, orthogonalise_own_rows(&p), "must be whole", KEYS ".direction");
+    FAULT(0, AT(OP_COPY_DERIVED, KEYS ".update")->in[0].along = AXES(AXIS_FSDP),
+          "is split along tp, part is the same on all ranks", "layers.1.update");
+    FAULT(0, AT(OP_MUON, "layers.1.update")->in[2].along = AXES(AXIS_TP), "is split along tp already",
+          "layers.1.update");
+    fleet_release(&f);
+}
+
 // Blocks of blocks: those of ranks that are no neighbours do not lie in the order of all ranks.
 static void blocks_of_blocks(void **unused) {
     (void)unused;
@@ -287,6 +334,7 @@ int main(void) {
         cmocka_unit_test(recomputed_as_gradients),
         cmocka_unit_test(activations_left_out_or_mistaken),
         cmocka_unit_test(sums_of_pairs_of_stages),
+        cmocka_unit_test(matrices_that_are_cut),
         cmocka_unit_test(sums_in_another_order),
         cmocka_unit_test(blocks_of_blocks),
     };

@@ -342,6 +342,7 @@ SUITE(llama_bf16, SMALL_BATCH, SMALL_LLAMA_MODEL, "training.dtype=bf16", "traini
       "training.logits_rows=6")
 SUITE(llama_f32, SMALL_BATCH, SMALL_LLAMA_MODEL, "training.kernels=reference", "training.dtype=f32",
       "optimizer.name=sgd", "activation_checkpoint.mode=selective")
+SUITE(llama_muon, SMALL_LLAMA, "optimizer.name=muon")
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -349,7 +350,7 @@ int main(void) {
         cmocka_unit_test(llama),        cmocka_unit_test(llama_selective), cmocka_unit_test(llama_full),
         cmocka_unit_test(gpt2_chunks),  cmocka_unit_test(gpt2_bf16),       cmocka_unit_test(gpt2_fast),
         cmocka_unit_test(llama_chunks), cmocka_unit_test(llama_bf16),      cmocka_unit_test(llama_f32),
-        cmocka_unit_test(llama_layers),
+        cmocka_unit_test(llama_layers), cmocka_unit_test(llama_muon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -338,6 +338,7 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 #define SCHEDULE(name) "parallelism.pipeline_parallel_schedule=" name
 #define VOCABULARY "parallelism.vocabulary_parallel=true"
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
+#define MUON "optimizer.name=muon"
 #define OVERLAP "parallelism.tensor_parallel_overlap=true"
 #define BATCH(sequences)                                                                  \
     "training.seq_len=8", "training.global_batch_size=" #sequences, "training.threads=1", \
@@ -378,6 +379,9 @@ SUITE(waves, 83, BATCH(8), DEEP_GPT2_MODEL, PP(2), SCHEDULE("hanayo"), FSDP(2, 3
 SUITE(vocabulary, 31, BATCH(6), SMALL_LLAMA_MODEL, PP(2), VOCABULARY)
 SUITE(vocabulary_rows, 53, BATCH(4), SMALL_GPT2_MODEL, PP(2), VOCABULARY, "training.logits_rows=6")
 SUITE(vocabulary_tensor, 83, BATCH(6), SMALL_GPT2_MODEL, PP(2), TP(2), VOCABULARY, SCHEDULE("zb-h1"))
+SUITE(matrices, 5, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3), MUON)
+SUITE(matrices_tensor, 29, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1), TP(2), MUON)
+SUITE(matrices_pipeline, 23, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2), MUON)
 SUITE(everything, 29, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
 
 int main(void) {
@@ -401,6 +405,9 @@ int main(void) {
         cmocka_unit_test(overlap),
         cmocka_unit_test(vocabulary_rows),
         cmocka_unit_test(everything),
+        cmocka_unit_test(matrices),
+        cmocka_unit_test(matrices_tensor),
+        cmocka_unit_test(matrices_pipeline),
         cmocka_unit_test(message_parts),
         cmocka_unit_test(rows_of_all),
         cmocka_unit_test(rows_of_all_tensor),

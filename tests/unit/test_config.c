@@ -603,9 +603,41 @@ static void test_numbers_in_any_locale(void **state) {
     config_release(&config);
 }
 
+// A default that depends on another key holds as long as nobody sets the key, however often that other one changes.
+static void test_defaults_beside_others(void **state) {
+    (void)state;
+    struct config config, again;
+    trireme_error error = {0};
+    struct text text = {0};
+    const char *const muon[] = {"optimizer.name=muon"}, *const set[] = {"optimizer.momentum=0.5",
+                                                                        "optimizer.name=muon"};
+    assert_int_equal(config_load(&config, NULL, NULL, 0, &error), TRIREME_OK);
+    assert_true(config.optimizer.momentum == 0.9);
+    config_release(&config);
+    assert_int_equal(config_load(&config, NULL, set, ARRAY_LENGTH(set), &error), TRIREME_OK);
+    assert_true(config.optimizer.momentum == 0.5);
+    config_forget(&config, "optimizer.momentum");
+    assert_true(config.optimizer.momentum == 0.95);
+    config_release(&config);
+    assert_int_equal(config_load(&config, NULL, muon, ARRAY_LENGTH(muon), &error), TRIREME_OK);
+    assert_true(config.optimizer.momentum == 0.95);
+    assert_false(config_is_set(&config, "optimizer.momentum"));
+    config_print(&text, &config);
+    assert_int_equal(config_load_text(&again, "printed", text.text, text.length, NULL, 0, &error), TRIREME_OK);
+    assert_true(again.optimizer.momentum == 0.95);
+    assert_int_equal(config_set(&config, "optimizer.name", "sgd", "test", &error), TRIREME_OK);
+    assert_true(config.optimizer.momentum == 0.9);
+    assert_int_equal(config_set(&again, "optimizer.name", "sgd", "test", &error), TRIREME_OK);
+    assert_true(again.optimizer.momentum == 0.95);
+    text_release(&text);
+    config_release(&config);
+    config_release(&again);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_defaults_beside_others),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_forms_of_numbers_and_switches),
         cmocka_unit_test(test_overrides),

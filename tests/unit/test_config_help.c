@@ -61,6 +61,7 @@ static void test_help(void **state) {
     assert_non_null(strstr(all.text, one.text));
     assert_true(strncmp(one.text, "optimizer: ", 11) == 0 && strstr(one.text, "optimizer.momentum"));
     assert_null(strstr(one.text, "training."));
+    assert_non_null(strstr(one.text, "  optimizer.momentum: 0.9, or 0.95 where optimizer.name is muon\n"));
     one.length = 0;
     assert_int_equal(config_help(&one, "metrics", false, &error), TRIREME_OK);
     assert_int_equal(strncmp(one.text, "metrics: ", 9), 0);

@@ -21,6 +21,8 @@ def read_settings(overrides):
         if key not in settings:
             raise ValueError(f"unknown key {key}; known are {', '.join(settings)}")
         settings[key] = type(settings[key])(value)
+    if settings["optimizer.name"] == "muon" and not any(o.startswith("optimizer.momentum=") for o in overrides):
+        settings["optimizer.momentum"] = 0.95
     return settings
 
 
@@ -44,6 +46,21 @@ def learning_rate(settings, step):
     return lr
 
 
+def orthogonal(x, iterations=5):
+    """Newton and Schulz's iteration with Jordan's coefficients (2024): all singular values come near 1."""
+    x = x / (x.norm() + 1e-7)
+    if x.size(0) > x.size(1):
+        return orthogonal(x.T, iterations).T
+    for _ in range(iterations):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x
+
+
+def is_hidden_matrix(name, p):
+    return p.dim() == 2 and not any(word in name for word in ("embed_tokens", "lm_head", "wte", "wpe"))
+
+
 class Optimizer:
     """Updates in double; states are kept in the parameters' dtype (float32 for bf16, whose masters they are)."""
 
@@ -59,7 +76,8 @@ class Optimizer:
         max_norm = self.settings["training.max_norm"]
         factor = min(1.0, max_norm / (norm + 1e-6)) if max_norm > 0 else 1.0
         self.t += 1
-        update = {"adamw": self.adamw, "lion": self.lion, "sgd": self.sgd}[self.settings["optimizer.name"]]
+        update = {"adamw": self.adamw, "lion": self.lion, "sgd": self.sgd,
+                  "muon": self.muon}[self.settings["optimizer.name"]]
         with torch.no_grad():
             for name, p in self.parameters.items():
                 decay = self.settings["optimizer.weight_decay"] if p.dim() > 1 else 0.0
@@ -82,6 +100,14 @@ class Optimizer:
         m = self.m[name].double()
         self.m[name].copy_(beta2 * m + (1 - beta2) * g)
         return x - lr * (torch.sign(beta1 * m + (1 - beta1) * g) + decay * x)
+
+    def muon(self, name, x, g, lr, decay):
+        if not is_hidden_matrix(name, x):
+            return self.adamw(name, x, g, lr, decay)
+        momentum = self.settings["optimizer.momentum"]
+        m = momentum * self.m[name].double() + g
+        self.m[name].copy_(m)
+        return x - lr * (0.2 * math.sqrt(max(x.shape)) * orthogonal(g + momentum * m) + decay * x)
 
     def sgd(self, name, x, g, lr, decay):
         m = self.settings["optimizer.momentum"] * self.m[name].double() + g + decay * x
