@@ -3,6 +3,7 @@
 #include "base/parallel_for.h"
 #include "parallel/layout.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <pthread.h>
 
@@ -22,8 +23,17 @@ static struct plan_choice estimate_single(const struct plan_request *r, const st
 
 // ---- layers
 
+// Whether the op takes something that must be whole.
+static bool takes_whole(const struct op_info *info) {
+    for (int i = 0; i < info->inputs; i++)
+        for (int d = 0; d < info->in[i].ndim; d++)
+            if (isupper((unsigned char)info->in[i].dim[d]))
+                return true;
+    return false;
+}
+
 // Adds the seconds of the passes, by the events of one rank.
-static void add_events(struct probe_part *out, const struct simulation *s) {
+static void add_events(struct probe_part *out, const struct simulation *s, const struct op_table *ops) {
     const struct sim_class *who = &s->of_class[0];
     const struct program *p = who->program;
     double begin[2] = {INFINITY, INFINITY}, end[2] = {0, 0};
@@ -34,7 +44,7 @@ static void add_events(struct probe_part *out, const struct simulation *s) {
         if (in->stream != STREAM_COMPUTE && !stream_is(p, in->stream, STREAM_PROMPT))
             continue;
         if (t->phase == PHASE_OPTIMIZER)
-            out->update += e->end - e->begin;
+            *(takes_whole(&ops->op[in->op]) ? &out->update_whole : &out->update) += e->end - e->begin;
         if (t->phase != PHASE_FORWARD && t->phase != PHASE_BACKWARD)
             continue;
         bool backward = t->phase == PHASE_BACKWARD;
@@ -101,7 +111,7 @@ static trireme_status estimate_measure(struct probe_part *out, const struct esti
         struct sim_memory memory;
         memory_of_program(&memory, step, r->ops);
         out->units = programs.stage[0].state.units.units;
-        add_events(out, &simulation);
+        add_events(out, &simulation, r->ops);
         out->parameters = (double)memory.part[MEMORY_PARAMETERS];
         out->gradients = (double)memory.part[MEMORY_GRADIENTS];
         out->states = (double)memory.part[MEMORY_OPTIMIZER];
@@ -319,6 +329,7 @@ static void add_stage(struct pipe_estimate *out, const struct estimator *e, cons
         out->forward = l->layers * p->layer.forward + l->head * p->rest.forward;
         out->backward = seconds - out->forward;
         out->update = l->layers * p->layer.update + l->ends * p->rest.update;
+        out->update_whole = l->layers * p->layer.update_whole + l->ends * p->rest.update_whole;
     }
     double parameters = load_bytes(&p->layer, &p->rest, l, parameters_of),
            gradients = load_bytes(&p->layer, &p->rest, l, gradients_of),
@@ -535,7 +546,7 @@ struct estimate estimate_data(const struct estimator *e, const struct pipe_estim
            narrow = e->request->config->parallelism.reduce_dtype == CONFIG_REDUCE_BF16 ? .5 : 1;
     int z = c->zero_stage;
     struct estimate out = {
-        p->seconds + p->update / (z >= 1 ? shards : 1),
+        p->seconds + p->update_whole + p->update / (z >= 1 ? shards : 1),
         (choice_state_bytes(c, p->parameters, p->gradients, p->states) + passing_bytes(c, p) + p->activations) *
             e->room / p->room};
     if (p->tied > 0)

@@ -6,13 +6,14 @@
 
 #include "planner/planner.h"
 
-enum { PROBE_NUMBERS = 8 };
+enum { PROBE_NUMBERS = 9 };
 // What a layer takes in one microbatch, or everything that is in no layer (embedding and head).
 struct probe_part {
     union {
         struct {
             double forward, backward;                          // seconds
-            double update;                                     // seconds of the optimizer
+            double update;                                     // seconds of the optimizer, for what a rank keeps
+            double update_whole;                               // and for whole tensors, whatever a rank keeps
             double parameters, gradients, states, activations; // bytes
             double units;                                      // how many are gathered and reduced separately
         };
@@ -158,7 +159,7 @@ struct pipe_estimate {
     double forward, backward; // seconds of one microbatch on the busiest rank
     double last_backward;     // seconds that reductions at the end may hide behind
     int microbatches;
-    double update;                        // seconds
+    double update, update_whole;          // seconds
     double parameters, gradients, states; // bytes, of the rank with the least room left
     double layer_parameters, layer_gradients;
     double layer_units; // of each layer

@@ -368,6 +368,16 @@ def test_estimates_of_unlike_devices():
 
 
 @tool.not_sanitized
+def test_estimates_of_whole_matrices():
+    # Ranks that share an optimizer's states all make the same matrices orthogonal, which takes most of the step here.
+    best = tool.good_json("plan", "gpt2-124m", "devices=8", "cluster=h100", "optimizer.name=muon",
+                          "global_batch_size=16", "seq_len=1024", "micro_batch_size=1", "mode=none",
+                          "tensor_parallel_degree=1", "pipeline_parallel_degree=1", "data_parallel_shard_degree=8",
+                          "zero_stage=1")["plans"][0]
+    assert .85 < best["estimated_seconds"] / best["step_seconds"] < 1.15, best
+
+
+@tool.not_sanitized
 def test_tensor_groups_over_the_edges_of_nodes():
     # Groups of three ranks on nodes of four devices; the first is inside one.
     tool.write("edges.yaml", """
