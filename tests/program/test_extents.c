@@ -207,7 +207,7 @@ static trireme_status experts_verify(const struct experts *e, trireme_error *err
     TRY(verify_memory(&e->p, e->ops, error));
     TRY(verify_extents(&e->p, e->ops, error));
     if (mesh_ranks(&e->p.mesh) > 1)
-        TRY(verify_placement(&e->p, e->ops, error));
+        TRY(verify_placement(&e->p, e->ops, &(struct sets){0}, error));
     return verify_gradients(&e->p, e->ops, &(struct sets){0}, error);
 }
 
@@ -293,10 +293,11 @@ static void experts_step(struct teammate *mate) {
     const struct experts *e = r->e;
     trireme_error error = {0};
     struct executor *x;
-    void *state = mem_aligned(BUFFER_ALIGNMENT, (size_t)e->p.state_bytes),
-         *step = mem_aligned(BUFFER_ALIGNMENT, (size_t)e->p.step_bytes);
-    memset(state, 0, (size_t)e->p.state_bytes);
-    memset(step, 0xff, (size_t)e->p.step_bytes); // not a number, where something is read that nobody wrote
+    void *state = mem_aligned(BUFFER_ALIGNMENT, (size_t)e->p.arena[SPACE_DEVICE].state_bytes),
+         *step = mem_aligned(BUFFER_ALIGNMENT, (size_t)e->p.arena[SPACE_DEVICE].step_bytes);
+    memset(state, 0, (size_t)e->p.arena[SPACE_DEVICE].state_bytes);
+    memset(step, 0xff,
+           (size_t)e->p.arena[SPACE_DEVICE].step_bytes); // not a number, where something is read that nobody wrote
     struct streams *streams = streams_create(&(struct member){mate->world, mate->rank}, 1);
     if (!teammate_failed(mate, executor_create(&x, streams, &e->p, e->ops, r->set, state, step, &error), &error)) {
         fill_experts(r, x, mate->rank);
@@ -727,8 +728,8 @@ static float *kernels_run(const struct op_table *ops, int64_t rows, bool bounded
     struct executor *e;
     assert_ok(pass_workspaces(&p, ops, KERNELS_FAST, 2, &error), &error);
     assert_ok(program_plan(&p, ops, NULL, &error), &error);
-    void *step = mem_aligned(BUFFER_ALIGNMENT, (size_t)p.step_bytes);
-    memset(step, 0xff, (size_t)p.step_bytes);
+    void *step = mem_aligned(BUFFER_ALIGNMENT, (size_t)p.arena[SPACE_DEVICE].step_bytes);
+    memset(step, 0xff, (size_t)p.arena[SPACE_DEVICE].step_bytes);
     struct streams *streams = streams_create(NULL, 2);
     assert_ok(executor_create(&e, streams, &p, ops, KERNELS_FAST, NULL, step, &error), &error);
     *(int32_t *)executor_address(e, program_find(&p, "n"), NONE) = n;
