@@ -116,7 +116,7 @@ static void print_efficiency(struct text *out, const struct device *d, const str
     print_curves(out, d, d->other, NULL, table, OP_COUNT);
     for (int op = 0; op < OP_COUNT; op++) {
         const struct op_info *info = &table->op[op];
-        if (info->role == ROLE_COMMUNICATION)
+        if (info->role == ROLE_COMMUNICATION || info->role == ROLE_TRANSFER)
             continue;
         bool follows = info->like != info->op;
         const struct curve *base = follows ? d->curve[info->like] : d->other;

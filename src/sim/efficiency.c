@@ -10,7 +10,8 @@ bool efficiency_has_letter(const struct op_table *table, enum op op, char letter
     bool has = false;
     for (int row = 0; row < OP_COUNT; row++) {
         const struct op_info *info = &table->op[row];
-        bool asked = op == OP_COUNT ? info->like == info->op && info->role != ROLE_COMMUNICATION : row == (int)op;
+        const bool computes = info->role != ROLE_COMMUNICATION && info->role != ROLE_TRANSFER;
+        bool asked = op == OP_COUNT ? info->like == info->op && computes : row == (int)op;
         for (int i = 0; asked && i < info->inputs + info->outputs; i++) {
             const struct op_operand *operand = op_operand_at(info, i);
             has |= memchr(operand->dim, letter, (size_t)operand->ndim) != NULL;
@@ -232,7 +233,7 @@ static trireme_status check_ops(const struct outline *t, const struct op_table *
     struct text known = {0};
     text_add(&known, "other");
     for (int op = 0; op < OP_COUNT; op++)
-        if (table->op[op].role != ROLE_COMMUNICATION)
+        if (table->op[op].role != ROLE_COMMUNICATION && table->op[op].role != ROLE_TRANSFER)
             text_add(&known, " %s", table->op[op].name);
     trireme_status status = outline_known(t, mapping, known.text, error);
     text_release(&known);

@@ -657,10 +657,11 @@ static trireme_status check_lost(const struct memory_check *c, bool all, trireme
     for (size_t i = 0; i < c->passing.count; i++) {
         const struct buffer *b = &c->program->buffers.item[c->passing.item[i]];
         const struct instance *instance = &c->instances[c->first[c->passing.item[i]]];
+        const bool copies = memory_copies(c->program, c->passing.item[i]);
         for (int k = 0; k < instances_of(c->program, b) && (all || b->scope == SCOPE_LOCAL); k++)
             if (is_lost(c, &instance[k]))
-                REFUSE("template %s (microbatch %d): %s is not %s", c->program->templates.item[c->now.template].name,
-                       c->now.microbatch, b->name, memory_duty(c, c->passing.item[i]));
+                REFUSE("template %s (microbatch %d): nothing %s %s%s", c->program->templates.item[c->now.template].name,
+                       c->now.microbatch, copies ? "moves" : "reduces", b->name, copies ? " back" : "");
     }
     return TRIREME_OK;
 }

@@ -269,7 +269,7 @@ static void faults_of_states(void **unused) {
     // The new state stays where the next step does not look for it.
     FAULT(mutant_delete((struct place){at.template, (size_t)(spaces_last(&p, (int)(at.template - p.templates.item)) -
                                                              at.template->instructions.item)}),
-          "is not moved back", ".v.again");
+          "nothing moves", ".v.again back");
     FAULT(out->in[0] = mutant_at(at)->in[INPUT(ADAMW, v)], "once more", "layers.0.m");
     FAULT(update->in[k].buffer = update->out[o].buffer = m, "which only transfers reach", "layers.0.m");
     FAULT(update->wait[stream] = 0, "while another stream may still write it", "layers.0.");

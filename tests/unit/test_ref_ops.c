@@ -507,8 +507,39 @@ static void master_weights(void **state) {
     check_master("muon n=101 weight_decay=0.1");
 }
 
+// Codes of values that lie apart, one after another; and the values again.
+static void codecs_give_back_what_they_keep(void **state) {
+    (void)state;
+    static const uint32_t BITS[] = {0x3f800000, 0xc0490fdb, 0x00000001, 0x7f7fffff, 0xff800000, 0x7fc01234};
+    enum { COUNT = ARRAY_LENGTH(BITS) };
+    float x[2 * COUNT], y[COUNT];
+    uint8_t code[4 * COUNT];
+    for (int i = 0; i < COUNT; i++)
+        memcpy(&x[2 * i], &BITS[i], sizeof *x);
+    for (int rounds = 0; rounds < 2; rounds++) {
+        const int64_t width = rounds ? 2 : 4;
+        struct call call = {.op = rounds ? OP_ENCODE_BF16 : OP_ENCODE_BYTES, .inputs = 1, .outputs = 1, .threads = 1};
+        call.in[0] = (struct tensor){.data = x, .dtype = DTYPE_F32, .ndim = 1, .dim = {COUNT}, .stride = {2}};
+        call.out[0] =
+            (struct tensor){.data = code, .dtype = DTYPE_U8, .ndim = 2, .dim = {COUNT, width}, .stride = {width, 1}};
+        kernel_find(call.op, DTYPE_F32, KERNELS_REFERENCE).run(&call);
+        call.op = rounds ? OP_DECODE_BF16 : OP_DECODE_BYTES;
+        call.in[0] = call.out[0];
+        call.out[0] = (struct tensor){.data = y, .dtype = DTYPE_F32, .ndim = 1, .dim = {COUNT}, .stride = {1}};
+        kernel_find(call.op, DTYPE_F32, KERNELS_REFERENCE).run(&call);
+        for (int i = 0; i < COUNT; i++) {
+            uint32_t bits, expected = BITS[i];
+            memcpy(&bits, &y[i], sizeof bits);
+            if (rounds)
+                expected = (uint32_t)bf16_from_float(x[2 * i]) << 16;
+            assert_int_equal(bits, expected);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codecs_give_back_what_they_keep),
         cmocka_unit_test(embed),
         cmocka_unit_test(matmul),
         cmocka_unit_test(add),
