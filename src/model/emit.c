@@ -17,7 +17,7 @@ struct operand emit_parameter(const struct emitter *e, int layer, const char *pa
 }
 
 int64_t emit_row_count(const struct emitter *e) {
-    return e->sequences * e->seq_rows;
+    return e->batch->sequences * e->seq_rows;
 }
 
 int64_t emit_stream_rows(const struct emitter *e) {

@@ -35,7 +35,7 @@ struct emitter {
     int rope;     // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
     int template; // that instructions are appended to
     enum dtype dtype;
-    int64_t sequences, seq_len;     // of the microbatch; and tokens of a sequence
+    const struct batch_shape *batch;
     int64_t seq_rows;               // how many of a sequence's tokens this rank has; rows = sequences x seq_rows
     int tokens, positions;          // i32[rows], or i32[sequences, seq_rows]
     int starts;                     // the same: the first position that each token may attend to; NONE with a cache

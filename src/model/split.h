@@ -17,6 +17,12 @@
 
 #include "model/model.h"
 
+// What one data-parallel rank takes in a step.
+struct batch_shape {
+    int64_t sequences, seq_len; // of one microbatch
+    int microbatches;
+};
+
 struct model_split {
     int ranks;             // of the tensor group; 1: nothing is split
     int copies;            // how many of them, neighbours, hold the same key-value heads (AXIS_KV)

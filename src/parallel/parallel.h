@@ -9,12 +9,6 @@
 #include "model/split.h"
 #include "pipeline/schedule_store.h"
 
-// What one data-parallel rank takes in a step.
-struct batch_shape {
-    int64_t sequences, seq_len; // of one microbatch
-    int microbatches;
-};
-
 struct parallel {
     struct mesh mesh;
     struct model_split split;

@@ -147,7 +147,7 @@ static struct operand heads_of(const struct emitter *e, int qkv, int64_t length,
         memcpy(view.stride, (int64_t[]){width, size, 1}, 3 * sizeof(int64_t));
     } else {
         view.ndim = 4;
-        memcpy(view.dim, (int64_t[]){e->sequences, length, heads, size}, 4 * sizeof(int64_t));
+        memcpy(view.dim, (int64_t[]){e->batch->sequences, length, heads, size}, 4 * sizeof(int64_t));
         memcpy(view.stride, (int64_t[]){length * width, width, size, 1}, 4 * sizeof(int64_t));
     }
     return view;
@@ -161,7 +161,7 @@ struct projections {
 // Sequence `number` of a buffer that has `length` rows of each.
 static int sequence_of(const struct emitter *e, int buffer, int64_t number, int64_t length) {
     const struct buffer b = e->program->buffers.item[buffer];
-    if (e->sequences == 1)
+    if (e->batch->sequences == 1)
         return buffer;
     char *name = mem_printf("%s.%lld", b.name, (long long)number);
     int slice = program_slice(e->program, buffer, name, number * length * b.dim[1], 2, (int64_t[]){length, b.dim[1]});
@@ -177,7 +177,7 @@ static int attention_gather(struct emitter *e, int layer, struct projections in)
     int own = in.others;
     if (in.queries == in.others) {
         own = emit_new_activation(e, layer, "attention.kv.own", emit_row_count(e), width);
-        const int64_t dim[3] = {e->sequences, e->seq_rows, width};
+        const int64_t dim[3] = {e->batch->sequences, e->seq_rows, width};
         const struct operand packed = heads_of(e, in.others, e->seq_rows, e->split->heads, heads);
         struct operand from = {.buffer = packed.buffer, .offset = packed.offset, .ndim = 3};
         memcpy(from.dim, dim, sizeof dim);
@@ -185,11 +185,11 @@ static int attention_gather(struct emitter *e, int layer, struct projections in)
         emit_forward(e, OP_COPY, layer, 1, &from, 1,
                      (struct operand[]){operand_shape(emit_whole_operand(e, own), 3, dim)}, NULL);
     }
-    int all = emit_new_activation(e, layer, "attention.kv.all", e->sequences * e->seq_len, width);
-    for (int64_t s = 0; s < e->sequences; s++)
+    int all = emit_new_activation(e, layer, "attention.kv.all", e->batch->sequences * e->batch->seq_len, width);
+    for (int64_t s = 0; s < e->batch->sequences; s++)
         program_communicate(e->program, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program),
                             AXES_PARTS, emit_whole_operand(e, sequence_of(e, own, s, e->seq_rows)),
-                            emit_whole_operand(e, sequence_of(e, all, s, e->seq_len)))
+                            emit_whole_operand(e, sequence_of(e, all, s, e->batch->seq_len)))
             ->layer = layer;
     return all;
 }
@@ -200,8 +200,8 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
     int64_t h = e->split->heads, g = e->split->kv_heads, size = c->head_dim;
     int64_t first = in.queries == in.others && !gathers ? h : 0;
     int others = gathers ? attention_gather(e, layer, in) : in.others;
-    struct operand q = heads_of(e, in.queries, e->seq_rows, 0, h), k = heads_of(e, others, e->seq_len, first, g),
-                   v = heads_of(e, others, e->seq_len, first + g, g);
+    struct operand q = heads_of(e, in.queries, e->seq_rows, 0, h), k = heads_of(e, others, e->batch->seq_len, first, g),
+                   v = heads_of(e, others, e->batch->seq_len, first + g, g);
     int o = emit_new_activation(e, layer, "attention.heads", emit_row_count(e), h * size);
     union attribute attribute[OP_MAX_ATTRIBUTES] = {{.f = 1 / sqrt((double)size)},
                                                     {.i = model_layer(c, layer)->sliding_window}};
@@ -217,9 +217,11 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
             attribute);
         return o;
     }
-    int lse = emit_new_statistic(e, layer, "attention.lse", 3, (int64_t[]){e->sequences, h, e->seq_rows});
-    struct operand starts = operand_shape(emit_whole_operand(e, e->starts), 2, (int64_t[]){e->sequences, e->seq_rows});
-    struct operand heads = operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){e->sequences, e->seq_rows, h, size});
+    int lse = emit_new_statistic(e, layer, "attention.lse", 3, (int64_t[]){e->batch->sequences, h, e->seq_rows});
+    struct operand starts =
+        operand_shape(emit_whole_operand(e, e->starts), 2, (int64_t[]){e->batch->sequences, e->seq_rows});
+    struct operand heads =
+        operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){e->batch->sequences, e->seq_rows, h, size});
     emit_forward(e, OP_ATTENTION, layer, 5,
                  (struct operand[]){q, k, v, starts, emit_whole_operand(e, e->first_position)}, 2,
                  (struct operand[]){heads, emit_whole_operand(e, lse)}, attribute);
