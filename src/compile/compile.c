@@ -9,14 +9,25 @@
 
 const struct program_info program_kinds[PROGRAM_KINDS] = {
 #define AFTER(symbol) | 1u << PROGRAM_##symbol
-#define PROGRAM(symbol, name, title, keep, compile, after) {name, title, keep, compile, 0 after},
+#define BESIDE(symbol) | 1u << PROGRAM_##symbol
+#define PROGRAM(symbol, name, title, keep, compile, wanted, after, beside) \
+    {name, title, keep, compile, wanted, 0 after, 0 beside},
 #include "compile/programs.def"
 #undef PROGRAM
 #undef AFTER
+#undef BESIDE
 };
 
 bool program_may_follow(enum program_kind before, enum program_kind after) {
     return program_kinds[after].after & 1u << before;
+}
+
+bool program_may_run_beside(enum program_kind kind, enum program_kind under_way) {
+    return program_kinds[under_way].beside & 1u << kind;
+}
+
+bool program_is_beside(enum program_kind kind) {
+    return program_kinds[kind].beside;
 }
 
 enum kernel_set compile_kernels(const struct config *config) {
@@ -85,13 +96,14 @@ static void set_gradient_streams(struct gradients *gradients, struct program *p,
                              message_stream(p, true, !to_previous) + !end);
 }
 
-static void compile_begin(struct compiled *c, const struct compile_options *o, const struct program_spec *spec) {
+void compiled_begin(struct compiled *c, const struct compile_options *o, const struct program_spec *spec) {
     *c = (struct compiled){.spec = *spec,
                            .tokens = NONE,
                            .targets = NONE,
                            .positions = NONE,
                            .starts = NONE,
                            .lr = NONE,
+                           .weight = NONE,
                            .count = NONE,
                            .loss = NONE,
                            .at = NONE,
@@ -100,6 +112,10 @@ static void compile_begin(struct compiled *c, const struct compile_options *o, c
     c->outputs = (struct optimizer_outputs){NONE, NONE, NONE};
     program_init(&c->program, program_kinds[spec->kind].name, spec->batch.microbatches);
     c->program.mesh = o->parallel->mesh;
+}
+
+static void compile_begin(struct compiled *c, const struct compile_options *o, const struct program_spec *spec) {
+    compiled_begin(c, o, spec);
     declare_streams(&c->program, o);
     model_state_declare(&c->model, &c->program, &o->state->table, &o->state->model, &o->state->units, o->state->dtype);
 }
@@ -322,7 +338,8 @@ static int emit_batch(struct compiled *c, const struct compile_options *o) {
     return scale;
 }
 
-static trireme_status compile_finish(struct compiled *c, const struct compile_options *o, trireme_error *error) {
+trireme_status compiled_finish(struct compiled *c, const struct compile_options *o, trireme_error *error) {
+    outer_place_program(&c->program, c->lr);
     pass_scopes(&c->program);
     pass_waits(&c->program);
     trireme_status status = pass_workspaces(&c->program, o->ops, compile_kernels(o->config), o->threads, error);
@@ -574,7 +591,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     data_gather_once(p, &c.model, o->parallel);
     free(passes);
     compile_emit_update(&c, o);
-    TRY(compile_finish(&c, o, error));
+    TRY(compiled_finish(&c, o, error));
     *out = c;
     return TRIREME_OK;
 }
@@ -613,7 +630,7 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
         emit_loss_sum(&c, end, PHASE_FORWARD);
         program_invoke(&c.program, end, NONE, false, false);
     }
-    TRY(compile_finish(&c, o, error));
+    TRY(compiled_finish(&c, o, error));
     *out = c;
     return TRIREME_OK;
 }
@@ -649,7 +666,7 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
     p->buffers.item[c.logits].kind = KIND_OUTPUT;
     p->buffers.item[c.logits].scope = SCOPE_STEP;
     program_invoke(p, e.template, 0, true, true);
-    TRY(compile_finish(&c, o, error));
+    TRY(compiled_finish(&c, o, error));
     *out = c;
     return TRIREME_OK;
 }

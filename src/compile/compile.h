@@ -4,6 +4,7 @@
 #ifndef COMPILE_COMPILE_H
 #define COMPILE_COMPILE_H
 
+#include "compile/outer.h"
 #include "kernels/kernels.h"
 #include "memory/memory_plan.h"
 #include "model/emit.h"
@@ -24,7 +25,7 @@ int64_t logits_chunk_rows(int64_t rows, int64_t hidden_size, int64_t vocab_size,
 // ---- what a program depends on
 
 enum program_kind {
-#define PROGRAM(symbol, name, title, keep, compile, after) PROGRAM_##symbol,
+#define PROGRAM(symbol, name, title, keep, compile, wanted, after, beside) PROGRAM_##symbol,
 #include "compile/programs.def"
 #undef PROGRAM
     PROGRAM_KINDS
@@ -47,6 +48,7 @@ struct stage_state {
     struct model_entries model;
     bool trains;                        // whether there are gradients and optimizer states
     struct optimizer_entries optimizer; // if so
+    struct outer_entries outer;         // if islands meet
     struct emit_cache caches;           // entries, if something is generated
 };
 // Makes the state for programs of all `specs`, which agree on seq_len where they train or evaluate. `whole`: parameters
@@ -83,6 +85,7 @@ struct compiled {
     struct optimizer_state optimizer;       // training only
     int tokens, targets, positions, starts; // inputs, an i32 for each row (struct emitter), one instance per microbatch
     int lr;                                 // input, f64[1]
+    int weight;                             // exchange of islands: input, f64[1], of this rank's island
     int count;                              // output, f64[1]: targets that are not masked
     int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats
     struct optimizer_outputs outputs;
@@ -92,6 +95,10 @@ struct compiled {
 };
 
 void compiled_release(struct compiled *compiled);
+// What all of them begin and end with: an empty program for the plan's mesh; the passes after emission, and the proof.
+// On failure compiled_finish has released it.
+void compiled_begin(struct compiled *compiled, const struct compile_options *options, const struct program_spec *spec);
+trireme_status compiled_finish(struct compiled *compiled, const struct compile_options *options, trireme_error *error);
 
 // What a row's `keep` does. An entry that another program keeps, too, is there once.
 typedef void keep_entries(struct stage_state *state, const struct config *config, const struct model_config *model,
@@ -102,10 +109,11 @@ typedef void keep_entries(struct stage_state *state, const struct config *config
 //   compile_evaluate  the loss of a batch
 //   compile_generate  a decoding step: tokens from position `at` on enter the cache; the logits of row `row` come out.
 //                     Without a cache all tokens go through as in training.
+//   compile_outer_...  the parts of an outer step (outer.h)
 typedef trireme_status compile_program(struct compiled *out, const struct compile_options *options,
                                        const struct program_spec *spec, trireme_error *error);
-#define PROGRAM(symbol, name, title, keep, compile, after) \
-    keep_entries keep;                                     \
+#define PROGRAM(symbol, name, title, keep, compile, wanted, after, beside) \
+    keep_entries keep;                                                     \
     compile_program compile;
 #include "compile/programs.def"
 #undef PROGRAM
@@ -114,10 +122,14 @@ struct program_info {
     const char *name, *title;
     keep_entries *keep;
     compile_program *compile;
-    unsigned after; // a bit for each kind
+    bool (*wanted)(const struct config *config);
+    unsigned after, beside; // a bit for each kind
 };
 extern const struct program_info program_kinds[PROGRAM_KINDS];
-// Whether a program of one kind may run after one of another.
+// Whether a program of one kind may run after one of another has begun.
 bool program_may_follow(enum program_kind before, enum program_kind after);
+// Whether programs of one kind may run while one of another is under way; and whether any may.
+bool program_may_run_beside(enum program_kind kind, enum program_kind under_way);
+bool program_is_beside(enum program_kind kind);
 
 #endif

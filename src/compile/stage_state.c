@@ -49,6 +49,7 @@ void stage_state_create(struct stage_state *s, const struct config *config, cons
     model_entries_add(&s->model, &s->table, &s->units, model, s->dtype, positions);
     for (size_t i = 0; i < count; i++)
         program_kinds[specs[i].kind].keep(s, config, model, &specs[i]);
+    outer_place_state(&s->table, &plan->mesh);
 }
 
 void stage_state_release(struct stage_state *s) {
@@ -56,6 +57,7 @@ void stage_state_release(struct stage_state *s) {
     model_units_release(&s->units);
     model_entries_release(&s->model);
     optimizer_entries_release(&s->optimizer);
+    outer_entries_release(&s->outer);
     parameter_table_release(&s->local);
     emit_cache_release(&s->caches);
     *s = (struct stage_state){0};

@@ -13,6 +13,16 @@ int stages_threads(const struct config *config, int ranks) {
     return MIN(wanted, most);
 }
 
+// Adds what a run that trains has besides what is asked for.
+static void add_wanted(struct stages *s) {
+    bool trains = false;
+    for (size_t i = 0; i < s->specs.count; i++)
+        trains |= s->specs.item[i].kind == PROGRAM_TRAIN;
+    for (int kind = 0; kind < PROGRAM_KINDS && trains; kind++)
+        if (program_kinds[kind].wanted && program_kinds[kind].wanted(s->config))
+            VEC_PUSH(&s->specs, (struct program_spec){.kind = (enum program_kind)kind, .batch = s->plan.batch});
+}
+
 trireme_status stages_create(struct stages *out, const struct config *config, const struct model_config *model,
                              const struct parallel *plan, struct program_specs specs,
                              const struct stages_options *options, trireme_error *error) {
@@ -35,6 +45,7 @@ trireme_status stages_create(struct stages *out, const struct config *config, co
             spec.batch = s.plan.batch;
         VEC_PUSH(&s.specs, spec);
     }
+    add_wanted(&s);
     parameter_table_create(&s.table, model);
     s.stage = mem_alloc((size_t)s.count * sizeof *s.stage);
     for (int i = 0; i < s.count; i++) {
@@ -152,19 +163,35 @@ int64_t stage_state_bytes(const struct stage *stage, enum memory_space space) {
 }
 
 int64_t stage_step_bytes(const struct stage *stage, enum memory_space space) {
-    int64_t bytes = 0;
-    for (size_t i = 0; i < stage->programs.count; i++)
-        bytes = MAX(bytes, stage->programs.item[i]->program.arena[space].step_bytes);
-    return bytes;
+    return stage_step_offset(stage, stage->programs.count, space);
 }
 
-// Proves of each two programs of a stage that the second may follow the first, where it is said to; and of each that it
-// keeps what the state has.
+int64_t stage_step_offset(const struct stage *stage, size_t number, enum memory_space space) {
+    if (number < stage->programs.count && !program_is_beside(stage->programs.item[number]->spec.kind))
+        return 0;
+    int64_t shared = 0, behind = 0;
+    for (size_t i = 0; i < stage->programs.count; i++) {
+        const struct compiled *c = stage->programs.item[i];
+        if (!program_is_beside(c->spec.kind))
+            shared = MAX(shared, c->program.arena[space].step_bytes);
+        else if (i < number)
+            behind += align_up(c->program.arena[space].step_bytes);
+    }
+    return behind ? align_up(shared) + behind : number < stage->programs.count ? align_up(shared) : shared;
+}
+
+// Proves of each two programs of a stage that the second may follow the first, or run beside it, where it is said to;
+// and of each that it keeps what the state has.
 static trireme_status verify_state(const struct stages *s, const struct stage *stage, trireme_error *error) {
     for (size_t k = 0; k < s->specs.count; k++)
         for (size_t n = 0; n < s->specs.count; n++)
             if (program_may_follow(s->specs.item[k].kind, s->specs.item[n].kind))
                 TRY(program_follows(&stage->programs.item[k]->program, &stage->programs.item[n]->program, error));
+    for (size_t k = 0; k < s->specs.count; k++)
+        for (size_t n = 0; n < s->specs.count; n++)
+            if (program_may_run_beside(s->specs.item[n].kind, s->specs.item[k].kind))
+                TRY(program_beside(&stage->programs.item[k]->program, &stage->programs.item[n]->program, s->options.ops,
+                                   error));
     for (size_t k = 0; k < s->specs.count; k++)
         TRY(state_check(&stage->state.table, &stage->programs.item[k]->program, error));
     return TRIREME_OK;

@@ -38,7 +38,8 @@ struct program_specs {
     const struct program_spec *item;
     size_t count;
 };
-// Training and evaluation, or one of them alone. What is not asked for takes no time and no memory.
+// Training and evaluation, or one of them alone. What is not asked for takes no time and no memory, except what a run
+// that trains needs as it is configured (programs.def).
 extern const struct program_specs TRAIN_AND_EVALUATE, TRAIN_ALONE, EVALUATE_ALONE;
 
 // Threads of each of `ranks` ranks: training.threads, or an equal share of the cores that this process may use; no more
@@ -73,9 +74,11 @@ const struct program **stages_programs(const struct stages *stages, enum program
 // Bytes of a space's arenas that a rank of the stage needs for all its programs. The state's holds the whole table.
 int64_t stage_state_bytes(const struct stage *stage, enum memory_space space);
 int64_t stage_step_bytes(const struct stage *stage, enum memory_space space);
+// Where the step arena of the stage's program `number` begins in it: all begin at 0, but those that run beside others.
+int64_t stage_step_offset(const struct stage *stage, size_t number, enum memory_space space);
 
-// Proves that the programs of each of stages.specs are sound together, on all ranks, and that each leaves the state as
-// those that may follow it expect it.
+// Proves that the programs of each of stages.specs are sound together, on all ranks, that each leaves the state as
+// those that may follow it expect it, and that those which may run at one time do not meet.
 trireme_status stages_verify(const struct stages *stages, trireme_error *error);
 
 #endif

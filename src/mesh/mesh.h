@@ -1,8 +1,8 @@
 // mesh/: how ranks are arranged: axes, coordinates, groups. Knows no MPI and no program. Includes base/ only.
 //
 // Ranks are numbered with the axes in the order of enum axis, the first varying fastest: tensor ranks are neighbours,
-// then data, then pipeline. A *group* along some axes is a set of ranks that share all coordinates along the other
-// axes; a rank's *index* in it counts along the group's axes, again the first fastest.
+// then data, then pipeline, then islands. A *group* along some axes is a set of ranks that share all coordinates along
+// the other axes; a rank's *index* in it counts along the group's axes, again the first fastest.
 //
 // What users call an axis may be a product of several: its factors are axes here, each with a degree of its own. The
 // same ranks may be factored in more than one way; then each factorisation's axes are sets of the finest factors.
@@ -25,6 +25,7 @@ enum axis_role {
     AXIS_IS_SEQUENCES = 1 << 2, // other sequences of the batch
     AXIS_IS_SHARD = 1 << 3,     // parts of the states, where these are sharded
     AXIS_IS_STAGE = 1 << 4,     // other layers, with programs of their own
+    AXIS_IS_ISLAND = 1 << 5,    // values of their own, from training on other sequences of the batch by themselves
 };
 // The roles of each axis, which its factors share.
 enum {
@@ -76,7 +77,14 @@ enum {
 #undef AXIS
     ,
     // Along these, ranks have parts of the same sequences, in their order.
-    AXES_PARTS = AXES_DATA & ~AXES_SEQUENCES
+    AXES_PARTS = AXES_DATA & ~AXES_SEQUENCES,
+    // Along these, they have other sequences, or other tokens, of the global batch.
+    AXES_BATCH = AXES_SEQUENCES | AXES_ISLAND,
+    AXES_TOKENS = AXES_DATA | AXES_ISLAND,
+    // The ranks that differ along these alone are an island.
+    AXES_WITHIN = AXES_ALL & ~AXES_ISLAND,
+    // Along these, what a rank has may be part of no whole (PLACE_OWN).
+    AXES_OWN = AXES_STAGE | AXES_ISLAND
 };
 
 enum { AXES_PRESENT_MAX = 12 }; // how many axes may have more than one rank
@@ -113,7 +121,7 @@ trireme_status mesh_cut(struct mesh *mesh, axis_set group, int ranks, trireme_er
 // Of the axes of `group`, which are cut at both, those between its first `from` and its first `to` ranks.
 axis_set mesh_between(const struct mesh *mesh, axis_set group, int from, int to);
 
-const char *axis_name(enum axis axis); // "kv", "tp", "cp", "fsdp", "dp", "pp"; of further factors "fsdp.1"
+const char *axis_name(enum axis axis); // "kv", "tp", "cp", "fsdp", "dp", "pp", "island"; of further factors "fsdp.1"
 // All factors of the axis that this is the first factor of; AXES_NONE for its further ones.
 axis_set axis_factors(enum axis axis);
 // "tp+dp" in the order of the enum, "none" for the empty set; `text` holds at least AXES_TEXT bytes.

@@ -82,7 +82,7 @@ static void place_unit(const struct model_units *units, int unit, const struct u
         placement[a] = split & AXES(a) ? PLACE_SHARD(0) : PLACE_REPLICATE;
     bool both = units->layout.tied_ends && parameter_is_token_embedding(p);
     if (mesh_present(&units->mesh, AXES_STAGE & ~split) && !both)
-        placement[AXIS_PP] = PLACE_STAGE;
+        placement[AXIS_PP] = PLACE_OWN;
 }
 
 static char *values_name(const struct model_units *units, int unit, const struct unit_values *values) {
@@ -105,6 +105,10 @@ int model_units_add(const struct model_units *units, struct state_table *state, 
     int number = state_add(state, &entry);
     free(name);
     return number;
+}
+
+struct operand model_units_own(const struct model_units *units, const struct program *program, int unit, int buffer) {
+    return operand_part(program, operand_whole(program, buffer), unit_own(&units->axes[unit]));
 }
 
 int model_units_buffer(const struct model_units *units, struct program *program, int unit,
@@ -166,7 +170,7 @@ void model_entries_add(struct model_entries *entries, struct state_table *state,
     if (mesh_present(&units->mesh, AXES_TENSOR) || layout->vocabulary) {
         entries->vocab_first = add_i32(state, "vocab.first", "first");
         if (layout->vocabulary)
-            state->entries.item[entries->vocab_first].placement[AXIS_PP] = PLACE_STAGE;
+            state->entries.item[entries->vocab_first].placement[AXIS_PP] = PLACE_OWN;
     }
     if (mesh_present(&units->mesh, AXES_PARTS)) {
         entries->first_position = add_i32(state, "position.first", "first");

@@ -64,6 +64,9 @@ struct unit_values {
 int model_units_add(const struct model_units *units, struct state_table *state, int unit,
                     const struct unit_values *values, int owner);
 
+// The part of a unit's parameters that the rank itself updates: all of the buffer, or its own part of it.
+struct operand model_units_own(const struct model_units *units, const struct program *program, int unit, int buffer);
+
 // The model's entries of a state.
 struct model_entries {
     int *unit;          // [units]: the unit's parameters, or the rank's part of them

@@ -229,13 +229,7 @@ int transfer_stream(struct program *program) {
     return program_stream(program, "transfer", 0);
 }
 
-// The part of a unit's parameters that this rank updates; optimizer_reduced gives the same part of its gradient.
-static struct operand optimizer_updated(const struct program *program, const struct optimizer_state *state,
-                                        const struct model_state *model, int unit) {
-    struct operand whole = operand_whole(program, model->unit[unit]);
-    return operand_part(program, whole, unit_own(&state->axes[unit]));
-}
-
+// The gradient of what this rank updates of a unit (model_units_own).
 struct operand optimizer_reduced(const struct program *program, const struct optimizer_state *state, int unit) {
     struct operand whole = operand_whole(program, state->gradient[unit]);
     const struct unit_axes *axes = &state->axes[unit];
@@ -248,7 +242,7 @@ static struct operand operand_of_unit(const struct program *program, const int *
 
 struct optimizer_operands optimizer_operands(const struct optimizer_update *u, int unit) {
     const struct optimizer_state *s = u->state;
-    struct optimizer_operands o = {.p = optimizer_updated(u->program, s, u->model, unit),
+    struct optimizer_operands o = {.p = model_units_own(u->units, u->program, unit, u->model->unit[unit]),
                                    .rem = operand_of_unit(u->program, s->remainder, unit),
                                    .g = optimizer_reduced(u->program, s, unit),
                                    .o = operand_none(),

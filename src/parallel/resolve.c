@@ -307,6 +307,22 @@ trireme_status parallel_check(const struct config *config, const struct model_co
     return stages > 1 ? layout_check(config, model, stages, 1, error) : TRIREME_OK;
 }
 
+// Islands that never met would be several runs.
+static trireme_status check_islands(const struct config *config, int islands, trireme_error *error) {
+    const struct config_outer *o = &config->outer;
+    if (islands == 1 && o->method != CONFIG_OUTER_NONE)
+        return config_refuse(config, "outer.method", error,
+                             "but parallelism.island_degree is 1: there is nobody to meet");
+    if (islands > 1 && o->method == CONFIG_OUTER_NONE)
+        return config_refuse(config, "parallelism.island_degree", error,
+                             "but outer.method is none: say how islands meet, as in outer.method=local_sgd");
+    if (islands > 1 && o->delay_steps > o->sync_steps)
+        return config_refuse(config, "outer.delay_steps", error,
+                             "but islands meet every %lld steps, and no later than the next time their mean arrives",
+                             (long long)o->sync_steps);
+    return TRIREME_OK;
+}
+
 // Sets the axes' degrees, and how tensor ranks split the model.
 static trireme_status resolve_mesh(struct parallel *out, const struct config *config, const struct model_config *model,
                                    trireme_error *error) {
@@ -322,6 +338,7 @@ static trireme_status resolve_mesh(struct parallel *out, const struct config *co
     out->mesh = mesh_single();
     for (size_t i = 0; i < ARRAY_LENGTH(degree); i++)
         out->mesh.degree[degree[i].axis] = (int)degree[i].given;
+    TRY(check_islands(config, out->mesh.degree[AXIS_ISLAND], error));
     int tensor = out->mesh.degree[AXIS_TP];
     trireme_error why = {0};
     if (model_split_create(&out->split, model, tensor, tensor > 1 && p.sequence_parallel, &why) != TRIREME_OK)
@@ -374,7 +391,7 @@ refuse_batch(const struct config *config, int64_t unit, trireme_error *error, co
 static trireme_status resolve_batch(struct parallel *out, const struct config *config, const struct model_config *model,
                                     trireme_error *error) {
     const struct config_training *t = &config->training;
-    int64_t replicas = mesh_group_size(&out->mesh, AXES_SEQUENCES);
+    int64_t replicas = mesh_group_size(&out->mesh, AXES_BATCH);
     out->batch.seq_len = t->seq_len;
     out->batch.sequences = micro_batch_size(config, replicas, out->mesh.degree[AXIS_PP]);
     if (t->global_batch_size % replicas)
@@ -426,7 +443,7 @@ static trireme_status resolve_stages(struct parallel *out, struct schedule_store
 // parts' gradients.
 static int row_ranks(const struct parallel *p, const struct config *config, const struct model_config *model) {
     const int ranks = mesh_group_size(&p->mesh, AXES_FSDP), replicas = mesh_group_size(&p->mesh, AXES_DP);
-    const bool alone = mesh_ranks(&p->mesh) == ranks * replicas; // of all axes
+    const bool alone = mesh_group_size(&p->mesh, AXES_WITHIN) == ranks * replicas; // of all axes
     const bool whole_rows = model->padded_vocab_size % ranks == 0 &&
                             model->padded_vocab_size / ranks * model->hidden_size % PARAMETER_ALIGNMENT == 0;
     // With ZeRO-1 the whole table arrives after the step's first microbatch has looked rows up: there must be no other.

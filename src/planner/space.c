@@ -397,6 +397,9 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
                  {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree, 1},
                  {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree, 1},
                  {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree, 0}};
+    if (p->island_degree != 1)
+        return config_refuse(c, "parallelism.island_degree", error,
+                             "but plan knows one island: plan for its ranks and its part of the global batch");
     int64_t all = 1; // always divides the ranks, so no product overflows
     for (size_t i = 0; i < ARRAY_LENGTH(KEPT); i++) {
         if (!(AXES(KEPT[i].axis) & AXES_PARTS))

@@ -222,7 +222,8 @@ static bool read_role(const char *s, struct op_info *info) {
                  {"total", ROLE_TOTAL},       {"norm", ROLE_NORM},     {"clip", ROLE_CLIP},
                  {"norm_sum", ROLE_NORM_SUM}, {"aid", ROLE_AID},       {"update", ROLE_UPDATE},
                  {"derive", ROLE_DERIVE},     {"zero", ROLE_ZERO},     {"sum", ROLE_SUM},
-                 {"transfer", ROLE_TRANSFER}, {"encode", ROLE_ENCODE}, {"decode", ROLE_DECODE}};
+                 {"transfer", ROLE_TRANSFER}, {"encode", ROLE_ENCODE}, {"decode", ROLE_DECODE},
+                 {"take", ROLE_TAKE},         {"weigh", ROLE_WEIGH},   {"settle", ROLE_SETTLE}};
     const size_t length = strcspn(s, " ");
     for (size_t i = 0; i < ARRAY_LENGTH(ROLES); i++) {
         if (strlen(ROLES[i].word) != length || memcmp(s, ROLES[i].word, length) != 0)
@@ -318,7 +319,7 @@ static void find_meanings(struct op_info *info) {
 
 // An update writes only what it reads, in place.
 static void check_update_row(const struct op_info *info) {
-    for (int o = 0; o < info->outputs && info->role == ROLE_UPDATE; o++)
+    for (int o = 0; o < info->outputs && (info->role == ROLE_UPDATE || info->role == ROLE_SETTLE); o++)
         CHECK(info->inplace[o] >= 0);
     CHECK(info->role != ROLE_UPDATE || info->input_of[MEANING_PARAMETER] >= 0);
 }

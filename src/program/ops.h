@@ -63,6 +63,9 @@ enum op_role {
     ROLE_NORM,
     ROLE_NORM_SUM,
     ROLE_CLIP,
+    ROLE_TAKE,
+    ROLE_WEIGH,
+    ROLE_SETTLE,
     ROLE_DERIVE,
     ROLE_UPDATE,
 };

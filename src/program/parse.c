@@ -205,8 +205,8 @@ static trireme_status parse_placement(struct parser *p, struct buffer *b) {
             b->placement[axis] = PLACE_SUM;
         } else if (accept_word(p, "max")) {
             b->placement[axis] = PLACE_MAX;
-        } else if (accept_word(p, "stage")) {
-            b->placement[axis] = PLACE_STAGE;
+        } else if (accept_word(p, AXES(axis) & AXES_STAGE ? "stage" : "own")) {
+            b->placement[axis] = PLACE_OWN;
         } else {
             TRY(parse_integer(p, 0, b->ndim - 1, &dim));
             b->placement[axis] = PLACE_SHARD(dim);

@@ -7,6 +7,7 @@
 //   arena file state 6144 fixed 0 scratch 0+0 step 0
 //   pool 0 chunk 0 at 5568 9920: 0 1 0 1 0 1 0 1
 //   buffer %24 f32 grad state [48,12] @18944 of %21+640 gradient %7 place pp stage "grad.layers.0.mlp.up.weight"
+//   buffer %0 f32 param state [768] @0 place island own "embed.parameters"
 //   buffer %34 f32 optim state [768] @25600 as m for %0 "embed.m"
 //   buffer %70 f32 act slot [64,48] @0 extent %69 expect 40 "rows"
 //   buffer %35 f32 optim state [768] space file @0 as v for %0 "embed.v"
@@ -141,7 +142,8 @@ static void print_buffer(struct text *out, const struct program *program, int nu
             text_add(out, " place %s %s", axis_name((enum axis)a),
                      b->placement[a] == PLACE_SUM   ? "sum"
                      : b->placement[a] == PLACE_MAX ? "max"
-                                                    : "stage");
+                     : AXES(a) & AXES_STAGE         ? "stage"
+                                                    : "own");
     text_add(out, " \"%s\"\n", b->name);
 }
 

@@ -98,9 +98,9 @@ struct buffer {
 };
 
 // Along one axis: every rank has the same (0), rank i has the i-th part along a dim (1 + dim), or the value is the sum
-// or the maximum of what the ranks have. OneFlow's SBP (Yuan et al. 2021, section 3.1). Along pp a buffer may also be
-// each stage's own, part of no whole (PLACE_STAGE).
-enum { PLACE_REPLICATE = 0, PLACE_SUM = -1, PLACE_MAX = -2, PLACE_STAGE = -3 };
+// or the maximum of what the ranks have. OneFlow's SBP (Yuan et al. 2021, section 3.1). Along AXES_OWN a buffer may
+// also be each stage's or island's own, part of no whole (PLACE_OWN).
+enum { PLACE_REPLICATE = 0, PLACE_SUM = -1, PLACE_MAX = -2, PLACE_OWN = -3 };
 #define PLACE_SHARD(dim) ((int8_t)(1 + (dim)))
 
 struct operand {

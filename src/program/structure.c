@@ -62,10 +62,10 @@ static trireme_status structure_check_declared(const struct buffer *b, trireme_e
     if (b->scope == SCOPE_MICROBATCH && b->kind != KIND_INPUT)
         REFUSE("buffer %s belongs to each microbatch for the whole step, but is not an input", b->name);
     for (int a = 0; a < AXIS_COUNT; a++) {
-        if (b->placement[a] < PLACE_STAGE || b->placement[a] > b->ndim)
+        if (b->placement[a] < PLACE_OWN || b->placement[a] > b->ndim)
             REFUSE("buffer %s is split along %s over a dim that it does not have", b->name, axis_name((enum axis)a));
-        if (b->placement[a] == PLACE_STAGE && a != AXIS_PP)
-            REFUSE("buffer %s is declared each stage's own along %s, which has no stages", b->name,
+        if (b->placement[a] == PLACE_OWN && !(AXES(a) & AXES_OWN))
+            REFUSE("buffer %s is declared each rank's own along %s, where ranks share all that they have", b->name,
                    axis_name((enum axis)a));
     }
     if (b->own && (b->kind != KIND_PARAM || b->scope != SCOPE_STATE || b->parent != NONE))

@@ -65,7 +65,7 @@ static struct held held_of_dim(const struct operand *view, int dim, axis_order j
 struct held placement_declared(const struct placement *p, int buffer, int axis) {
     const struct buffer *b = &p->program->buffers.item[buffer];
     int8_t place = b->placement[axis];
-    if (place == PLACE_STAGE)
+    if (place == PLACE_OWN)
         return (struct held){HOLDS_BLOCK, 0, 0, 0};
     if (place < PLACE_SHARD(0))
         return (struct held){place == PLACE_SUM ? HOLDS_SUM : place == PLACE_MAX ? HOLDS_MAX : HOLDS_SAME, 0, 0, 0};
@@ -115,7 +115,7 @@ static struct seen seen_as(const struct held *held, const struct operand *view, 
     case HOLDS_MAX:
         return (struct seen){SEEN_MAX, NONE, 0};
     default:
-        return (struct seen){SEEN_SPLIT, split_dim(held, view, letters), held->joint};
+        return (struct seen){SEEN_SPLIT, held->joint ? split_dim(held, view, letters) : 0, held->joint};
     }
 }
 
@@ -351,6 +351,10 @@ void placement_clear(struct placement *p, int root) {
     parts->count = 0;
 }
 
+static bool held_is_own(const struct held *held) {
+    return held->holds == HOLDS_BLOCK && held->joint == AXES_NONE;
+}
+
 bool placement_as_declared(const struct placement *p, int root, int *axis) {
     struct part whole = part_declared(p, root);
     for (size_t i = 0; i < p->of[root].count; i++) {
@@ -363,6 +367,8 @@ bool placement_as_declared(const struct placement *p, int root, int *axis) {
         for (int a = 0; a < AXIS_COUNT; a++) {
             bool split = part->along[a].holds >= HOLDS_BLOCK, declared_split = whole.along[a].holds >= HOLDS_BLOCK;
             *axis = a;
+            if (held_is_own(&whole.along[a]) && part->along[a].holds <= HOLDS_ZERO)
+                continue; // each has it for its own
             if ((p->axes & AXES(a)) &&
                 (split != declared_split || (!split && part->along[a].holds != whole.along[a].holds) ||
                  (split && part->along[a].joint != whole.along[a].joint)))

@@ -13,7 +13,7 @@ enum holds {
     HOLDS_ZERO,  // zeros, which may count as the same, or as a partial sum
     HOLDS_SUM,   // the value is the sum of what the ranks hold
     HOLDS_MAX,   // or the maximum
-    HOLDS_BLOCK, // rank i has the i-th block of the outermost dim; joint 0: each stage something of its own
+    HOLDS_BLOCK, // rank i has the i-th block of the outermost dim; joint 0: each something of its own
     HOLDS_BAND,  // a part along another dim
 };
 

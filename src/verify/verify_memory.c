@@ -504,7 +504,7 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
     const struct buffer *b = &p->buffers.item[root];
     const char *name = p->buffers.item[operand->buffer].name;
     const struct op_info *info = &c->table->op[instruction->op];
-    bool updates = info->role == ROLE_UPDATE;
+    bool updates = info->role == ROLE_UPDATE || info->role == ROLE_SETTLE;
     // Parameters are gathered from those kept between steps; these, only from the ranks' own parts of them.
     const struct buffer *from =
         op_traffic[instruction->op].takes == HOLDING_PART ? &p->buffers.item[instruction->in[0].buffer] : NULL;

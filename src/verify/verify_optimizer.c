@@ -242,9 +242,7 @@ static bool is_contiguous(const struct operand *a) {
     return operand_equal(a, &block);
 }
 
-// Whether two operands are the same elements of two buffers of one layout. The rank's own part of a whole may lie in a
-// buffer of its own.
-static bool same_place(const struct program *p, const struct operand *a, const struct operand *b) {
+bool update_same_place(const struct program *p, const struct operand *a, const struct operand *b) {
     const int x = program_root(p, a->buffer), y = program_root(p, b->buffer);
     const int64_t from = program_root_offset(p, a->buffer) + a->offset,
                   to = program_root_offset(p, b->buffer) + b->offset, count = operand_count(a);
@@ -283,7 +281,7 @@ static bool gathers_parts(const struct program *p, const struct instruction *i) 
         operand_count(part) * mesh_group_size(&p->mesh, i->group) != operand_count(all))
         return false;
     const struct operand own = operand_part(p, whole, i->group);
-    return same_place(p, part, &own);
+    return update_same_place(p, part, &own);
 }
 
 static bool overlap_in_one_buffer(const struct program *p, const struct operand *a, const struct operand *b) {
@@ -322,7 +320,7 @@ static bool derivation_moves(const struct program *p, const struct operand *made
                              struct followed *at) {
     const int x = program_root(p, made->buffer), y = program_root(p, from->buffer);
     const int64_t count = operand_count(from);
-    if (same_place(p, made, from) &&
+    if (update_same_place(p, made, from) &&
         (!at->gathered || buffer_count(&p->buffers.item[x]) == buffer_count(&p->buffers.item[y])))
         return true;
     if (at->gathered || made->along || operand_count(made) != count || !is_contiguous(made) || !is_contiguous(from))

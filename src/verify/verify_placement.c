@@ -11,6 +11,9 @@
 // stage's own, with which it works as if there were no other. What both ends have is declared to be the same; then a
 // gradient is a partial sum, for each end makes its own. A vocabulary that is spread over the stages is split as any
 // dim is, over stages and tensor ranks together.
+//
+// Islands have different values of the same parameters: whatever is made of something that is an island's own is its
+// own. No collective takes that; a `weigh` row alone makes terms of a sum of it.
 #include "verify/verify_placement.h"
 
 #include <ctype.h>
@@ -90,7 +93,7 @@ static axis_set begins_along(const struct placement_check *c, const struct opera
             along |= AXES(a);
     if (along)
         return mesh_present(mesh, along);
-    return mesh_present(mesh, AXES_TENSOR | (b->placement[AXIS_PP] == PLACE_STAGE ? AXES(AXIS_PP) : AXES_NONE));
+    return mesh_present(mesh, AXES_TENSOR | (b->placement[AXIS_PP] == PLACE_OWN ? AXES(AXIS_PP) : AXES_NONE));
 }
 
 // A letter of which something says where the rank's part begins is split accordingly, and not else.
@@ -196,7 +199,8 @@ static trireme_status passes_sum(const struct placement_check *c, const struct r
         if (!placement_present(s, i))
             continue;
         const struct seen *seen = &s->in[i][s->axis];
-        bool gradient = linear || (backward && s->info->reads[i].gradient);
+        bool gradient = linear || (backward && s->info->reads[i].gradient) ||
+                        (s->info->role == ROLE_WEIGH && i == INPUT(WEIGH, weight));
         bool term = contracts && is_term(s->info, i);
         if (is_partial(s, i) && (seen->as == SEEN_MAX || (!term && (!gradient || s->any))))
             return refuse_partial(c, s, i);
@@ -227,7 +231,7 @@ static struct seen output_of_stage(const struct placement_check *c, const struct
         return inferred;
     if (b->placement[AXIS_PP] >= PLACE_SHARD(0))
         return inferred;
-    return b->placement[AXIS_PP] == PLACE_STAGE ? (struct seen){SEEN_SPLIT, 0, 0} : (struct seen){SEEN_SUM, NONE, 0};
+    return b->placement[AXIS_PP] == PLACE_OWN ? (struct seen){SEEN_SPLIT, 0, 0} : (struct seen){SEEN_SUM, NONE, 0};
 }
 
 static trireme_status run_axis(const struct placement_check *c, struct row_axis *s,
@@ -240,6 +244,8 @@ static trireme_status run_axis(const struct placement_check *c, struct row_axis 
         *seen = passes ? (struct seen){SEEN_SUM, NONE, 0} : output_of(c, s, o);
         if (s->info->role == ROLE_ZERO)
             seen->as = SEEN_ZERO;
+        else if (s->info->role == ROLE_WEIGH && o == OUTPUT(WEIGH, total)) // is the weight
+            *seen = s->in[INPUT(WEIGH, weight)][s->axis];
         else if (s->axis == AXIS_PP && s->instruction->out[o].buffer != NONE)
             *seen = output_of_stage(c, s, o, *seen);
     }
@@ -311,26 +317,39 @@ static void write_begun(const struct op_operand *row, const struct begun *begun,
             seen[a].dim = 0;
 }
 
+static bool is_own(const struct seen *seen) {
+    return seen->as == SEEN_SPLIT && seen->joint == AXES_NONE;
+}
+
 static trireme_status run_row(struct placement_check *c, const struct instruction *i) {
     const struct op_info *info = info_of(c, i);
     struct seen in[OP_MAX_IN][AXIS_COUNT], out[OP_MAX_OUT][AXIS_COUNT];
-    // Each stage works with what it has.
+    // Each stage, and each island, works with what it has.
     const struct begun begun = begun_of(c, i);
-    bool stages_apart = info->role != ROLE_NORM && info->role != ROLE_UPDATE, stages_own = false;
+    const bool stages_apart = info->role != ROLE_NORM && info->role != ROLE_UPDATE;
+    const axis_set works_alone = AXES_ISLAND | (stages_apart ? AXES_STAGE : AXES_NONE);
+    axis_set own = AXES_NONE;
     for (int k = 0; k < info->inputs; k++) {
         if (i->in[k].buffer == NONE)
             continue;
         TRY(read_begun(c, i, k, &begun, in[k]));
-        const bool own = in[k][AXIS_PP].as == SEEN_SPLIT && in[k][AXIS_PP].joint == 0;
-        stages_own |= own;
-        if (stages_apart && own)
-            in[k][AXIS_PP] = (struct seen){SEEN_SAME, NONE, 0};
+        for (int a = 0; a < AXIS_COUNT; a++)
+            if ((AXES_OWN & c->placement.axes & AXES(a)) && is_own(&in[k][a])) {
+                own |= AXES(a);
+                if (works_alone & AXES(a))
+                    in[k][a] = (struct seen){SEEN_SAME, NONE, 0};
+            }
     }
     TRY(check_begun(c, i));
     for (int a = 0; a < AXIS_COUNT; a++) {
-        struct row_axis along = {.instruction = i, .info = info, .axis = a, .in = in, .stages_own = stages_own};
-        if (c->placement.axes & AXES(a))
-            TRY(run_axis(c, &along, out));
+        struct row_axis along = {
+            .instruction = i, .info = info, .axis = a, .in = in, .stages_own = (own & AXES_STAGE) != AXES_NONE};
+        if (!(c->placement.axes & AXES(a)))
+            continue;
+        TRY(run_axis(c, &along, out));
+        for (int o = 0; o < info->outputs && (own & AXES_ISLAND & AXES(a)); o++)
+            if (out[o][a].as == SEEN_SAME)
+                out[o][a] = (struct seen){SEEN_SPLIT, 0, 0};
     }
     for (int o = 0; o < info->outputs; o++) {
         if (i->out[o].buffer == NONE)
@@ -361,8 +380,8 @@ static bool stages_agree_on(const struct placement_check *c, int predicate) {
     return made || c->program->buffers.item[root].kind == KIND_INPUT;
 }
 
-// All ranks skip an instruction, or none of them; of communication all ranks of a group. `varies`: the axes along which
-// some of its groups may skip it and others not.
+// All ranks of an island skip an instruction, or none of them; of communication all ranks of a group. `varies`: the
+// axes along which some of its groups may skip it and others not.
 static trireme_status placement_check_predicate(const struct placement_check *c, const struct instruction *i,
                                                 axis_set *varies) {
     trireme_error *error = c->error;
@@ -372,7 +391,7 @@ static trireme_status placement_check_predicate(const struct placement_check *c,
     struct operand predicate = operand_whole(c->program, i->predicate);
     struct seen seen[AXIS_COUNT];
     const bool communicates = info_of(c, i)->role == ROLE_COMMUNICATION;
-    const axis_set together = communicates ? i->group : AXES_ALL;
+    const axis_set together = communicates ? i->group : AXES_WITHIN;
     PREFIXED(placement_read(&c->placement, &predicate, "n", seen, error));
     for (int a = 0; a < AXIS_COUNT; a++) {
         if (!(c->placement.axes & AXES(a)) || seen[a].as == SEEN_SAME)

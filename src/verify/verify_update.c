@@ -1,5 +1,6 @@
-// Lists the instructions that surround the passes, for the proofs of the loss (verify_loss.c) and of the optimizer
-// (verify_optimizer.c), and proves that buffers that others know by name hold what they are declared to.
+// Lists the instructions that surround the passes, for the proofs of the loss (verify_loss.c), of the optimizer
+// (verify_optimizer.c) and of outer steps (verify_average.c), and proves that buffers that others know by name hold
+// what they are declared to.
 #include "verify/verify_update.h"
 
 struct site update_site(const struct update_check *c, const struct found *f) {
@@ -131,6 +132,8 @@ trireme_status verify_update(const struct program *program, const struct op_tabl
         status = check_all_declared(&c);
     if (status == TRIREME_OK)
         status = verify_optimizer(&c);
+    if (status == TRIREME_OK)
+        status = verify_average(&c);
     for (size_t i = 0; i < ARRAY_LENGTH(c.role); i++)
         VEC_RELEASE(&c.role[i]);
     VEC_RELEASE(&c.targets);

@@ -33,9 +33,15 @@ const char *update_name(const struct update_check *check, int buffer);
 int update_input(const struct update_check *check, const struct instruction *instruction, enum op_meaning meaning);
 int update_output(const struct update_check *check, const struct instruction *instruction, enum op_meaning meaning);
 
+// Whether two operands are the same elements of two buffers of one layout. The rank's own part of a whole may lie in a
+// buffer of its own.
+bool update_same_place(const struct program *program, const struct operand *a, const struct operand *b);
+
 // The loss is the sum of the terms that the program declares (verify_loss.c).
 trireme_status verify_loss(struct update_check *check);
 // Norms count each gradient once; every parameter is updated once (verify_optimizer.c).
 trireme_status verify_optimizer(struct update_check *check);
+// The parts of an outer step take, weigh and set each parameter once (verify_average.c).
+trireme_status verify_average(const struct update_check *check);
 
 #endif

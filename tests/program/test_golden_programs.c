@@ -37,6 +37,7 @@ static const struct subject FAMILIES[] = {
 #define PP "parallelism.pipeline_parallel_degree="
 #define VOCABULARY "parallelism.vocabulary_parallel=true"
 #define SCHEDULE "parallelism.pipeline_parallel_schedule="
+#define ISLANDS "parallelism.island_degree=2", "outer.method=local_sgd", "outer.delay_steps=1"
 
 struct strategy {
     const char *name;
@@ -72,7 +73,19 @@ static const struct strategy STRATEGIES[] = {
     {"vocabulary-rows", 0, {PP "2", VOCABULARY, FSDP "2", ZERO "3", "training.logits_rows=5"}, 0},
     {"layers", 1, {PP "2", "activation_checkpoint.full_layers=1", "activation_checkpoint.selective_layers=0,1"}, 6},
     {"all", 11, {DP "2", FSDP "2", ZERO "3", TP "2", PP "2", "activation_checkpoint.mode=selective"}, 0},
+    {"islands", 3, {ISLANDS, PP "2", FSDP "2", ZERO "1"}, 0},
+    {"outer_take", 3, {ISLANDS, FSDP "2", ZERO "1"}, 0},
+    {"outer_exchange", 3, {ISLANDS, FSDP "2", ZERO "1"}, 0},
+    {"outer_settle", 3, {ISLANDS, FSDP "2", ZERO "1"}, 0},
 };
+
+// The program of that name, else (NULL, too) a training step.
+static const struct program *program_shown(const struct engine *engine, const char *name) {
+    for (size_t i = 0; name && i < engine->programs.count; i++)
+        if (strcmp(engine->programs.item[i].compiled->program.name, name) == 0)
+            return &engine->programs.item[i].compiled->program;
+    return &engine_compiled(engine, PROGRAM_TRAIN)->program;
+}
 
 static char *print(const struct subject *family, const struct strategy *strategy) {
     const char *overrides[32];
@@ -99,7 +112,7 @@ static char *print(const struct subject *family, const struct strategy *strategy
     assert_ok(model_config_resolve(&model, &config, NO_TOKENS, &error), &error);
     assert_ok(engine_compile(&engine, &config, &model, NULL, TRAIN_AND_EVALUATE, strategy->rank, &error), &error);
     struct text text = {0};
-    program_print(&engine_compiled(&engine, PROGRAM_TRAIN)->program, engine.ops, &text);
+    program_print(program_shown(&engine, strategy->name), engine.ops, &text);
     engine_release(&engine);
     config_release(&config);
     return text.text;

@@ -52,7 +52,7 @@ static void outputs_that_may_be_skipped(void **unused) {
     p.mesh.degree[AXIS_PP] = 2;
     struct operand x = add_rows(&p, "x", KIND_INPUT, SCOPE_STEP);
     mask = ADD("mask", DTYPE_I32, KIND_INPUT, 1).buffer;
-    p.buffers.item[mask].placement[AXIS_PP] = PLACE_STAGE;
+    p.buffers.item[mask].placement[AXIS_PP] = PLACE_OWN;
     struct instruction *send =
         program_communicate(&p, t, OP_SEND, PHASE_FORWARD, STREAM_MESSAGES, AXES(AXIS_PP), x, operand_none());
     send->peer = 1;
@@ -530,10 +530,9 @@ static void fields_that_do_not_fit(void **unused) {
     FAULT(BUFFER("layers.1.attention.out.bias").scope = SCOPE_STEP, "does not fit in it", "layers.1.parameters");
     FAULT(BUFFER("layers.1.attention.out.bias").own = AXES(AXIS_FSDP), "is not a unit of parameters",
           "layers.1.attention.out.bias");
-    FAULT(BUFFER("tokens").placement[AXIS_PP] = PLACE_STAGE - 1, "over a dim that it does not have", "tokens");
+    FAULT(BUFFER("tokens").placement[AXIS_PP] = PLACE_OWN - 1, "over a dim that it does not have", "tokens");
     FAULT(BUFFER("tokens").placement[AXIS_DP] = PLACE_SHARD(1), "over a dim that it does not have", "tokens");
-    FAULT(BUFFER("tokens").placement[AXIS_DP] = PLACE_STAGE, "each stage's own along dp, which has no stages",
-          "tokens");
+    FAULT(BUFFER("tokens").placement[AXIS_DP] = PLACE_OWN, "each rank's own along dp", "tokens");
     FAULT(AT(OP_GELU, "layers.1.mlp.up")->wait[STREAM_COMPUTE] = WAIT_SLOT, "waits for a slot, but receives nothing",
           "gelu");
     FAULT(AT(OP_GELU, "layers.1.mlp.up")->stream = NONE, "no such stream", "gelu");

@@ -238,8 +238,9 @@ static double scalar_value(const char *name, int64_t n) {
     static const struct {
         const char *name;
         double value;
-    } values[] = {{"count", 17},   {"scale", 0.37}, {"sum", 12.5}, {"loss", 2.25}, {"t", 4}, {"lr", 0.01},
-                  {"factor", 0.7}, {"a", 1.5},      {"b", 2.5},    {"c", 0.125},   {"d", 7}};
+    } values[] = {{"count", 17}, {"scale", 0.37}, {"sum", 12.5}, {"loss", 2.25},  {"t", 4},
+                  {"lr", 0.01},  {"weight", 3},   {"total", 6},  {"factor", 0.7}, {"a", 1.5},
+                  {"b", 2.5},    {"c", 0.125},    {"d", 7}};
     for (size_t i = 0; i < ARRAY_LENGTH(values); i++)
         if (strcmp(values[i].name, name) == 0)
             return values[i].value;

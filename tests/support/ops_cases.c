@@ -263,6 +263,16 @@ const struct op_case op_cases[] = {
     {"muon n=1003 weight_decay=0.1", OPS_COMPARE},
     {"muon n=10000000 weight_decay=0.1", OPS_TIME},
 
+    {"take n=1", OPS_COMPARE},
+    {"take n=1003", OPS_COMPARE},
+    {"take n=10000000", OPS_TIME},
+    {"weigh n=1", OPS_COMPARE},
+    {"weigh n=1003", OPS_COMPARE},
+    {"weigh n=10000000", OPS_TIME},
+    {"settle n=1", OPS_COMPARE},
+    {"settle n=1003", OPS_COMPARE},
+    {"settle n=10000000", OPS_TIME},
+
     {"cache_append m=3 g=2 D=5 S=11", OPS_COMPARE},
     {"cache_append m=1 g=2 D=64 S=40", OPS_COMPARE},
     {"cache_append m=11 g=1 D=4 S=11", OPS_COMPARE},

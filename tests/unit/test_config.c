@@ -246,10 +246,11 @@ static void test_unknown_names(void **state) {
     expect_refused("steps: [1, 2, 3, 4, 5]\n", "run.yaml:1: steps: unknown key, given [1, 2, 3, 4, ...]; use "
                                                "training.steps or validation.steps");
     expect_refused("trainin:\n  steps: 5\n", "run.yaml:1: trainin: unknown section; the nearest is training");
-    expect_refused("xylophone:\n  steps: 5\n",
-                   "run.yaml:1: xylophone: unknown section; there are model, training, optimizer, lr_scheduler, data, "
-                   "activation_checkpoint, checkpoint, validation, metrics, profiling, parallelism, comm, generate, "
-                   "show, run");
+    expect_refused(
+        "xylophone:\n  steps: 5\n",
+        "run.yaml:1: xylophone: unknown section; there are model, training, optimizer, lr_scheduler, data, "
+        "activation_checkpoint, checkpoint, validation, metrics, profiling, parallelism, outer, comm, generate, "
+        "show, run");
     expect_refused("training.steps: 5\n", "run.yaml:1: training.steps: write `training:` on a line, and below it, "
                                           "indented, `steps:` with its value");
     expect_refused("training:\n  \"st\\e[2Jeps\\n\": 5\n",

@@ -63,6 +63,9 @@ static const struct op_case large[] = {
     {"newton_schulz S=1 R=190 C=201 iterations=5 scale=0.4", 0},
     {"newton_schulz S=3 R=201 C=61 iterations=5 scale=0.4", 0},
     {"muon n=40001 weight_decay=0.1", 0},
+    {"take n=40001", 0},
+    {"weigh n=40001", 0},
+    {"settle n=40001", 0},
 };
 
 static void run(struct op_instance *instance, const char *spec, const struct op_options *options,

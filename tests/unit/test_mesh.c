@@ -3,7 +3,10 @@
 #include "support/checkpoint.h"
 
 // The first factors of all axes.
-enum { AXES_UNCUT = AXES(AXIS_KV) | AXES(AXIS_TP) | AXES(AXIS_CP) | AXES(AXIS_FSDP) | AXES(AXIS_DP) | AXES(AXIS_PP) };
+enum {
+    AXES_UNCUT = AXES(AXIS_KV) | AXES(AXIS_TP) | AXES(AXIS_CP) | AXES(AXIS_FSDP) | AXES(AXIS_DP) | AXES(AXIS_PP) |
+                 AXES(AXIS_ISLAND)
+};
 
 static struct mesh mesh_of(int kv, int tp, int cp, int fsdp, int dp, int pp) {
     struct mesh mesh = mesh_single();
@@ -29,6 +32,7 @@ static int make_meshes(void **state) {
     meshes[1] = mesh_of(1, 2, 1, 1, 1, 1);
     meshes[2] = mesh_of(2, 3, 1, 1, 1, 1);
     meshes[3] = mesh_of(1, 2, 2, 3, 2, 2);
+    meshes[3].degree[AXIS_ISLAND] = 2;
     meshes[4] = mesh_of(2, 2, 2, 2, 2, 2);
     meshes[5] = mesh_of(1, 8, 1, 1, 4, 3);
     meshes[6] = mesh_of(1, 1, 5, 1, 1, 7);
@@ -71,7 +75,7 @@ static void groups_partition_the_ranks(void **state) {
                 continue;
             int size = mesh_group_size(mesh, group);
             for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
-                int index = mesh_index(mesh, rank, group), members[96];
+                int index = mesh_index(mesh, rank, group), members[192];
                 assert_in_range(index, 0, size - 1);
                 assert_int_equal(mesh_members(mesh, rank, group, 0, members), size);
                 assert_int_equal(mesh_member(mesh, rank, group, index), rank);
@@ -107,6 +111,20 @@ static void axes_of_degree_one_are_absent(void **state) {
     assert_int_equal(mesh_present(&one, AXES_ALL), AXES_NONE);
     assert_int_equal(mesh_present(&meshes[3], AXES_ALL), AXES_UNCUT & ~AXES_KV);
     assert_int_equal(mesh_present(&meshes[3], AXES_TENSOR), AXES(AXIS_TP));
+}
+
+// Islands are outermost, and have other sequences of the batch, but nothing that gradients are summed over.
+static void islands_are_whole_meshes_one_after_the_other(void **state) {
+    (void)state;
+    assert_int_equal(AXES_ISLAND, AXES(AXIS_ISLAND));
+    assert_int_equal(AXES_BATCH, AXES_FSDP | AXES_DP | AXES_ISLAND);
+    assert_int_equal(AXES_DATA & AXES_ISLAND, AXES_NONE);
+    struct mesh mesh = mesh_single();
+    mesh.degree[AXIS_TP] = mesh.degree[AXIS_FSDP] = mesh.degree[AXIS_PP] = mesh.degree[AXIS_ISLAND] = 2;
+    for (int rank = 0; rank < 16; rank++) {
+        assert_int_equal(mesh_coordinate(&mesh, rank, AXIS_ISLAND), rank / 8);
+        assert_int_equal(mesh_index(&mesh, rank, AXES_BATCH), rank / 2 % 2 + 2 * (rank / 8));
+    }
 }
 
 // Ranks with parts of the same sequences are nearer than those with other sequences.
@@ -245,7 +263,7 @@ static void a_mesh_prints_what_is_split(void **state) {
     const char *const expected[] = {[0] = "one rank",
                                     [1] = "tp 2",
                                     [2] = "tp 3 x kv 2",
-                                    [3] = "pp 2 x dp 2 x fsdp 3 x cp 2 x tp 2",
+                                    [3] = "island 2 x pp 2 x dp 2 x fsdp 3 x cp 2 x tp 2",
                                     [7] = "pp 2 x fsdp 6 (2 x 3) x tp 2"};
     for (size_t m = 0; m < ARRAY_LENGTH(expected); m++) {
         if (!expected[m])
@@ -284,6 +302,7 @@ int main(void) {
         cmocka_unit_test(an_axis_is_cut_into_factors),
         cmocka_unit_test(ranks_have_a_second_factorisation),
         cmocka_unit_test(cuts_that_no_factors_make_are_refused),
+        cmocka_unit_test(islands_are_whole_meshes_one_after_the_other),
         cmocka_unit_test(sets_of_axes_survive_printing),
         cmocka_unit_test(a_mesh_prints_what_is_split),
         cmocka_unit_test(ranks_are_named_by_number_or_all),

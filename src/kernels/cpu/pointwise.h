@@ -71,4 +71,9 @@ void ISA_OTHERS(cpu_sgd)(const struct call *call);
 void ISA_OTHERS(cpu_muon_momentum)(const struct call *call);
 void ISA_OTHERS(cpu_muon)(const struct call *call);
 
+// average.c
+void ISA_OTHERS(cpu_take)(const struct call *call);
+void ISA_OTHERS(cpu_weigh)(const struct call *call);
+void ISA_OTHERS(cpu_settle)(const struct call *call);
+
 #endif

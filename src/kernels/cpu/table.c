@@ -64,6 +64,9 @@ static const struct kernel TABLE[OP_COUNT] = {
     [OP_MUON_MOMENTUM] = {.run = ISA_OTHERS(cpu_muon_momentum)},
     [OP_NEWTON_SCHULZ] = {.run = ISA_OTHERS(cpu_newton_schulz), .prepare = ISA_OTHERS(cpu_newton_schulz_prepare)},
     [OP_MUON] = {.run = ISA_OTHERS(cpu_muon)},
+    [OP_TAKE] = {.run = ISA_OTHERS(cpu_take)},
+    [OP_WEIGH] = {.run = ISA_OTHERS(cpu_weigh)},
+    [OP_SETTLE] = {.run = ISA_OTHERS(cpu_settle)},
 };
 
 const struct kernel *ISA(cpu_table)(enum dtype model) {

@@ -65,3 +65,33 @@ void ref_sgd(const struct call *call) {
         tensor_set(m1, at1(m1, i), velocity);
     }
 }
+
+// What the islands do in turn when they meet. A weight of zero makes zero of whatever the island has.
+void ref_take(const struct call *call) {
+    const struct tensor *p = &call->in[0], *rem = &call->in[1], *value = &call->out[0], *taken = &call->out[1];
+    for (int64_t i = 0; i < p->dim[0]; i++) {
+        const double x = parameter_get(p, rem, i);
+        tensor_set(value, at1(value, i), x);
+        if (tensor_present(taken))
+            tensor_set(taken, at1(taken, i), x);
+    }
+}
+
+void ref_weigh(const struct call *call) {
+    const struct tensor *value = &call->in[0], *term = &call->out[0], *total = &call->out[1];
+    const double weight = tensor_scalar(&call->in[1]);
+    for (int64_t i = 0; i < value->dim[0]; i++)
+        tensor_set(term, at1(term, i), weight == 0 ? 0 : weight * tensor_get(value, at1(value, i)));
+    if (tensor_present(total))
+        tensor_set(total, 0, weight);
+}
+
+void ref_settle(const struct call *call) {
+    const struct tensor *p = &call->in[0], *rem = &call->in[1], *value = &call->in[2], *taken = &call->in[4];
+    const double total = tensor_scalar(&call->in[3]);
+    for (int64_t i = 0; i < p->dim[0]; i++) {
+        const double x = parameter_get(p, rem, i), mean = tensor_get(value, at1(value, i)) / total;
+        const double learnt = tensor_present(taken) ? x - tensor_get(taken, at1(taken, i)) : 0;
+        parameter_set(&call->out[0], &call->out[1], i, total == 0 ? x : mean + learnt);
+    }
+}

@@ -1,0 +1,175 @@
+// The programs of an outer step.
+#include "compile/outer.h"
+
+#include "compile/compile.h"
+
+bool outer_wanted(const struct config *config) {
+    return config->outer.method != CONFIG_OUTER_NONE;
+}
+
+// ---- the state
+
+static int *outer_add(struct state_table *state, const struct model_units *units, const struct model_entries *model,
+                      const char *operand, enum dtype dtype) {
+    char suffix[24];
+    snprintf(suffix, sizeof suffix, "outer.%s", operand);
+    const struct unit_values values = {suffix, dtype, STATE_OPTIMIZER, 1, operand};
+    int *entry = mem_alloc((size_t)units->units * sizeof *entry);
+    for (int u = 0; u < units->units; u++)
+        entry[u] = model_units_add(units, state, u, &values, model->unit[u]);
+    return entry;
+}
+
+void outer_entries_add(struct outer_entries *entries, struct state_table *state, const struct model_units *units,
+                       const struct model_entries *model, enum dtype dtype, bool delayed) {
+    const enum dtype sum = dtype_accumulate(dtype);
+    entries->value = outer_add(state, units, model, "value", sum);
+    entries->taken = delayed ? outer_add(state, units, model, "taken", sum) : NULL;
+    entries->total = state_add(state, &(struct state_entry){.name = "outer.total",
+                                                            .dtype = DTYPE_F64,
+                                                            .role = STATE_OPTIMIZER,
+                                                            .ndim = 1,
+                                                            .dim = {1},
+                                                            .as = "total",
+                                                            .owner = NONE});
+}
+
+void outer_entries_release(struct outer_entries *entries) {
+    free(entries->value);
+    free(entries->taken);
+    *entries = (struct outer_entries){0};
+}
+
+static void place_own(const struct mesh *mesh, int8_t placement[AXIS_COUNT]) {
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (mesh_present(mesh, AXES_ISLAND & AXES(a)) && placement[a] == PLACE_REPLICATE)
+            placement[a] = PLACE_OWN;
+}
+
+void outer_place_state(struct state_table *state, const struct mesh *mesh) {
+    for (size_t i = 0; i < state->entries.count; i++)
+        if (state->entries.item[i].role != STATE_CONSTANT)
+            place_own(mesh, state->entries.item[i].placement);
+}
+
+void outer_place_program(struct program *p, int alike) {
+    for (size_t i = 0; i < p->buffers.count; i++)
+        if (p->buffers.item[i].scope != SCOPE_STATE && (int)i != alike)
+            place_own(&p->mesh, p->buffers.item[i].placement);
+}
+
+void keep_outer(struct stage_state *s, const struct config *config, const struct model_config *model,
+                const struct program_spec *spec) {
+    (void)model, (void)spec;
+    if (!s->outer.value)
+        outer_entries_add(&s->outer, &s->table, &s->units, &s->model, s->dtype, config->outer.delay_steps > 0);
+}
+
+// ---- the programs
+
+struct outer {
+    struct compiled compiled;
+    const struct stage_state *state;
+    int template, total;
+    int *parameters; // [units]: buffers; of a program that does not touch parameters, declared all the same: other
+                     // entries belong to them
+};
+
+static void outer_begin(struct outer *o, const struct compile_options *options, const struct program_spec *spec,
+                        const char *name) {
+    *o = (struct outer){.state = options->state, .total = NONE};
+    compiled_begin(&o->compiled, options, spec);
+    struct program *p = &o->compiled.program;
+    const int units = o->state->units.units;
+    o->parameters = mem_alloc((size_t)units * sizeof *o->parameters);
+    for (int u = 0; u < units; u++)
+        o->parameters[u] = state_buffer(&o->state->table, p, o->state->model.unit[u], NONE);
+    o->template = program_template(p, name, PHASE_OPTIMIZER, 0);
+}
+
+static trireme_status outer_finish(struct outer *o, struct compiled *out, const struct compile_options *options,
+                                   trireme_error *error) {
+    program_invoke(&o->compiled.program, o->template, NONE, false, false);
+    free(o->parameters);
+    TRY(compiled_finish(&o->compiled, options, error));
+    *out = o->compiled;
+    return TRIREME_OK;
+}
+
+// A unit's buffer of such entries; absent where there are none.
+static struct operand outer_operand(struct outer *o, const int *entry, int unit) {
+    struct program *p = &o->compiled.program;
+    return entry ? operand_whole(p, state_buffer(&o->state->table, p, entry[unit], o->parameters[unit]))
+                 : operand_none();
+}
+
+static struct operand outer_parameters(struct outer *o, int unit) {
+    return model_units_own(&o->state->units, &o->compiled.program, unit, o->parameters[unit]);
+}
+
+static struct operand outer_total(struct outer *o) {
+    struct program *p = &o->compiled.program;
+    if (o->total == NONE)
+        o->total = state_buffer(&o->state->table, p, o->state->outer.total, NONE);
+    return operand_whole(p, o->total);
+}
+
+static void outer_emit(struct outer *o, enum op op, int inputs, const struct operand *in, int outputs,
+                       const struct operand *out) {
+    program_emit(&o->compiled.program, o->template, op, PHASE_OPTIMIZER, NONE, inputs, in, outputs, out, NULL);
+}
+
+trireme_status compile_outer_take(struct compiled *out, const struct compile_options *options,
+                                  const struct program_spec *spec, trireme_error *error) {
+    struct outer o;
+    outer_begin(&o, options, spec, "take");
+    for (int u = 0; u < o.state->units.units; u++) {
+        const struct operand in[INPUTS(TAKE)] = {outer_parameters(&o, u),
+                                                 outer_operand(&o, o.state->optimizer.remainder, u)},
+                             taken[OUTPUTS(TAKE)] = {outer_operand(&o, o.state->outer.value, u),
+                                                     outer_operand(&o, o.state->outer.taken, u)};
+        outer_emit(&o, OP_TAKE, INPUTS(TAKE), in, OUTPUTS(TAKE), taken);
+    }
+    return outer_finish(&o, out, options, error);
+}
+
+static void outer_sum(struct outer *o, int stream, struct operand operand) {
+    program_communicate(&o->compiled.program, o->template, OP_ALL_REDUCE, PHASE_OPTIMIZER, stream, AXES_ISLAND, operand,
+                        operand);
+}
+
+trireme_status compile_outer_exchange(struct compiled *out, const struct compile_options *options,
+                                      const struct program_spec *spec, trireme_error *error) {
+    struct outer o;
+    outer_begin(&o, options, spec, "exchange");
+    struct program *p = &o.compiled.program;
+    const int stream = program_stream(p, "outer", STREAM_BULK);
+    const int weight = program_buffer(p, "outer.weight", DTYPE_F64, KIND_INPUT, SCOPE_STEP, 1, (int64_t[]){1});
+    program_declare(p, weight, "weight", NONE);
+    p->buffers.item[weight].placement[AXIS_ISLAND] = PLACE_SUM; // the total is their sum
+    o.compiled.weight = weight;
+    for (int u = 0; u < o.state->units.units; u++) {
+        const struct operand value = outer_operand(&o, o.state->outer.value, u),
+                             total = u == 0 ? outer_total(&o) : operand_none(),
+                             in[INPUTS(WEIGH)] = {value, operand_whole(p, weight)},
+                             made[OUTPUTS(WEIGH)] = {value, total};
+        outer_emit(&o, OP_WEIGH, INPUTS(WEIGH), in, OUTPUTS(WEIGH), made);
+        if (u == 0)
+            outer_sum(&o, stream, total);
+        outer_sum(&o, stream, value);
+    }
+    return outer_finish(&o, out, options, error);
+}
+
+trireme_status compile_outer_settle(struct compiled *out, const struct compile_options *options,
+                                    const struct program_spec *spec, trireme_error *error) {
+    struct outer o;
+    outer_begin(&o, options, spec, "settle");
+    for (int u = 0; u < o.state->units.units; u++) {
+        const struct operand in[INPUTS(SETTLE)] = {
+            outer_parameters(&o, u), outer_operand(&o, o.state->optimizer.remainder, u),
+            outer_operand(&o, o.state->outer.value, u), outer_total(&o), outer_operand(&o, o.state->outer.taken, u)};
+        outer_emit(&o, OP_SETTLE, INPUTS(SETTLE), in, OUTPUTS(SETTLE), in);
+    }
+    return outer_finish(&o, out, options, error);
+}
