@@ -45,6 +45,8 @@ static void put_progress(struct safetensors_writer *writer, const struct state_p
     safetensors_writer_metadata(writer, "config", progress->config);
     if (progress->data)
         safetensors_writer_metadata(writer, "trained_on", progress->data);
+    if (progress->islands)
+        safetensors_writer_metadata(writer, "islands", progress->islands);
 }
 
 static trireme_status declare_tensor(struct safetensors_writer *writer, const struct state_group *group,
@@ -148,6 +150,8 @@ static trireme_status get_progress(const struct safetensors *files, const char *
     out->config = mem_strdup(config);
     const char *data = safetensors_metadata(files, "trained_on");
     out->data = data ? mem_strdup(data) : NULL;
+    const char *islands = safetensors_metadata(files, "islands");
+    out->islands = islands ? mem_strdup(islands) : NULL;
     return TRIREME_OK;
 }
 
@@ -165,6 +169,7 @@ trireme_status state_files_progress(const char *path, struct state_progress *out
 void state_progress_release(struct state_progress *progress) {
     free(progress->config);
     free(progress->data);
+    free(progress->islands);
     *progress = (struct state_progress){0};
 }
 

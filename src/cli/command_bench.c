@@ -197,7 +197,7 @@ static trireme_status bench_measure(struct engine *e, struct communicator *all, 
     if (leads) {
         VEC_SORT(&m->steps, compare_steps);
         int64_t tokens = e->parallel->batch.sequences * e->parallel->batch.microbatches * e->parallel->batch.seq_len;
-        tokens *= mesh_group_size(&e->parallel->mesh, AXES_SEQUENCES);
+        tokens *= mesh_group_size(&e->parallel->mesh, AXES_BATCH);
         m->tokens_per_second = (double)tokens / median_step(m)->seconds;
         rate = model_flops(e->model, tokens, e->parallel->batch.seq_len) / median_step(m)->seconds;
     }

@@ -10,8 +10,21 @@
 #include "run/run_directory.h"
 #include "run/step_trace.h"
 
-static void show_program(const struct engine *e, struct text *out) {
-    program_print(&engine_compiled(e, PROGRAM_TRAIN)->program, e->ops, out);
+static trireme_status show_program(const struct engine *e, const struct config *config, struct text *out,
+                                   trireme_error *error) {
+    struct text names = {0};
+    for (size_t i = 0; i < e->programs.count; i++) {
+        const struct program *p = &e->programs.item[i].compiled->program;
+        if (strcmp(p->name, config->show.program) == 0) {
+            program_print(p, e->ops, out);
+            text_release(&names);
+            return TRIREME_OK;
+        }
+        text_add(&names, "%s%s", i ? ", " : "", p->name);
+    }
+    config_refuse(config, "show.program", error, "but this run's programs are %s", names.text);
+    text_release(&names);
+    return TRIREME_ERROR_USAGE;
 }
 
 enum { PROFILE_ROWS = 40, PROFILE_WIDTH = 50, LARGEST = 20 };
@@ -68,11 +81,14 @@ static int64_t held_for_others(const struct memory_profile *profile) {
 
 static void show_memory_text(const struct engine *e, const struct memory_profile *profile, struct text *out) {
     const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
-    text_add(out, "state arena %s (parameters %s, gradients %s, optimizer %s), step arena %s, in all %s\n",
-             amount(p->arena[SPACE_DEVICE].state_bytes).text, amount(state_of_kind(p, KIND_PARAM)).text,
-             amount(state_of_kind(p, KIND_GRAD)).text, amount(state_of_kind(p, KIND_OPTIM)).text,
-             amount(p->arena[SPACE_DEVICE].step_bytes).text,
-             amount(p->arena[SPACE_DEVICE].state_bytes + p->arena[SPACE_DEVICE].step_bytes).text);
+    const int64_t state = stage_state_bytes(e->stage, SPACE_DEVICE);
+    text_add(out, "state arena %s (parameters %s, gradients %s, optimizer %s", amount(state).text,
+             amount(state_of_kind(p, KIND_PARAM)).text, amount(state_of_kind(p, KIND_GRAD)).text,
+             amount(state_of_kind(p, KIND_OPTIM)).text);
+    if (state > p->arena[SPACE_DEVICE].state_bytes)
+        text_add(out, ", other programs %s", amount(state - p->arena[SPACE_DEVICE].state_bytes).text);
+    text_add(out, "), step arena %s, in all %s\n", amount(p->arena[SPACE_DEVICE].step_bytes).text,
+             amount(state + p->arena[SPACE_DEVICE].step_bytes).text);
     for (int s = SPACE_DEVICE + 1; s < SPACE_COUNT; s++)
         if (bytes_outside(p, s))
             text_add(out, "outside of memory: space %s, %s\n", memory_spaces[s].name, amount(bytes_outside(p, s)).text);
@@ -99,12 +115,13 @@ static void show_memory_text(const struct engine *e, const struct memory_profile
 static void show_memory_json(const struct engine *e, const struct memory_profile *profile, struct text *out) {
     const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
     json_begin_object(out, NULL);
-    json_add_integer(out, "state_bytes", p->arena[SPACE_DEVICE].state_bytes);
+    const int64_t state = stage_state_bytes(e->stage, SPACE_DEVICE);
+    json_add_integer(out, "state_bytes", state);
     json_add_integer(out, "parameter_bytes", state_of_kind(p, KIND_PARAM));
     json_add_integer(out, "gradient_bytes", state_of_kind(p, KIND_GRAD));
     json_add_integer(out, "optimizer_bytes", state_of_kind(p, KIND_OPTIM));
     json_add_integer(out, "step_bytes", p->arena[SPACE_DEVICE].step_bytes);
-    json_add_integer(out, "predicted_bytes", p->arena[SPACE_DEVICE].state_bytes + p->arena[SPACE_DEVICE].step_bytes);
+    json_add_integer(out, "predicted_bytes", state + p->arena[SPACE_DEVICE].step_bytes);
     for (int s = SPACE_DEVICE + 1; s < SPACE_COUNT; s++) {
         char *name = mem_printf("%s_bytes", memory_spaces[s].name);
         json_add_integer(out, name, bytes_outside(p, s));
@@ -208,12 +225,13 @@ static trireme_status show(const char *what, const struct config *config, bool j
     if (strcmp(what, "timeline") == 0)
         return show_timeline(config, &model, out, error);
     trireme_status status = compile_rank(&engine, &plan, config, &model, error);
-    if (status == TRIREME_OK && strcmp(what, "program") == 0)
-        show_program(&engine, out);
-    else if (status == TRIREME_OK)
-        show_memory(&engine, json, out);
-    if (status == TRIREME_OK)
+    if (status == TRIREME_OK) {
+        if (strcmp(what, "program") == 0)
+            status = show_program(&engine, config, out, error);
+        else
+            show_memory(&engine, json, out);
         engine_release(&engine);
+    }
     parallel_release(&plan);
     return status;
 }

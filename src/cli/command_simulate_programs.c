@@ -19,6 +19,7 @@ struct prediction {
     struct stages programs;
     const struct program **program; // of each stage
     struct simulation simulation;
+    double seconds[PROGRAM_KINDS];        // of each other program of the run, 0: it has none
     struct sim_memory *memory;            // of each stage's program
     double compiled, verified, simulated; // seconds that each took
 };
@@ -36,7 +37,12 @@ struct measuring {
 
 static void measure_stage(void *argument, int stage) {
     const struct measuring *m = argument;
-    memory_of_program(&m->prediction->memory[stage], m->of_stage[stage], m->prediction->ops);
+    struct sim_memory *memory = &m->prediction->memory[stage];
+    memory_of_program(memory, m->of_stage[stage], m->prediction->ops);
+    // What other programs of the run keep.
+    const int64_t more = stage_state_bytes(&m->prediction->programs.stage[stage]) - m->of_stage[stage]->state_bytes;
+    memory->part[MEMORY_OPTIMIZER] += more;
+    memory->total += more;
 }
 
 static void programs_measure_memory(struct prediction *p) {
@@ -49,6 +55,25 @@ static void programs_measure_memory(struct prediction *p) {
     p->memory = mem_alloc((size_t)p->programs.count * sizeof *p->memory);
     parallel_for(usable_cores(), p->programs.count, measure_stage, &m);
     free(m.of_stage);
+}
+
+// Simulates what the run does besides steps, each by itself.
+static trireme_status simulate_others(struct prediction *p, trireme_error *error) {
+    for (size_t i = 0; i < p->programs.specs.count; i++) {
+        const enum program_kind kind = p->programs.specs.item[i].kind;
+        struct simulation other;
+        if (kind == PROGRAM_TRAIN)
+            continue;
+        const struct program **program = stages_programs(&p->programs, kind);
+        trireme_status status = simulate(&other, program, p->ops, &p->cluster, &(struct simulation_options){0}, error);
+        if (status == TRIREME_OK) {
+            p->seconds[kind] = other.seconds;
+            simulation_release(&other);
+        }
+        free(program);
+        TRY(status);
+    }
+    return TRIREME_OK;
 }
 
 static trireme_status programs_predict(struct prediction *p, const struct command_value *values, trireme_error *error) {
@@ -77,6 +102,7 @@ static trireme_status programs_predict(struct prediction *p, const struct comman
     progress_line("simulating %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(simulate(&p->simulation, p->program, p->ops, &p->cluster, &options, error));
     programs_measure_memory(p);
+    TRY(simulate_others(p, error));
     p->simulated = programs_seconds_since(&clock);
     progress_clear();
     return TRIREME_OK;
@@ -96,7 +122,7 @@ static void prediction_release(struct prediction *p) {
 
 static int64_t tokens_of(const struct prediction *p) {
     const struct batch_shape *batch = &p->plan.batch;
-    return batch->sequences * batch->microbatches * batch->seq_len * mesh_group_size(&p->plan.mesh, AXES_SEQUENCES);
+    return batch->sequences * batch->microbatches * batch->seq_len * mesh_group_size(&p->plan.mesh, AXES_BATCH);
 }
 
 // Model FLOPs over what all devices could do.
@@ -153,6 +179,10 @@ static void print_summary(const struct prediction *p, struct text *out) {
         if (has_axis(p, a))
             text_add(out, ", exposed %s %.2f%%", axis_name((enum axis)a), 100 * s->exposed[a]);
     text_add(out, "\n");
+    for (int kind = 0; kind < PROGRAM_KINDS; kind++)
+        if (p->seconds[kind] > 0)
+            text_add(out, "%s: %.4g s%s\n", program_kinds[kind].name, p->seconds[kind],
+                     program_is_beside((enum program_kind)kind) ? ", which may be beside steps" : "");
 }
 
 static void print_memory(const struct prediction *p, struct text *out) {
@@ -236,6 +266,12 @@ static void programs_print_json(const struct prediction *p, struct text *out) {
     json_add_string(out, "mesh", mesh);
     json_add_integer(out, "ranks", s->ranks);
     json_add_number(out, "step_seconds", s->seconds);
+    for (int kind = 0; kind < PROGRAM_KINDS; kind++) {
+        char key[48];
+        snprintf(key, sizeof key, "%s_seconds", program_kinds[kind].name);
+        if (p->seconds[kind] > 0)
+            json_add_number(out, key, p->seconds[kind]);
+    }
     json_add_number(out, "tokens_per_second", (double)tokens_of(p) / s->seconds);
     json_add_number(out, "mfu", mfu_of(p));
     json_add_number(out, "bubble", s->bubble);

@@ -39,7 +39,10 @@ static void print_line(const struct stages *stages, const struct proof *proof, e
     if (stages->ranks > 1)
         text_add(out, " on %d ranks, in %s", stages->ranks, counted(stages->count, "program").text);
     text_add(out, ". %lld instructions over %lld buffers; memory, %s%s proved\n", (long long)proof->instructions,
-             (long long)proof->buffers, kind == PROGRAM_TRAIN ? "loss, gradients and update" : "loss",
+             (long long)proof->buffers,
+             kind == PROGRAM_TRAIN                               ? "loss, gradients and update"
+             : stage_find(&stages->stage[0], kind)->loss != NONE ? "loss"
+                                                                 : "values",
              stages->ranks > 1 ? ", placements and groups" : "");
 }
 

@@ -70,7 +70,7 @@ struct executor *engine_executor(const struct engine *e, enum program_kind kind)
 
 int64_t engine_first_sequence(const struct engine *e) {
     const struct batch_shape *batch = &e->parallel->batch;
-    return mesh_index(&e->parallel->mesh, e->member.rank, AXES_SEQUENCES) * batch->microbatches * batch->sequences;
+    return mesh_index(&e->parallel->mesh, e->member.rank, AXES_BATCH) * batch->microbatches * batch->sequences;
 }
 
 struct engine_rows engine_rows(const struct engine *e) {
@@ -343,6 +343,16 @@ static trireme_status create_of_process(struct engine *e, const struct config *c
     return member && world_place(member->world) ? check_processes(e, error) : stages_verify(e->stages, error);
 }
 
+// A program that runs beside others leaves the kernels' threads to them.
+static trireme_status create_executor(struct engine *e, size_t number, trireme_error *error) {
+    struct engine_program *p = &e->programs.item[number];
+    if (program_is_beside(p->compiled->spec.kind))
+        p->streams = streams_create(&e->member, 1);
+    return executor_create(&p->executor, p->streams ?: e->streams, &p->compiled->program, e->ops,
+                           compile_kernels(e->stages->config), e->state, e->step + stage_step_offset(e->stage, number),
+                           error);
+}
+
 trireme_status engine_create(struct engine *e, const struct config *config, const struct model_config *model,
                              const struct parallel *plan, struct program_specs specs, const struct member *member,
                              trireme_error *error) {
@@ -357,8 +367,7 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
     if (status == TRIREME_OK)
         status = engine_take_file(e, config, error);
     for (size_t i = 0; i < e->programs.count && status == TRIREME_OK; i++)
-        status = executor_create(&e->programs.item[i].executor, e->streams, &e->programs.item[i].compiled->program,
-                                 e->ops, compile_kernels(config), e->state, e->step, error);
+        status = create_executor(e, i, error);
     if (status == TRIREME_OK && config->training.pin_threads)
         engine_pin(e);
     if (status != TRIREME_OK)
@@ -367,8 +376,13 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
 }
 
 void engine_release(struct engine *e) {
-    for (size_t i = 0; i < e->programs.count; i++)
-        executor_free(e->programs.item[i].executor);
+    for (size_t i = 0; i < e->programs.count; i++) {
+        struct engine_program *p = &e->programs.item[i];
+        if (p->under_way)
+            pthread_join(p->thread, NULL);
+        executor_free(p->executor);
+        streams_free(p->streams);
+    }
     VEC_RELEASE(&e->programs);
     streams_free(e->streams);
     region_release(&e->memory);
@@ -395,7 +409,7 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
     int ranks = mesh_ranks(mesh);
     const struct world_place *place = world_place(e->member.world);
     const struct batch_shape *batch = &e->parallel->batch;
-    int64_t tokens = batch->sequences * batch->microbatches * batch->seq_len * mesh_group_size(mesh, AXES_SEQUENCES);
+    int64_t tokens = batch->sequences * batch->microbatches * batch->seq_len * mesh_group_size(mesh, AXES_BATCH);
     double flops = (double)steps * model_flops(e->model, tokens, batch->seq_len);
     *out = 0;
     if (place) {
@@ -435,10 +449,20 @@ static int shard_count(const struct engine *e, int unit) {
 
 // The entries of such values, [units]; NULL: there are none.
 static const int *entries_of(const struct stage_state *s, enum engine_values what) {
-    return what == ENGINE_PARAMETERS   ? s->model.unit
-           : what == ENGINE_GRADIENTS  ? s->optimizer.gradient
-           : what == ENGINE_REMAINDERS ? s->optimizer.remainder
-                                       : s->optimizer.state[what - ENGINE_STATES];
+    switch (what) {
+    case ENGINE_PARAMETERS:
+        return s->model.unit;
+    case ENGINE_GRADIENTS:
+        return s->optimizer.gradient;
+    case ENGINE_REMAINDERS:
+        return s->optimizer.remainder;
+    case ENGINE_OUTER_VALUE:
+        return s->outer.value;
+    case ENGINE_OUTER_TAKEN:
+        return s->outer.taken;
+    default:
+        return s->optimizer.state[what - ENGINE_STATES];
+    }
 }
 
 struct engine_part engine_part(const struct engine *e, enum engine_values what, size_t local) {
@@ -558,10 +582,48 @@ bool engine_initialise(struct engine *e, uint64_t seed, const atomic_bool *stop)
 
 // ---- steps
 
+// Checks that the program may run now, after what began last and beside what is under way.
+static void engine_turn_to(struct engine *e, const struct compiled *compiled) {
+    const enum program_kind kind = compiled->spec.kind;
+    CHECK(!e->last || program_may_follow(e->last->spec.kind, kind));
+    for (size_t i = 0; i < e->programs.count; i++)
+        CHECK(!e->programs.item[i].under_way || program_may_run_beside(kind, e->programs.item[i].compiled->spec.kind));
+    e->last = compiled;
+}
+
 trireme_status engine_run(struct engine *e, const struct engine_program *p, struct trace *trace, trireme_error *error) {
-    CHECK(!e->last || program_may_follow(e->last->spec.kind, p->compiled->spec.kind));
-    e->last = p->compiled;
+    engine_turn_to(e, p->compiled);
     return executor_run(p->executor, trace, error);
+}
+
+static void *run_beside(void *argument) {
+    struct engine_program *p = argument;
+    p->status = executor_run(p->executor, NULL, &p->error);
+    return NULL;
+}
+
+static struct engine_program *engine_beside(const struct engine *e, enum program_kind kind) {
+    struct engine_program *p = (struct engine_program *)engine_find(e, kind);
+    CHECK(p && p->streams);
+    return p;
+}
+
+trireme_status engine_begin(struct engine *e, enum program_kind kind, trireme_error *error) {
+    struct engine_program *p = engine_beside(e, kind);
+    engine_turn_to(e, p->compiled);
+    TRY(thread_start(&p->thread, run_beside, p, "a program that runs beside others", error));
+    p->under_way = true;
+    return TRIREME_OK;
+}
+
+trireme_status engine_end(struct engine *e, enum program_kind kind, trireme_error *error) {
+    struct engine_program *p = engine_beside(e, kind);
+    CHECK(p->under_way);
+    pthread_join(p->thread, NULL);
+    p->under_way = false;
+    if (p->status != TRIREME_OK)
+        *error = p->error;
+    return p->status;
 }
 
 static double result_at(const struct engine_program *p, int buffer) {

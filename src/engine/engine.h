@@ -7,12 +7,20 @@
 #include "compile/stages.h"
 #include "exec/exec.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 // A program that can run.
 struct engine_program {
     const struct compiled *compiled;
     struct executor *executor; // NULL where the engine is only looked at
+    struct streams *streams;   // its own, where it runs beside others; else NULL: the engine's
+    // Where it runs beside others: whether it has begun and not been waited for, the thread that runs it, and what that
+    // came to.
+    bool under_way;
+    pthread_t thread;
+    trireme_status status;
+    trireme_error error;
 };
 
 struct engine {
@@ -27,7 +35,7 @@ struct engine {
     struct parameter_table local; // parameters of this rank
     struct member member;
     VEC(struct engine_program) programs; // in the order of stages->specs; all share the state
-    const struct compiled *last;         // the program that ran last; NULL: the host has set the state
+    const struct compiled *last;         // the program that began last; NULL: the host has set the state
     char *state, *step;                  // both arenas
     struct region memory;                // holds them, where ranks are not threads: else the world keeps it
     struct unnamed_file file;            // of the arenas outside of memory, if there are any
@@ -84,11 +92,14 @@ struct engine_part {
     enum dtype dtype;
     int64_t begin, end;
 };
-// Values that there are for parameters: ENGINE_STATES + k is the optimizer state k (enum optimizer_state_id).
+// Values that there are for parameters: ENGINE_STATES + k is the optimizer state k (enum optimizer_state_id);
+// ENGINE_OUTER_... are those of an outer step that is under way (compile/outer.h).
 enum engine_values {
     ENGINE_PARAMETERS,
     ENGINE_GRADIENTS,
     ENGINE_REMAINDERS,
+    ENGINE_OUTER_VALUE,
+    ENGINE_OUTER_TAKEN,
     ENGINE_STATES,
     ENGINE_VALUES = ENGINE_STATES + OPTIMIZER_STATES
 };
@@ -100,6 +111,12 @@ struct engine_part engine_part(const struct engine *engine, enum engine_values w
 // (compiled.tokens, ...). Fails where a rank is lost.
 trireme_status engine_run(struct engine *engine, const struct engine_program *program, struct trace *trace,
                           trireme_error *error);
+// The same for a program that may run beside others (programs.def): it has begun when engine_begin returns, and may
+// have failed when engine_end does, which waits for its end. In between, its buffers are not to be touched, and
+// engine_run is only for programs that may run beside it. What it does to the state does not depend on how long that
+// takes.
+trireme_status engine_begin(struct engine *engine, enum program_kind kind, trireme_error *error);
+trireme_status engine_end(struct engine *engine, enum program_kind kind, trireme_error *error);
 struct engine_result {
     double loss, count; // nats per target; how many targets
     double grad_norm;   // training only

@@ -1,10 +1,12 @@
 #include "engine/whole_tensors.h"
 
+#include "kernels/bf16.h"
+
 enum { DISMISSED = -1, ANY_STAGE = -1 };
 
 // What rank 0 asks all ranks for: a window of a parameter.
 struct request {
-    int32_t what, number;
+    int32_t what, number, island;
     struct parameter_window window;
 };
 
@@ -24,9 +26,13 @@ static bool one_rank(const struct whole *w) {
 }
 
 void whole_create(struct whole *w, const struct engine *e, struct communicator *control) {
-    *w = (struct whole){.engine = e, .control = control};
-    for (int what = 0; what < ENGINE_VALUES; what++)
-        w->view[what] = (struct whole_view){.whole = w, .what = (enum engine_values)what};
+    *w = (struct whole){.engine = e, .control = control, .islands = mesh_group_size(&e->parallel->mesh, AXES_ISLAND)};
+    w->share = mem_alloc((size_t)w->islands * sizeof *w->share);
+    w->view = mem_alloc((size_t)(w->islands + 1) * ENGINE_VALUES * sizeof *w->view);
+    for (int k = 0; k < (w->islands + 1) * ENGINE_VALUES; k++)
+        w->view[k] = (struct whole_view){.whole = w,
+                                         .what = (enum engine_values)(k % ENGINE_VALUES),
+                                         .island = k / ENGINE_VALUES < w->islands ? k / ENGINE_VALUES : WHOLE_MEAN};
     w->stage = mem_alloc(e->table->parameters.count * sizeof *w->stage);
     // A tied embedding is on the last stage too: the first one that has a unit counts.
     for (int s = e->parallel->mesh.degree[AXIS_PP] - 1; s > 0; s--) {
@@ -45,8 +51,12 @@ void whole_create(struct whole *w, const struct engine *e, struct communicator *
 
 void whole_release(struct whole *w) {
     free(w->stage);
+    free(w->share);
+    free(w->view);
     free(w->window.data);
     free(w->message.data);
+    free(w->mean.data);
+    free(w->rounded.data);
     *w = (struct whole){0};
 }
 
@@ -65,17 +75,19 @@ static char *room_for(struct whole_room *room, int64_t bytes) {
 
 // ---- saving
 
-// Whether `rank` is the first of those that differ along no axis of `apart`, nor in their stage.
+// Whether `rank` is the first, on its island, of those that differ along no axis of `apart`, nor in their stage.
 static bool first_replica(const struct whole *w, int rank, axis_set apart) {
-    return mesh_index(&w->engine->parallel->mesh, rank, AXES_ALL & ~AXES_STAGE & ~apart) == 0;
+    return mesh_index(&w->engine->parallel->mesh, rank, AXES_WITHIN & ~AXES_STAGE & ~apart) == 0;
 }
 
 // Whether `rank` may have a part to give: of replicas the first gives.
-static bool may_give(const struct whole *w, int rank, size_t number) {
+static bool may_give(const struct whole *w, int rank, const struct request *request) {
     const struct mesh *mesh = &w->engine->parallel->mesh;
     const struct model_units *units = &w->engine->stage->state.units;
-    bool stage = w->stage[number] == ANY_STAGE || mesh_coordinate(mesh, rank, AXIS_PP) == w->stage[number];
-    return stage && first_replica(w, rank, units_apart(&units->layout, mesh));
+    const int stage = w->stage[request->number];
+    return (stage == ANY_STAGE || mesh_coordinate(mesh, rank, AXIS_PP) == stage) &&
+           first_replica(w, rank, units_apart(&units->layout, mesh)) &&
+           mesh_index(mesh, rank, AXES_ISLAND) == request->island;
 }
 
 // Whether this rank gives its part of a local parameter.
@@ -132,7 +144,7 @@ static int64_t copy_part(const struct offer *offer, int k, const struct paramete
 }
 
 static trireme_status send_offer(struct whole *w, const struct request *request, trireme_error *error) {
-    if (!may_give(w, w->engine->member.rank, (size_t)request->number))
+    if (!may_give(w, w->engine->member.rank, request))
         return TRIREME_OK;
     const void *data[WHOLE_PARTS];
     struct offer offer = offer_of(w, request, data);
@@ -170,7 +182,7 @@ static trireme_status put_together(struct whole *w, struct request request, trir
     char *to = memset(room_for(&w->window, bytes), 0, (size_t)bytes);
     TRY(tensor_ask(w, &request, error));
     for (int rank = 0; rank < mesh_ranks(&w->engine->parallel->mesh); rank++) {
-        if (!may_give(w, rank, (size_t)request.number))
+        if (!may_give(w, rank, &request))
             continue;
         if (rank > 0) {
             TRY(receive_offer(w, &request, rank, error));
@@ -181,6 +193,60 @@ static trireme_status put_together(struct whole *w, struct request request, trir
         for (int k = 0; k < offer.parts; k++)
             copy_part(&offer, k, &request.window, own[k], NULL, to, size);
     }
+    return TRIREME_OK;
+}
+
+static double tensor_element(const void *data, enum dtype dtype, const uint16_t *low, int64_t i) {
+    return dtype == DTYPE_F64 ? ((const double *)data)[i]
+           : low              ? master_join(((const uint16_t *)data)[i], low[i])
+                              : float_at(dtype == DTYPE_BF16, data, i);
+}
+
+// Puts together the parameters that an island has in a window, as f64 master weights, at out[count].
+static trireme_status tensor_masters(struct whole *w, struct request request, int64_t count, double *out,
+                                     trireme_error *error) {
+    const enum dtype dtype = dtype_of(w, ENGINE_PARAMETERS);
+    const void *data;
+    uint16_t *low = NULL;
+    if (dtype == DTYPE_BF16) {
+        request.what = ENGINE_REMAINDERS;
+        TRY(put_together(w, request, error));
+        low = memcpy(room_for(&w->rounded, count * (int64_t)sizeof *low), w->window.data, (size_t)count * sizeof *low);
+    }
+    request.what = ENGINE_PARAMETERS;
+    TRY(put_together(w, request, error));
+    data = w->window.data;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = tensor_element(data, dtype, low, i);
+    return TRIREME_OK;
+}
+
+// The weighted mean over the islands. What they all have alike it gives exactly.
+static trireme_status tensor_mean(struct whole *w, struct request request, const void **data, trireme_error *error) {
+    const int64_t count = request.window.rows * request.window.columns;
+    const enum dtype dtype = dtype_of(w, ENGINE_PARAMETERS);
+    double *first = (double *)room_for(&w->mean, 3 * count * (int64_t)sizeof *first), *other = first + count,
+           *apart = other + count;
+    memset(apart, 0, (size_t)count * sizeof *apart);
+    request.island = 0;
+    TRY(tensor_masters(w, request, count, first, error));
+    for (request.island = 1; request.island < w->islands; request.island++) {
+        TRY(tensor_masters(w, request, count, other, error));
+        for (int64_t i = 0; i < count; i++)
+            apart[i] += w->share[request.island] * (other[i] - first[i]);
+    }
+    char *out = room_for(&w->rounded, count * (int64_t)sizeof *first);
+    for (int64_t i = 0; i < count; i++) {
+        const double x = first[i] + apart[i];
+        uint16_t low;
+        if (dtype == DTYPE_F64)
+            ((double *)out)[i] = x;
+        else if (dtype == DTYPE_BF16)
+            master_split((float)x, (uint16_t *)out + i, &low);
+        else
+            ((float *)out)[i] = (float)x;
+    }
+    *data = out;
     return TRIREME_OK;
 }
 
@@ -195,10 +261,23 @@ static trireme_status whole_tensor_get(const struct parameter_values *values, si
         *stride = columns;
         return TRIREME_OK;
     }
-    TRY(put_together(w, (struct request){(int32_t)view->what, (int32_t)number, *window}, error));
-    *data = w->window.data;
     *stride = window->columns;
+    const struct request request = {(int32_t)view->what, (int32_t)number, MAX(view->island, 0), *window};
+    if (view->island == WHOLE_MEAN && w->islands > 1) {
+        CHECK(view->what == ENGINE_PARAMETERS);
+        return tensor_mean(w, request, data, error);
+    }
+    TRY(put_together(w, request, error));
+    *data = w->window.data;
     return TRIREME_OK;
+}
+
+void whole_weigh(struct whole *w, const double *weights) {
+    double total = 0;
+    for (int i = 0; i < w->islands; i++)
+        total += weights[i];
+    for (int i = 0; i < w->islands; i++)
+        w->share[i] = total > 0 ? weights[i] / total : 1.0 / w->islands;
 }
 
 trireme_status whole_serve(struct whole *w, trireme_error *error) {
@@ -227,6 +306,8 @@ static bool tensor_begin(const struct parameter_values *values, size_t number, s
     if (w->control && view->what != ENGINE_REMAINDERS)
         comm_barrier(w->control, &late);
     view->parts = 0;
+    if (view->island != WHOLE_MEAN && mesh_index(&e->parallel->mesh, e->member.rank, AXES_ISLAND) != view->island)
+        return false;
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         if (e->local.parameters.item[i].whole != (int)number)
             continue;
@@ -253,7 +334,7 @@ static void whole_tensor_put(const struct parameter_values *values, size_t numbe
     }
 }
 
-struct parameter_values whole_values(struct whole *w, enum engine_values what) {
-    return (struct parameter_values){dtype_of(w, what), &w->view[what], whole_tensor_get, tensor_begin,
-                                     whole_tensor_put};
+struct parameter_values whole_values(struct whole *w, enum engine_values what, int island) {
+    struct whole_view *view = &w->view[(island == WHOLE_MEAN ? w->islands : island) * ENGINE_VALUES + (int)what];
+    return (struct parameter_values){dtype_of(w, what), view, whole_tensor_get, tensor_begin, whole_tensor_put};
 }

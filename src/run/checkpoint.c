@@ -4,54 +4,88 @@
 #include "ckpt/model_files.h"
 #include "engine/whole_tensors.h"
 #include "launch/ranks.h"
+#include "run/island.h"
 
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_GROUPS = 1 + OPTIMIZER_STATES };
+struct groups {
+    VEC(struct state_group);
+};
 
 // A model can be used without the training state, which is larger than the rest of a checkpoint: only its header is
 // read, for the run's configuration.
 static const struct manifest_check MODEL_SIZES = {.spare = STATE_NAME},
                                    MODEL_CONTENT = {.content = true, .spare = STATE_NAME};
 
-// The states of the optimizers that the run has, each with the parameters that have it, and the remainders.
-static size_t groups_of(struct whole *whole, struct state_group group[MAX_GROUPS]) {
+// `has` as in struct state_group, which takes it over. Of several islands each has a group of its own.
+static void groups_add(struct groups *groups, struct whole *whole, int island, const char *name,
+                       enum engine_values what, const bool *has) {
+    char *full = whole->islands > 1 ? mem_printf("island.%d.%s", island, name) : mem_strdup(name);
+    VEC_PUSH(groups, (struct state_group){full, whole_values(whole, what, island), has});
+}
+
+// The states of the optimizers that the run has, each with the parameters that have it, and the remainders; of several
+// islands also the parameters, of which the model's files have the mean, and what is exchanged.
+static void groups_of(struct groups *groups, struct whole *whole, int island, bool exchanged) {
     const struct engine *e = whole->engine;
-    const struct optimizer_entries *entries = &e->stage->state.optimizer;
+    const struct stage_state *state = &e->stage->state;
     const enum config_optimizer_name name = e->stages->config->optimizer.name;
-    size_t n = 0;
+    if (whole->islands > 1)
+        groups_add(groups, whole, island, "parameters", ENGINE_PARAMETERS, NULL);
+    if (exchanged)
+        groups_add(groups, whole, island, "outer.value", ENGINE_OUTER_VALUE, NULL);
+    if (exchanged && state->outer.taken)
+        groups_add(groups, whole, island, "outer.taken", ENGINE_OUTER_TAKEN, NULL);
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
         bool *has = mem_alloc(e->table->parameters.count * sizeof *has), any = false;
         for (size_t i = 0; i < e->table->parameters.count; i++)
             any |= has[i] = optimizer_of(name, &e->table->parameters.item[i]) == optimizer_states[k].optimizer;
         if (any)
-            group[n++] = (struct state_group){optimizer_states[k].saved, whole_values(whole, ENGINE_STATES + k), has};
+            groups_add(groups, whole, island, optimizer_states[k].saved, ENGINE_STATES + k, has);
         else
             free(has);
     }
-    if (entries->remainder)
-        group[n++] = (struct state_group){"remainder", whole_values(whole, ENGINE_REMAINDERS), NULL};
-    return n;
+    if (state->optimizer.remainder)
+        groups_add(groups, whole, island, "remainder", ENGINE_REMAINDERS, NULL);
 }
 
-static void groups_release(struct state_group *group, size_t groups) {
-    for (size_t i = 0; i < groups; i++)
-        free((bool *)group[i].has);
+// The groups of all islands, which have come as far as the progress says; the mean counts them by their targets.
+static trireme_status groups_create(struct groups *groups, struct whole *whole, const struct state_progress *progress,
+                                    trireme_error *error) {
+    struct island_progress islands = {0};
+    *groups = (struct groups){0};
+    if (whole->islands > 1 && (!progress->islands || !island_progress_parse(progress->islands, &islands) ||
+                               islands.islands != whole->islands))
+        FAIL(TRIREME_ERROR_CORRUPT, "the training state does not say how far its %d islands had come", whole->islands);
+    for (int i = 0; i < whole->islands; i++)
+        groups_of(groups, whole, i, islands.settles > 0);
+    if (whole->islands > 1)
+        whole_weigh(whole, islands.targets);
+    island_progress_release(&islands);
+    return TRIREME_OK;
+}
+
+static void groups_release(struct groups *groups) {
+    for (size_t i = 0; i < groups->count; i++) {
+        free((char *)groups->item[i].name);
+        free((bool *)groups->item[i].has);
+    }
+    VEC_RELEASE(groups);
 }
 
 static trireme_status write_files(struct whole *whole, const struct tokenizer_files *tokenizer,
                                   struct directory *directory, const struct state_progress *progress,
                                   trireme_error *error) {
     const struct engine *e = whole->engine;
-    struct parameter_values parameters = whole_values(whole, ENGINE_PARAMETERS);
-    struct state_group group[MAX_GROUPS];
-    size_t groups = groups_of(whole, group);
+    struct parameter_values parameters = whole_values(whole, ENGINE_PARAMETERS, WHOLE_MEAN);
+    struct groups groups;
+    TRY(groups_create(&groups, whole, progress, error));
     trireme_status status = model_files_save(directory, e->model, e->table, &parameters, 0, error);
     if (status == TRIREME_OK)
-        status = state_files_save(directory, e->table, group, groups, progress, error);
-    groups_release(group, groups);
+        status = state_files_save(directory, e->table, groups.item, groups.count, progress, error);
+    groups_release(&groups);
     TRY(status);
     return tokenizer_files_write(tokenizer, directory_path(directory), error);
 }
@@ -112,14 +146,16 @@ trireme_status checkpoint_load(struct engine *e, struct communicator *control, c
                                const struct state_progress *progress, trireme_error *error) {
     struct whole whole;
     whole_create(&whole, e, control);
-    struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS);
-    struct state_group group[MAX_GROUPS];
-    size_t groups = groups_of(&whole, group);
-    // The remainders come from the training state: the model's files hold the rounded weights.
-    trireme_status status = model_files_load(directory, e->model, e->table, &parameters, NULL, true, error);
+    struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS, WHOLE_MEAN);
+    struct groups groups;
+    trireme_status status = groups_create(&groups, &whole, progress, error);
+    // The remainders come from the training state: the model's files hold the rounded weights. Islands have all of
+    // theirs there.
+    if (status == TRIREME_OK && whole.islands == 1)
+        status = model_files_load(directory, e->model, e->table, &parameters, NULL, true, error);
     if (status == TRIREME_OK)
-        status = state_files_load(directory, e->table, group, groups, error);
-    groups_release(group, groups);
+        status = state_files_load(directory, e->table, groups.item, groups.count, error);
+    groups_release(&groups);
     whole_release(&whole);
     TRY(status);
     *(double *)engine_state(e, e->stage->state.optimizer.t) = (double)progress->updates;
@@ -131,8 +167,8 @@ trireme_status checkpoint_load_model(struct engine *e, struct communicator *cont
                                      trireme_error *error) {
     struct whole whole;
     whole_create(&whole, e, control);
-    struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS);
-    struct parameter_values remainders = whole_values(&whole, ENGINE_REMAINDERS);
+    struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS, WHOLE_MEAN);
+    struct parameter_values remainders = whole_values(&whole, ENGINE_REMAINDERS, WHOLE_MEAN);
     bool has_remainders = e->stage->state.optimizer.remainder != NULL;
     trireme_status status =
         model_files_load(directory, e->model, e->table, &parameters, has_remainders ? &remainders : NULL, exact, error);

@@ -108,7 +108,7 @@ static trireme_status add_up(const struct evaluator *e, struct evaluation *sum, 
     const struct engine *engine = &e->engine;
     const int rank = engine->member.rank;
     const bool each = world_place(engine->member.world); // has memory of its own
-    const bool first = mesh_index(&engine->parallel->mesh, rank, AXES_ALL & ~AXES_DATA) == 0;
+    const bool first = mesh_index(&engine->parallel->mesh, rank, AXES_ALL & ~AXES_TOKENS) == 0;
     int64_t bytes[3] = {first ? sum->loss.text_bytes : 0, (int64_t)engine_bytes(engine),
                         each || e->leads ? (int64_t)memory_resident() : 0};
     double all[ARRAY_LENGTH(bytes)];
@@ -127,7 +127,7 @@ static trireme_status evaluation_evaluate(struct evaluator *e, trireme_error *er
     struct evaluation result = {.seq_len = config->training.seq_len};
     TRY(evaluation_load(e, error));
     int64_t batches = config_is_set(config, "validation.steps") ? config->validation.steps : 0;
-    TRY(validation_run(&job->corpus, &e->engine, e->loader, batches, e->leads ? job->watch->progress : NULL,
+    TRY(validation_run(&job->corpus, &e->engine, e->loader, e->control, batches, e->leads ? job->watch->progress : NULL,
                        &result.loss, error));
     TRY(add_up(e, &result, error));
     if (e->leads)

@@ -52,6 +52,7 @@ static trireme_status run_save(struct run *r, trireme_error *error) {
     trireme_status status = r->leads ? corpus_check_unchanged(r->corpus, r->data, error) : TRIREME_OK;
     if (status != TRIREME_OK)
         return error_prefix(error, status, "step %lld is not saved", (long long)r->progress.step);
+    TRY(island_save(r, error));
     status = checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
     // A save takes long. If the directory is gone afterwards, its error and its path are of no use, and nothing there
     // is ours to prune.
@@ -72,7 +73,7 @@ static trireme_status run_validate(struct run *r, double *loss, trireme_error *e
     struct validation_loss result;
     rank_record_set(r->record, RANK_VALIDATING);
     trireme_status status =
-        validation_run(r->corpus, &r->engine, r->loader, r->config->validation.steps, NULL, &result, error);
+        validation_run(r->corpus, &r->engine, r->loader, r->control, r->config->validation.steps, NULL, &result, error);
     if (status == TRIREME_ERROR_INTERRUPTED) {
         r->agreed.stops++; // as all have agreed
         return TRIREME_OK;
@@ -222,6 +223,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine) : NULL, &result, error));
     r->record->step = r->progress.step = step;
     TRY(loader_end(r->loader, &r->agreed, error));
+    TRY(island_step(r, step, &result, error));
     double seconds = 1e-9 * (double)(clock_now() - began);
     int64_t tokens = config->training.global_batch_size * config->training.seq_len;
     r->progress.tokens += tokens;

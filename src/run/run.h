@@ -6,12 +6,19 @@
 #include "ckpt/state_files.h"
 #include "engine/tuning.h"
 #include "launch/rank_file.h"
+#include "run/island.h"
 #include "run/run_directory.h"
 #include "run/step_trace.h"
 #include "run/train.h"
 #include "run/validation.h"
 
 #include <stdatomic.h>
+
+// Of this rank's island, where there are several.
+struct run_island {
+    double targets;  // trained on since the islands last met
+    int64_t settles; // the step after which parameters settle on what is exchanged; 0: nothing is
+};
 
 struct run {
     const struct config *config;
@@ -32,6 +39,7 @@ struct run {
     struct control agreed; // during the last step, about the next one
     bool is_first;         // whether the step is the first one of this process
     struct state_progress progress;
+    struct run_island island;
     bool without_values;              // the run was asked to stop while weights were made: no step may be done
     char *resumed_from;               // the checkpoint; NULL: a fresh start
     struct tokenizer_files tokenizer; // for the checkpoints

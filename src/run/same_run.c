@@ -19,7 +19,9 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
                 {"training.global_batch_size", saved.training.global_batch_size, now->training.global_batch_size},
                 {"training.dtype", saved.training.dtype, now->training.dtype},
                 {"training.kernels", saved.training.kernels, now->training.kernels},
-                {"optimizer.name", saved.optimizer.name, now->optimizer.name}};
+                {"optimizer.name", saved.optimizer.name, now->optimizer.name},
+                {"outer.method", saved.outer.method, now->outer.method},
+                {"outer.delay_steps", saved.outer.delay_steps, now->outer.delay_steps}};
     trireme_status status = TRIREME_OK;
     if (*now->model.init_from && strcmp(now->model.init_from, saved.model.init_from) != 0)
         status = config_refuse(now, "model.init_from", error,
@@ -51,7 +53,7 @@ void same_run_differences(const struct config *now, const struct state_progress 
     if (same_run_load(&saved, progress, &checked) != TRIREME_OK)
         return;
     static const char SECTIONS[] = "optimizer lr_scheduler training data validation activation_checkpoint checkpoint "
-                                   "parallelism";
+                                   "parallelism outer";
     config_differences(now, &saved, SECTIONS, out);
     config_release(&saved);
 }

@@ -101,6 +101,7 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
         FAIL(TRIREME_ERROR_CORRUPT, "%s holds the state of step %lld: name it step-%lld again, or remove it",
              r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
     TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
+    TRY(island_check(r, error));
     TRY(model_files_check(r->resumed_from, r->engine.model, true, error));
     if (r->progress.step > r->config->training.steps)
         return config_refuse(r->config, "training.steps", error,
@@ -140,8 +141,11 @@ static trireme_status start_find_tokenizer(struct run *r, trireme_error *error) 
 }
 
 static trireme_status load_values(struct run *r, trireme_error *error) {
-    if (r->resumed_from)
-        return checkpoint_load(&r->engine, r->control, r->resumed_from, &r->progress, error);
+    if (r->resumed_from) {
+        TRY(checkpoint_load(&r->engine, r->control, r->resumed_from, &r->progress, error));
+        island_load(r);
+        return TRIREME_OK;
+    }
     r->without_values = !engine_initialise(&r->engine, (uint64_t)r->config->training.seed, r->callbacks->stop);
     if (!*r->start)
         return TRIREME_OK;

@@ -1,5 +1,7 @@
 #include "run/validation.h"
 
+#include "run/island.h"
+
 // Reads batch `number` of `total`, if there is one, and agrees with all ranks whether to go on with it.
 static void validation_begin_batch(struct loader *loader, int64_t number, int64_t total) {
     if (number < total)
@@ -17,10 +19,11 @@ static trireme_status validation_end_batch(struct loader *loader, int64_t number
 }
 
 trireme_status validation_run(const struct corpus *corpus, struct engine *engine, struct loader *loader,
-                              int64_t batches, void (*progress)(int64_t done, int64_t total),
-                              struct validation_loss *out, trireme_error *error) {
+                              struct communicator *control, int64_t batches,
+                              void (*progress)(int64_t done, int64_t total), struct validation_loss *out,
+                              trireme_error *error) {
     const int64_t total = corpus_validation_batches(corpus, batches);
-    double sum = 0, targets = 0;
+    double sums[2] = {0}; // of losses, of targets
     int64_t text_bytes = 0;
     validation_begin_batch(loader, 0, total);
     TRY(validation_end_batch(loader, 0, total, error));
@@ -33,12 +36,13 @@ trireme_status validation_run(const struct corpus *corpus, struct engine *engine
         validation_begin_batch(loader, b + 1, total);
         TRY(engine_evaluate(engine, &r, error));
         TRY(validation_end_batch(loader, b + 1, total, error));
-        sum += r.loss * r.count;
-        targets += r.count;
+        sums[0] += r.loss * r.count;
+        sums[1] += r.count;
         text_bytes += counts.text_bytes;
     }
-    if (targets == 0)
+    TRY(island_sum(engine, control, sums, ARRAY_LENGTH(sums), error));
+    if (sums[1] == 0)
         FAIL(TRIREME_ERROR_USAGE, CORPUS_NO_TARGETS, "validation");
-    *out = (struct validation_loss){sum / targets, (int64_t)targets, text_bytes};
+    *out = (struct validation_loss){sums[0] / sums[1], (int64_t)sums[1], text_bytes};
     return TRIREME_OK;
 }

@@ -336,6 +336,25 @@ static void test_rows(void **state) {
     end();
 }
 
+// Islands that average after every step are data parallel, whatever mesh each of them is.
+static void test_islands(void **state) {
+    (void)state;
+    begin(23);
+    for (int m = 0; m < MODELS; m++)
+        for (int islands = 2; islands <= 4; islands++) {
+            struct spec alone = {.island = islands};
+            try(&all_models[m], &alone);
+            for (int s = 0; s < STRATEGIES; s++)
+                for (int beside = -1; beside < TP; beside++) {
+                    struct spec spec = {.island = islands, .vocabulary = s >= GPIPE && beside == ZERO1};
+                    if ((beside < 0 || add(&spec, beside, 2, &all_models[m].config)) &&
+                        add(&spec, s, 2, &all_models[m].config))
+                        try(&all_models[m], &spec);
+                }
+        }
+    end();
+}
+
 // Every schedule with the vocabulary spread over its stages, with logits in one piece or several, alone and together
 // with other strategies.
 static void test_vocabulary(void **state) {
@@ -650,6 +669,8 @@ static const struct {
     {"mistral", {.fsdp = 2, .zero = 2, .tp = 2}},
     {"qwen3", {.tp = 2, .pp = 2, .vocabulary = true, .schedule = "zb-h1"}},
     {"qwen2", {.fsdp = 2, .zero = 1, .pp = 2, .schedule = "zb-h1"}},
+    {"qwen3", {.island = 4}},
+    {"llama 6/3 heads", {.island = 2, .fsdp = 2, .zero = 2}},
 };
 
 static void test_four_processes(void **state) {
@@ -677,11 +698,13 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),    cmocka_unit_test(test_pairs),    cmocka_unit_test(test_units),
-        cmocka_unit_test(test_rows),     cmocka_unit_test(test_classes),  cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_sample),   cmocka_unit_test(test_matrices), cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_odd_ones), cmocka_unit_test(test_f32),      cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_alone),      cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_units),      cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_classes),    cmocka_unit_test(test_islands),
+        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_matrices),   cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_odd_ones),   cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),       cmocka_unit_test(test_repeats),
     };
     // A single row is looked for only in the tables of f64.
     return _cmocka_run_group_tests("ranks", tests, table.filter ? 8 : ARRAY_LENGTH(tests), NULL, forget);

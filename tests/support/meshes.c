@@ -1,6 +1,7 @@
 #include "support/meshes_internal.h"
 
 #include "base/rng.h"
+#include "engine/outer_step.h"
 #include "kernels/bf16.h"
 #include "support/team.h"
 
@@ -25,7 +26,7 @@ static struct batch make_batch(struct shape shape, int64_t vocab_size, uint64_t 
 // Of one rank: all steps' gradients and parameters, whole.
 struct reference {
     char *key;
-    double loss[MESH_STEPS], norm[MESH_STEPS], evaluated;
+    double loss[MESH_STEPS + 1], norm[MESH_STEPS]; // the last loss is that of the evaluation
     double rms[MESH_STEPS];
     double **value[MESH_STEPS][2]; // [gradient, parameter][parameters of the model]
     double *largest[MESH_STEPS][2];
@@ -52,7 +53,13 @@ struct job {
     pthread_mutex_t mutex;
     struct distance distance;
     bool **held[2]; // elements that some rank has compared
+    // Of several islands: the loss and the number of targets of each.
+    double island[MESH_STEPS + 1][MESH_RANKS][2];
 };
+
+static bool is_plain(const struct spec *spec) {
+    return spec->plain || spec->island > 1;
+}
 
 static trireme_status load_config(const struct job *job, struct config *config, trireme_error *error) {
     const struct spec *s = job->spec;
@@ -66,8 +73,14 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     SET("training.global_batch_size=%d", job->shape.sequences);
     SET("training.micro_batch_size=%d", spec_micro_batch_size(s, job->shape));
     SET("training.logits_rows=%d", s->logits_rows);
-    SET("training.max_norm=0.1");
-    SET("optimizer.name=%s", text_or(s->optimizer, "adamw"));
+    SET("training.max_norm=%s", is_plain(s) ? "0" : "0.1");
+    SET("optimizer.name=%s", is_plain(s) ? "sgd" : text_or(s->optimizer, "adamw"));
+    if (is_plain(s))
+        SET("optimizer.momentum=0");
+    if (s->island > 1) {
+        SET("parallelism.island_degree=%d", s->island);
+        SET("outer.method=local_sgd");
+    }
     // Some gradients are zero except for rounding: a smaller eps would show only the rounding.
     SET("optimizer.eps=1e-4");
     SET("activation_checkpoint.mode=%s", text_or(s->recompute, "none"));
@@ -117,12 +130,11 @@ static double **scattered(const struct parameter_table *table, uint64_t seed) {
     return out;
 }
 
-static void initialise(const struct job *job, struct engine *e) {
-    engine_initialise(e, 1, NULL);
+void mesh_set(struct engine *e, double *const *values_of) {
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table->parameters.item[p->whole];
         double *values = mem_alloc((size_t)parameter_count(p) * sizeof *values);
-        parameter_take(p, whole, (struct parameter_span){0, parameter_count(whole)}, job->initial[p->whole],
+        parameter_take(p, whole, (struct parameter_span){0, parameter_count(whole)}, values_of[p->whole],
                        (struct parameter_span){0, parameter_count(p)}, values, sizeof *values);
         struct engine_part to = engine_part(e, ENGINE_PARAMETERS, i), low = engine_part(e, ENGINE_REMAINDERS, i);
         for (int64_t k = to.begin; k < to.end; k++)
@@ -135,7 +147,14 @@ static void initialise(const struct job *job, struct engine *e) {
     }
 }
 
-static void fill(const struct engine *e, struct executor *executor, const struct compiled *c, const struct batch *b) {
+static void initialise(const struct job *job, struct engine *e) {
+    engine_initialise(e, 1, NULL);
+    mesh_set(e, job->initial);
+}
+
+void mesh_fill(const struct engine *e, enum program_kind kind, const struct batch *b) {
+    struct executor *executor = engine_executor(e, kind);
+    const struct compiled *c = engine_compiled(e, kind);
     const struct batch_shape *shape = &e->parallel->batch;
     const struct engine_rows part = engine_rows(e);
     const size_t bytes = (size_t)part.rows * sizeof(int32_t);
@@ -189,13 +208,35 @@ static double relative(double a, double b) {
     return fabs(a - b) / fabs(b);
 }
 
+// An island's loss is compared together with those of all others (compare_islands).
+static void note_loss(struct job *job, const struct engine *e, int step, const struct engine_result *result) {
+    double *of = job->island[step][mesh_index(&e->parallel->mesh, e->member.rank, AXES_ISLAND)];
+    of[0] = result->count > 0 ? result->loss : 0;
+    of[1] = result->count;
+    if (job->spec->island <= 1)
+        note(relative(result->loss, job->against->loss[step]), "", &job->distance.loss, NULL);
+}
+
+static void compare_islands(struct job *job) {
+    for (int step = 0; step <= MESH_STEPS && job->spec->island > 1; step++) {
+        double sum = 0, targets = 0;
+        for (int i = 0; i < job->spec->island; i++) {
+            sum += job->island[step][i][0] * job->island[step][i][1];
+            targets += job->island[step][i][1];
+        }
+        note(relative(sum / targets, job->against->loss[step]), "", &job->distance.loss, NULL);
+    }
+}
+
 // What this rank holds of the values against the reference's, padding against zero.
 static void compare(struct job *job, const struct engine *e, int step, const struct engine_result *result) {
     const struct reference *r = job->against;
     pthread_mutex_lock(&job->mutex);
-    note(relative(result->loss, r->loss[step]), "", &job->distance.loss, NULL);
-    note(relative(result->grad_norm, r->norm[step]), "", &job->distance.loss, NULL);
-    for (int v = 0; v < 2; v++)
+    const bool islands = job->spec->island > 1;
+    note_loss(job, e, step, result);
+    if (!islands)
+        note(relative(result->grad_norm, r->norm[step]), "", &job->distance.loss, NULL);
+    for (int v = islands; v < 2; v++)
         for (size_t i = 0; i < e->local.parameters.count; i++) {
             const struct parameter *p = &e->local.parameters.item[i], *whole = &e->table->parameters.item[p->whole];
             struct engine_part part = engine_part(e, VALUES[v], i);
@@ -222,10 +263,14 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
     double results[MESH_STEPS][2] = {0};
     for (int step = 0; step < job->steps; step++) {
         struct engine_result r;
-        fill(e, engine_executor(e, PROGRAM_TRAIN), engine_compiled(e, PROGRAM_TRAIN), &job->batch[step % MESH_STEPS]);
+        mesh_fill(e, PROGRAM_TRAIN, &job->batch[step % MESH_STEPS]);
         TRY(engine_step(e, job->against || job->record || job->keep_state ? RATE : 3e-3, NULL, &r, error));
-        if (!r.finite || !(r.grad_norm > 0))
+        if (!r.finite || !(r.grad_norm > 0 || (is_plain(job->spec) && r.count == 0)))
             FAIL(TRIREME_ERROR_PROGRAM, "step %d was not done: loss %g, norm %g", step, r.loss, r.grad_norm);
+        if (job->spec->island > 1) {
+            TRY(outer_step_begin(e, r.count, error));
+            TRY(outer_step_end(e, error));
+        }
         if (job->losses && e->member.rank == 0)
             job->losses[step] = r.loss;
         if (job->record)
@@ -244,13 +289,13 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
         job->state_bytes[e->member.rank] = sizeof results + bytes;
     }
     struct engine_result r;
-    fill(e, engine_executor(e, PROGRAM_EVALUATE), engine_compiled(e, PROGRAM_EVALUATE), &job->batch[0]);
+    mesh_fill(e, PROGRAM_EVALUATE, &job->batch[0]);
     TRY(engine_evaluate(e, &r, error));
     if (job->record)
-        job->record->evaluated = r.loss;
+        job->record->loss[MESH_STEPS] = r.loss;
     if (job->against) {
         pthread_mutex_lock(&job->mutex);
-        note(relative(r.loss, job->against->evaluated), "", &job->distance.loss, NULL);
+        note_loss(job, e, MESH_STEPS, &r);
         pthread_mutex_unlock(&job->mutex);
     }
     return TRIREME_OK;
@@ -352,22 +397,22 @@ void mesh_forget(void) {
 static trireme_status find_reference(const char *name, const struct model_config *model, const struct spec *spec,
                                      const struct reference **out, trireme_error *error) {
     struct shape shape = spec_shape(spec);
-    char *key = mem_printf("%s/%d/%s/%s", name, shape.sequences, text_or(spec->optimizer, "adamw"),
-                           text_or(spec->dtype, "f64"));
+    char *key = mem_printf("%s/%d/%s/%s%s", name, shape.sequences, text_or(spec->optimizer, "adamw"),
+                           text_or(spec->dtype, "f64"), is_plain(spec) ? "/plain" : "");
     for (size_t i = 0; i < references.count; i++)
         if (strcmp(references.item[i].key, key) == 0) {
             free(key);
             *out = &references.item[i];
             return TRIREME_OK;
         }
-    struct spec one = {.optimizer = spec->optimizer, .dtype = spec->dtype};
+    struct spec one = {.optimizer = spec->optimizer, .dtype = spec->dtype, .plain = is_plain(spec)};
     struct job job;
     job_begin(&job, model, &one, shape);
     struct reference r = {.key = key, .parameters = job.whole.parameters.count};
     job.record = &r;
     trireme_status status = job_run(&job, error);
     for (int i = 0; i < MESH_STEPS && status == TRIREME_OK; i++)
-        if (r.norm[i] <= 0.1)
+        if (r.norm[i] <= 0.1 && !is_plain(spec))
             status = error_set(error, TRIREME_ERROR_PROGRAM, "%s: clipping is not active in step %d", name, i);
     job_end(&job);
     if (status != TRIREME_OK) {
@@ -400,7 +445,7 @@ static trireme_status share(struct job *job, trireme_error *error) {
 }
 
 static void check_held(struct job *job) {
-    for (int v = 0; v < 2; v++)
+    for (int v = job->spec->island > 1; v < 2; v++)
         for (size_t i = 0; i < job->whole.parameters.count; i++) {
             const struct parameter *p = &job->whole.parameters.item[i];
             for (int64_t k = 0; k < parameter_rows(p) * p->dim[1]; k++)
@@ -429,6 +474,8 @@ trireme_status mesh_compare(const char *name, const struct model_config *model, 
         status = share(&job, error);
     if (status == TRIREME_OK)
         check_held(&job);
+    if (status == TRIREME_OK && !team_processes())
+        compare_islands(&job);
     *out = job.distance;
     for (int v = 0; v < 2; v++)
         free_each(job.held[v], job.whole.parameters.count);

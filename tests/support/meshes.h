@@ -11,8 +11,12 @@ enum { MESH_STEPS = 5, MESH_RANKS = 8, SPEC_TEXT = 200 };
 // One way to train. 0 and NULL are defaults; degrees of 0 are 1.
 struct spec {
     int dp, fsdp, cp, tp, pp;
-    int zero; // stage, with fsdp or cp
-    int node; // cp x fsdp is cut after so many ranks; 0: it is not cut
+    // Islands average after every step. Then, for their reference too, there is no clipping, and the optimizer is SGD
+    // without momentum: so the mean of what islands update is the update by the mean gradient.
+    int island;
+    bool plain; // one rank as that reference
+    int zero;   // stage, with fsdp or cp
+    int node;   // cp x fsdp is cut after so many ranks; 0: it is not cut
     // Bits of classes of units (enum parameter_class): sharded over the ranks before that cut alone; or not at all.
     unsigned inner, whole;
     bool no_sequence; // tensor-parallel ranks hold all rows between layers
@@ -41,7 +45,8 @@ bool spec_possible(const struct spec *spec, const struct model_config *model);
 
 // How far two runs are apart: the maximum over all tensors and steps of max|a - b| / max(max|b|, floor), where the
 // floor is the root mean square of all gradients for gradients, and the learning rate for parameters. For norms and
-// losses, that of the evaluation included: |a - b| / |b|.
+// losses, that of the evaluation included: |a - b| / |b|. Of islands, whose gradients are their own, parameters and
+// losses alone are compared: the mean loss of all targets.
 struct distance {
     double loss, gradient, parameter;
     char where[2][80]; // the worst gradient and parameter
@@ -58,6 +63,10 @@ trireme_status mesh_losses(const struct model_config *model, const struct spec *
 // Trains twice; *same becomes whether losses, norms and the whole state of each rank agree bit for bit.
 trireme_status mesh_repeats(const struct model_config *model, const struct spec *spec, bool *same,
                             trireme_error *error);
+// Writes the rank's part of a global batch where the engine's program finds it.
+void mesh_fill(const struct engine *engine, enum program_kind kind, const struct batch *batch);
+// Sets the rank's parameters, and their remainders, from whole ones.
+void mesh_set(struct engine *engine, double *const *values);
 // Frees the results of one rank that mesh_compare has kept.
 void mesh_forget(void);
 

@@ -10,6 +10,7 @@ struct shape {
 };
 
 struct shape spec_shape(const struct spec *spec);
+int spec_replicas(const struct spec *spec); // how many ranks, or groups of them, have other sequences
 // Sequences in a microbatch of each data-parallel rank.
 int spec_micro_batch_size(const struct spec *spec, struct shape shape);
 // If the spec's schedule is one for a file, writes it and returns the path, which the caller removes and frees; else

@@ -2,7 +2,11 @@
 #include "support/meshes_internal.h"
 
 int spec_ranks(const struct spec *s) {
-    return degree(s->dp) * degree(s->fsdp) * degree(s->cp) * degree(s->tp) * degree(s->pp);
+    return spec_replicas(s) * degree(s->cp) * degree(s->tp) * degree(s->pp);
+}
+
+int spec_replicas(const struct spec *s) {
+    return degree(s->dp) * degree(s->fsdp) * degree(s->island);
 }
 
 // ---- shapes
@@ -12,12 +16,12 @@ static bool divides(int n, int by) {
 }
 
 struct shape spec_shape(const struct spec *s) {
-    int replicas = degree(s->dp) * degree(s->fsdp), tp = degree(s->tp);
+    int replicas = spec_replicas(s), tp = degree(s->tp);
     return divides(24, replicas) && divides(24, tp) ? (struct shape){24, 12} : (struct shape){35, 5};
 }
 
 int spec_micro_batch_size(const struct spec *s, struct shape shape) {
-    int sequences = shape.sequences / (degree(s->dp) * degree(s->fsdp));
+    int sequences = shape.sequences / spec_replicas(s);
     int size = s->micro_batch_size ? s->micro_batch_size : sequences / (s->pp > 1 ? s->pp + 1 : 2);
     size = MAX(size, 1);
     while (size > 1 && !divides(sequences, size))
@@ -43,6 +47,8 @@ static void add_word(char text[SPEC_TEXT], const char *format, ...) {
 
 void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
     text[0] = 0;
+    if (s->island > 1)
+        add_word(text, " x island %d", s->island);
     if (s->dp > 1)
         add_word(text, " x dp %d", s->dp);
     if (s->fsdp > 1)
@@ -149,7 +155,7 @@ static void write_pairs(FILE *f, const struct spec *s, int microbatches, int sta
 char *spec_write_schedule(const struct spec *s, struct shape shape) {
     if (!is_schedule_file(s))
         return NULL;
-    int sequences = shape.sequences / (degree(s->dp) * degree(s->fsdp));
+    int sequences = shape.sequences / spec_replicas(s);
     int microbatches = sequences / spec_micro_batch_size(s, shape), chunks = spec_chunks(s);
     const char *directory = getenv("TMPDIR");
     char *path = mem_printf("%s/schedule-XXXXXX", text_or(directory, "/tmp"));
