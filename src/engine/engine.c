@@ -349,8 +349,8 @@ static trireme_status create_executor(struct engine *e, size_t number, trireme_e
     if (program_is_beside(p->compiled->spec.kind))
         p->streams = streams_create(&e->member, 1);
     return executor_create(&p->executor, p->streams ?: e->streams, &p->compiled->program, e->ops,
-                           compile_kernels(e->stages->config), e->state, e->step + stage_step_offset(e->stage, number, SPACE_DEVICE),
-                           error);
+                           compile_kernels(e->stages->config), e->state,
+                           e->step + stage_step_offset(e->stage, number, SPACE_DEVICE), error);
 }
 
 trireme_status engine_create(struct engine *e, const struct config *config, const struct model_config *model,

@@ -526,6 +526,34 @@ static void rows_of_other_ranks(void **unused) {
                     "but not the rows of m that belong to it", "fsdp");
 }
 
+// A gradient of experts that differ from rank to rank, as it is declared, or of the same ones: then it is a partial
+// sum.
+static void gradients_of_experts(void **unused) {
+    (void)unused;
+    for (int own = 0; own < 2; own++) {
+        struct op_table *ops = op_table_create();
+        char *body = mem_printf("buffer %%0 i32 input step [1,1,2] place fsdp 1 \"counts\"\n"
+                                "buffer %%1 i32 act step [1,1,1] \"n\"\n"
+                                "buffer %%2 f32 input step [8,4] extent %%1 place fsdp 0 \"x\"\n"
+                                "buffer %%3 f32 input step [8,4] extent %%1 place fsdp 0 \"dy\"\n"
+                                "buffer %%4 f32 output step [2,4,4]%s \"dw\"\n"
+                                "template 0 backward \"t\"\n"
+                                "  %%1[1,1,1] = count_sum %%0[1,1,2,1] phase forward\n"
+                                "  %%4[2,4,4] - = matmul_grouped_dw %%2[8,4] %%3[8,4] %%0[1,2] phase weight\n",
+                                own ? " place fsdp 0" : "");
+        struct program p = extents_read(ops, "mesh fsdp 2\n", body);
+        trireme_error error = {0};
+        const trireme_status status = verify_placement(&p, ops, &(struct sets){0}, &error);
+        if (own)
+            assert_ok(status, &error);
+        else
+            assert_words(status, &error, "a reduction is missing", "dw");
+        program_release(&p);
+        free(body);
+        free(ops);
+    }
+}
+
 static void experts_refused(void (*spoil)(struct experts *), const char *what, const char *name) {
     struct experts e;
     trireme_error error = {0};
@@ -634,6 +662,10 @@ static void extents_in_text(void **unused) {
     assert_ok(program_plan(&p, ops, NULL, &error), &error);
     assert_ok(program_verify(&p, ops, &error), &error);
     check_round_trip(&p, ops);
+    struct text printed = {0};
+    program_print(&p, ops, &printed);
+    assert_non_null(strstr(printed.text, " extent %1 expect 5 \"x\"\n"));
+    text_release(&printed);
     const uint64_t hash = program_hash(&p);
     struct buffer *x = &p.buffers.item[2];
     assert_int_equal(x->extent, 1);
@@ -777,10 +809,11 @@ static void kernels_on_fewer_rows(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(experts_of_ranks),       cmocka_unit_test(rows_that_do_not_exist),
-        cmocka_unit_test(rows_of_other_ranks),    cmocka_unit_test(faults_of_experts),
-        cmocka_unit_test(numbers_are_waited_for), cmocka_unit_test(extents_in_text),
-        cmocka_unit_test(rows_that_are_expected), cmocka_unit_test(kernels_on_fewer_rows),
+        cmocka_unit_test(experts_of_ranks),      cmocka_unit_test(rows_that_do_not_exist),
+        cmocka_unit_test(rows_of_other_ranks),   cmocka_unit_test(faults_of_experts),
+        cmocka_unit_test(gradients_of_experts),  cmocka_unit_test(numbers_are_waited_for),
+        cmocka_unit_test(extents_in_text),       cmocka_unit_test(rows_that_are_expected),
+        cmocka_unit_test(kernels_on_fewer_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
