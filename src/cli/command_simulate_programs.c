@@ -40,7 +40,8 @@ static void measure_stage(void *argument, int stage) {
     struct sim_memory *memory = &m->prediction->memory[stage];
     memory_of_program(memory, m->of_stage[stage], m->prediction->ops);
     // What other programs of the run keep.
-    const int64_t more = stage_state_bytes(&m->prediction->programs.stage[stage]) - m->of_stage[stage]->state_bytes;
+    const int64_t more = stage_state_bytes(&m->prediction->programs.stage[stage], SPACE_DEVICE) -
+                         m->of_stage[stage]->arena[SPACE_DEVICE].state_bytes;
     memory->part[MEMORY_OPTIMIZER] += more;
     memory->total += more;
 }

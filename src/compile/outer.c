@@ -13,7 +13,7 @@ static int *outer_add(struct state_table *state, const struct model_units *units
                       const char *operand, enum dtype dtype) {
     char suffix[24];
     snprintf(suffix, sizeof suffix, "outer.%s", operand);
-    const struct unit_values values = {suffix, dtype, STATE_OPTIMIZER, 1, operand};
+    const struct unit_values values = {suffix, dtype, STATE_OPTIMIZER, 1, operand, SPACE_DEVICE};
     int *entry = mem_alloc((size_t)units->units * sizeof *entry);
     for (int u = 0; u < units->units; u++)
         entry[u] = model_units_add(units, state, u, &values, model->unit[u]);
