@@ -40,29 +40,38 @@ int mesh_coordinate(const struct mesh *mesh, int rank, enum axis axis) {
 
 int mesh_group_size(const struct mesh *mesh, axis_set group) {
     int size = 1;
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if (group & AXES(a))
-            size *= mesh->degree[a];
+    FOR_AXES(a, group)
+        size *= mesh->degree[a];
     return size;
 }
 
 int mesh_index(const struct mesh *mesh, int rank, axis_set group) {
     int index = 0, step = 1;
-    for (int a = 0; a < AXIS_COUNT; a++)
+    for (int a = 0; group >> a; a++) {
+        const int degree = mesh->degree[a];
+        if (degree == 1)
+            continue;
         if (group & AXES(a)) {
-            index += step * mesh_coordinate(mesh, rank, (enum axis)a);
-            step *= mesh->degree[a];
+            index += step * (rank % degree);
+            step *= degree;
         }
+        rank /= degree;
+    }
     return index;
 }
 
 int mesh_member(const struct mesh *mesh, int rank, axis_set group, int index) {
-    for (int a = 0; a < AXIS_COUNT; a++)
+    int member = rank;
+    for (int a = 0, stride = 1; group >> a; a++) {
+        const int degree = mesh->degree[a];
         if (group & AXES(a)) {
-            rank += (index % mesh->degree[a] - mesh_coordinate(mesh, rank, (enum axis)a)) * mesh_stride(mesh, a);
-            index /= mesh->degree[a];
+            member += (index % degree - rank % degree) * stride;
+            index /= degree;
         }
-    return rank;
+        rank /= degree;
+        stride *= degree;
+    }
+    return member;
 }
 
 int mesh_peer(const struct mesh *mesh, int rank, axis_set group, int distance) {
@@ -85,8 +94,8 @@ int mesh_members(const struct mesh *mesh, int rank, axis_set group, int peer, in
 
 axis_set mesh_present(const struct mesh *mesh, axis_set group) {
     axis_set present = AXES_NONE;
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if ((group & AXES(a)) && mesh->degree[a] > 1)
+    FOR_AXES(a, group)
+        if (mesh->degree[a] > 1)
             present |= AXES(a);
     return present;
 }

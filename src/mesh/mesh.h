@@ -107,6 +107,13 @@ int mesh_peer(const struct mesh *mesh, int rank, axis_set group, int distance);
 // The ranks of the group along `group` that `rank` is in, in ascending order; where `peer` is not 0, only `rank` and
 // the rank at distance `peer` (mesh_peer). Returns how many there are; `members` must have room for all.
 int mesh_members(const struct mesh *mesh, int rank, axis_set group, int peer, int members[]);
+// The axes of a set, in ascending order.
+#define FOR_AXES(a, set)                                           \
+    for (int a = axes_first(set), left_##a = (int)(set); left_##a; \
+         left_##a &= left_##a - 1, a = axes_first((axis_set)left_##a))
+static inline int axes_first(axis_set set) {
+    return set ? __builtin_ctz(set) : AXIS_COUNT;
+}
 // The axes of `group` whose degree is above one.
 axis_set mesh_present(const struct mesh *mesh, axis_set group);
 

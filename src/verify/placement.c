@@ -8,9 +8,11 @@
 
 axis_order order_of(axis_set axes) {
     axis_order order = 0;
-    for (int a = AXIS_COUNT; a-- > 0;)
-        if (axes & AXES(a))
-            order = order << LEVEL_BITS | (axis_order)(a + 1);
+    int shift = 0;
+    FOR_AXES(a, axes) {
+        order |= (axis_order)(a + 1) << shift;
+        shift += LEVEL_BITS;
+    }
     return order;
 }
 
@@ -45,15 +47,18 @@ axis_order order_without(axis_order order, axis_set axes) {
 
 // ---- dims
 
+bool placement_of_rows(const struct placement *p, int root) {
+    const enum buffer_kind kind = p->program->buffers.item[root].kind;
+    return (kind == KIND_ACT || kind == KIND_INPUT) && !p->updating[root];
+}
+
 axis_set placement_family(const struct placement *p, int root, int axis) {
     const axis_set model = AXES_TENSOR | AXES(AXIS_PP);
-    const enum buffer_kind kind = p->program->buffers.item[root].kind;
-    const bool rows = (kind == KIND_ACT || kind == KIND_INPUT) && !p->updating[root];
     if (AXES(axis) & model)
         return model;
     if (!(AXES(axis) & AXES_DATA))
         return AXES(axis);
-    return !rows ? AXES_DATA : AXES(axis) & AXES_PARTS ? AXES_PARTS : AXES_SEQUENCES;
+    return !placement_of_rows(p, root) ? AXES_DATA : AXES(axis) & AXES_PARTS ? AXES_PARTS : AXES_SEQUENCES;
 }
 
 static struct held held_of_dim(const struct operand *view, int dim, axis_order joint) {
@@ -70,8 +75,8 @@ struct held placement_declared(const struct placement *p, int buffer, int axis) 
     if (place < PLACE_SHARD(0))
         return (struct held){place == PLACE_SUM ? HOLDS_SUM : place == PLACE_MAX ? HOLDS_MAX : HOLDS_SAME, 0, 0, 0};
     axis_set joint = AXES_NONE;
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if ((AXES(a) & placement_family(p, buffer, axis) & p->axes) && b->placement[a] == place)
+    FOR_AXES(a, placement_family(p, buffer, axis) & p->axes)
+        if (b->placement[a] == place)
             joint |= AXES(a);
     struct operand whole = operand_whole(p->program, buffer);
     return held_of_dim(&whole, place - PLACE_SHARD(0), order_of(joint));
@@ -132,16 +137,50 @@ static bool held_equal(const struct held *a, const struct held *b) {
     return a->holds == b->holds && a->joint == b->joint && a->stride == b->stride && a->extent == b->extent;
 }
 
-static bool placed_alike(const struct placement *p, const struct part *a, const struct part *b) {
-    for (int axis = 0; axis < AXIS_COUNT; axis++)
-        if ((p->axes & AXES(axis)) && !held_equal(&a->along[axis], &b->along[axis]))
-            return false;
-    return true;
-}
-
 static uint64_t placement_mix(uint64_t hash, uint64_t value) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
     return hash ^ (hash >> 29);
+}
+
+// Where a value stands in the hash table, or the free slot where it would.
+static size_t held_slot(const struct held_table *t, const struct held *held) {
+    uint64_t hash = placement_mix(placement_mix(1, (uint64_t)held->holds), held->joint);
+    hash = placement_mix(placement_mix(hash, (uint64_t)held->stride), (uint64_t)held->extent);
+    size_t at = hash & (t->slots - 1);
+    while (t->number[at] && !held_equal(&t->held.item[t->number[at] - 1], held))
+        at = (at + 1) & (t->slots - 1);
+    return at;
+}
+
+static void held_grow(struct held_table *t) {
+    free(t->number);
+    t->slots = MAX(t->slots * 2, (size_t)256);
+    t->number = mem_alloc(t->slots * sizeof *t->number);
+    for (size_t k = 0; k < t->held.count; k++) {
+        size_t at = held_slot(t, &t->held.item[k]);
+        t->number[at] = (uint32_t)(k + 1);
+    }
+}
+
+static void part_hold(const struct placement *p, struct part *part, int axis, struct held held) {
+    struct held_table *t = p->table;
+    size_t at = held_slot(t, &held);
+    if (!t->number[at]) {
+        VEC_PUSH(&t->held, held);
+        t->number[at] = (uint32_t)t->held.count;
+        if (2 * t->held.count > t->slots)
+            held_grow(t);
+        part->along[axis] = (uint32_t)(t->held.count - 1);
+        return;
+    }
+    part->along[axis] = (uint32_t)(t->number[at] - 1);
+}
+
+static bool placed_alike(const struct placement *p, const struct part *a, const struct part *b) {
+    FOR_AXES(axis, p->axes)
+        if (a->along[axis] != b->along[axis])
+            return false;
+    return true;
 }
 
 static uint64_t hash_of(const struct placement *p, int root, const struct part *part) {
@@ -150,12 +189,8 @@ static uint64_t hash_of(const struct placement *p, int root, const struct part *
     hash = placement_mix(placement_mix(hash, (uint64_t)w->stride), (uint64_t)w->first_row);
     hash =
         placement_mix(placement_mix(placement_mix(hash, (uint64_t)w->last_row), (uint64_t)w->begin), (uint64_t)w->end);
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if (p->axes & AXES(a)) {
-            const struct held *h = &part->along[a];
-            hash = placement_mix(placement_mix(hash, (uint64_t)h->holds), h->joint);
-            hash = placement_mix(placement_mix(hash, (uint64_t)h->stride), (uint64_t)h->extent);
-        }
+    FOR_AXES(a, p->axes)
+        hash = placement_mix(hash, part->along[a]);
     return hash;
 }
 
@@ -220,9 +255,10 @@ static struct part like_slice(const struct placement *p, const struct part *flat
     struct part part = *flat;
     struct operand whole = operand_whole(p->program, slice);
     footprint_of(p->program, &whole, &part.where);
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if (p->program->buffers.item[slice].placement[a] >= PLACE_SHARD(0) && flat->along[a].holds == HOLDS_BLOCK)
-            part.along[a] = placement_declared(p, slice, a);
+    FOR_AXES(a, p->axes)
+        if (p->program->buffers.item[slice].placement[a] >= PLACE_SHARD(0) &&
+            part_held(p, flat, a).holds == HOLDS_BLOCK)
+            part_hold(p, &part, a, placement_declared(p, slice, a));
     return part;
 }
 
@@ -244,28 +280,25 @@ static struct part part_declared(const struct placement *p, int buffer) {
     struct part part = {0};
     struct operand whole = operand_whole(p->program, buffer);
     footprint_of(p->program, &whole, &part.where);
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if (p->axes & AXES(a))
-            part.along[a] = placement_declared(p, buffer, a);
+    FOR_AXES(a, p->axes)
+        part_hold(p, &part, a, placement_declared(p, buffer, a));
     return part;
 }
 
 // Says of a declared whole that each rank has only its own part along `own`.
-static void keep_own(struct part *part, axis_set own) {
+static void keep_own(const struct placement *p, struct part *part, axis_set own) {
     part->own = own;
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if (own & AXES(a))
-            part->along[a] = (struct held){HOLDS_BLOCK, order_of(own), 0, 0};
+    FOR_AXES(a, own)
+        part_hold(p, part, a, (struct held){HOLDS_BLOCK, order_of(own), 0, 0});
 }
 
 void placement_write_buffer(struct placement *p, int buffer, const struct seen *seen) {
     struct part part = part_declared(p, buffer);
     struct operand whole = operand_whole(p->program, buffer);
-    for (int a = 0; seen && a < AXIS_COUNT; a++)
-        if (p->axes & AXES(a))
-            part.along[a] = held_as(&seen[a], &whole);
+    FOR_AXES(a, seen ? p->axes : AXES_NONE)
+        part_hold(p, &part, a, held_as(&seen[a], &whole));
     if (!seen)
-        keep_own(&part, p->program->buffers.item[buffer].own);
+        keep_own(p, &part, p->program->buffers.item[buffer].own);
     put_flat(p, program_root(p->program, buffer), &part);
 }
 
@@ -323,6 +356,10 @@ static void find_updating(struct placement *p) {
 
 void placement_create(struct placement *p, const struct program *program) {
     *p = (struct placement){.program = program, .axes = mesh_present(&program->mesh, AXES_ALL)};
+    p->table = mem_alloc(sizeof *p->table);
+    held_grow(p->table);
+    VEC_PUSH(&p->table->held, (struct held){0});
+    held_grow(p->table);
     size_t n = program->buffers.count;
     p->of = mem_alloc(n * sizeof *p->of);
     p->updating = mem_alloc(n * sizeof *p->updating);
@@ -339,6 +376,9 @@ void placement_release(struct placement *p) {
     for (size_t i = 0; i < p->program->buffers.count; i++)
         VEC_RELEASE(&p->of[i]);
     free(p->of);
+    free(p->table->number);
+    VEC_RELEASE(&p->table->held);
+    free(p->table);
     free(p->updating);
     free(p->first_slice);
     free(p->next_slice);
@@ -364,14 +404,14 @@ bool placement_as_declared(const struct placement *p, int root, int *axis) {
             continue;
         if (part->own)
             return false;
-        for (int a = 0; a < AXIS_COUNT; a++) {
-            bool split = part->along[a].holds >= HOLDS_BLOCK, declared_split = whole.along[a].holds >= HOLDS_BLOCK;
+        FOR_AXES(a, p->axes) {
+            const struct held now = part_held(p, part, a), declared = part_held(p, &whole, a);
+            const bool split = now.holds >= HOLDS_BLOCK, declared_split = declared.holds >= HOLDS_BLOCK;
             *axis = a;
-            if (held_is_own(&whole.along[a]) && part->along[a].holds <= HOLDS_ZERO)
+            if (held_is_own(&declared) && now.holds <= HOLDS_ZERO)
                 continue; // each has it for its own
-            if ((p->axes & AXES(a)) &&
-                (split != declared_split || (!split && part->along[a].holds != whole.along[a].holds) ||
-                 (split && part->along[a].joint != whole.along[a].joint)))
+            if (split != declared_split || (!split && now.holds != declared.holds) ||
+                (split && now.joint != declared.joint))
                 return false;
         }
     }
@@ -397,7 +437,8 @@ static trireme_status check_own(const struct placement *p, const struct operand 
 static trireme_status placement_see(const struct placement *p, const struct operand *o, const char *letters,
                                     const struct part *part, int axis, struct seen *seen, trireme_error *error) {
     const char *name = p->program->buffers.item[o->buffer].name, *along = axis_name((enum axis)axis);
-    *seen = seen_as(&part->along[axis], o, letters);
+    const struct held held = part_held(p, part, axis);
+    *seen = seen_as(&held, o, letters);
     if (seen->as == SEEN_SPLIT && seen->dim == NONE)
         REFUSE("%s is split along %s, of which this view shows no dim", name, along);
     if (!(o->along & AXES(axis)) || part->own)
@@ -418,7 +459,7 @@ trireme_status placement_read(const struct placement *p, const struct operand *o
     char text[AXES_TEXT];
     TRY(check_own(p, o, error));
     footprint_of_all_ranks(p->program, o, &where);
-    for (int a = 0; a < AXIS_COUNT; a++)
+    FOR_AXES(a, p->axes)
         seen[a] = (struct seen){SEEN_ZERO, NONE, 0};
     for (size_t i = 0; i < parts->count; i++) {
         const struct part *part = &parts->item[i];
@@ -427,10 +468,8 @@ trireme_status placement_read(const struct placement *p, const struct operand *o
         if (part->own && (part->own != o->along || !footprint_equal(&part->where, &where)))
             REFUSE("of %s each rank has its own part along %s only: an all_gather is missing", name,
                    axes_print(part->own, text));
-        for (int a = 0; a < AXIS_COUNT; a++) {
+        FOR_AXES(a, p->axes) {
             struct seen this;
-            if (!(p->axes & AXES(a)))
-                continue;
             TRY(placement_see(p, o, letters, part, a, &this, error));
             if (this.as == SEEN_ZERO)
                 continue;
@@ -448,8 +487,8 @@ trireme_status placement_read(const struct placement *p, const struct operand *o
 
 static trireme_status check_own_blocks(const struct placement *p, const struct operand *o, const struct part *part,
                                        trireme_error *error) {
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if ((o->along & AXES(a)) && (part->along[a].holds != HOLDS_BLOCK || part->along[a].joint != order_of(o->along)))
+    FOR_AXES(a, o->along)
+        if (part_held(p, part, a).holds != HOLDS_BLOCK || part_held(p, part, a).joint != order_of(o->along))
             REFUSE("each rank writes its own part of %s along %s a value that is not split so",
                    p->program->buffers.item[o->buffer].name, axis_name((enum axis)a));
     return TRIREME_OK;
@@ -460,9 +499,8 @@ trireme_status placement_write(struct placement *p, const struct operand *o, con
     struct part part = {.own = o->along};
     TRY(check_own(p, o, error));
     footprint_of_all_ranks(p->program, o, &part.where);
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if (p->axes & AXES(a))
-            part.along[a] = held_as(&seen[a], o);
+    FOR_AXES(a, p->axes)
+        part_hold(p, &part, a, held_as(&seen[a], o));
     TRY(check_own_blocks(p, o, &part, error));
     bool flat = o->ndim == 1 && p->program->buffers.item[o->buffer].parent == NONE;
     if (flat)
@@ -484,36 +522,35 @@ static trireme_status placement_merge(const struct placement *p, const struct op
         const struct part *part = &p->of[root].item[i];
         if (!footprint_overlap(&part->where, where))
             continue;
-        for (int a = 0; a < AXIS_COUNT; a++) {
-            struct held *h = &out->along[a], from = part->along[a];
-            if (!(p->axes & AXES(a)))
-                continue;
-            if (!found || h->holds == HOLDS_ZERO)
-                *h = from;
-            if (from.holds != HOLDS_ZERO && !held_equal(h, &from)) {
+        FOR_AXES(a, p->axes) {
+            const struct held now = part_held(p, out, a), from = part_held(p, part, a);
+            if (!found || now.holds == HOLDS_ZERO) {
+                out->along[a] = part->along[a];
+            } else if (from.holds != HOLDS_ZERO && out->along[a] != part->along[a]) {
                 // They are parts of different tensors of a unit: nobody looks at more than their elements.
                 if (!placement_is_unit(p, root))
                     REFUSE("parts of %s are split in different ways along %s", p->program->buffers.item[o->buffer].name,
                            axis_name((enum axis)a));
-                *h = (struct held){HOLDS_BLOCK, from.joint, 0, 0};
+                part_hold(p, out, a, (struct held){HOLDS_BLOCK, from.joint, 0, 0});
             }
         }
         found = true;
     }
-    for (int a = 0; a < AXIS_COUNT; a++) {
+    FOR_AXES(a, p->axes) {
+        const struct held now = part_held(p, out, a);
         if (!found)
-            out->along[a].holds = HOLDS_ZERO;
-        if (placement_is_unit(p, root) && out->along[a].holds == HOLDS_BAND)
-            out->along[a] = (struct held){HOLDS_BLOCK, out->along[a].joint, 0, 0};
+            part_hold(p, out, a, (struct held){HOLDS_ZERO, 0, 0, 0});
+        else if (placement_is_unit(p, root) && now.holds == HOLDS_BAND)
+            part_hold(p, out, a, (struct held){HOLDS_BLOCK, now.joint, 0, 0});
     }
     return TRIREME_OK;
 }
 
 // The axes along which ranks have nothing but zeros. After a sum over other axes they have that sum: the same along
 // these axes.
-static axis_set nothing_but_zero(const struct seen seen[AXIS_COUNT]) {
+static axis_set nothing_but_zero(const struct placement *p, const struct seen seen[AXIS_COUNT]) {
     axis_set set = AXES_NONE;
-    for (int a = 0; a < AXIS_COUNT; a++)
+    FOR_AXES(a, p->axes)
         if (seen[a].as == SEEN_ZERO)
             set |= AXES(a);
     return set;
@@ -521,8 +558,8 @@ static axis_set nothing_but_zero(const struct seen seen[AXIS_COUNT]) {
 
 // Whether blocks of the group would lie within those that the part is split into along another axis.
 static bool lies_within(const struct placement *p, int root, const struct part *part, axis_set group, int axis) {
-    const struct held *h = &part->along[axis];
-    return !(group & AXES(axis)) && (p->axes & AXES(axis)) && h->holds == HOLDS_BLOCK && h->joint &&
+    const struct held h = part_held(p, part, axis);
+    return !(group & AXES(axis)) && (p->axes & AXES(axis)) && h.holds == HOLDS_BLOCK && h.joint &&
            !(group & ~placement_family(p, root, axis));
 }
 
@@ -530,20 +567,21 @@ static bool lies_within(const struct placement *p, int root, const struct part *
 static void set_group(const struct placement *p, int root, struct part *part, axis_set group, enum holds to) {
     axis_order joint = order_of(group);
     axis_set split = group;
-    for (int a = 0; a < AXIS_COUNT; a++) {
-        struct held *h = &part->along[a];
+    FOR_AXES(a, p->axes) {
+        struct held h = part_held(p, part, a);
         if (to == HOLDS_BLOCK && lies_within(p, root, part, group, a)) {
-            joint = order_within(h->joint, group);
+            joint = order_within(h.joint, group);
             split |= AXES(a);
-        } else if (to != HOLDS_BLOCK && h->holds == HOLDS_BLOCK) {
-            h->joint = order_without(h->joint, group);
+        } else if (to != HOLDS_BLOCK && h.holds == HOLDS_BLOCK) {
+            h.joint = order_without(h.joint, group);
+            part_hold(p, part, a, h);
         }
     }
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if (group & AXES(a))
-            part->along[a] = (struct held){to, to == HOLDS_BLOCK ? joint : 0, 0, 0};
-        else if (split & AXES(a))
-            part->along[a].joint = joint;
+    FOR_AXES(a, split) {
+        struct held h = part_held(p, part, a);
+        h.joint = joint;
+        part_hold(p, part, a, group & AXES(a) ? (struct held){to, to == HOLDS_BLOCK ? joint : 0, 0, 0} : h);
+    }
 }
 
 // What the group's ranks split further must be split in one way along all axes, and in an order of axes.
@@ -551,10 +589,10 @@ static trireme_status check_nested(const struct placement *p, const struct opera
                                    axis_set group, enum holds to, trireme_error *error) {
     const int root = program_root(p->program, in->buffer);
     axis_order outer = 0;
-    for (int a = 0; a < AXIS_COUNT && to == HOLDS_BLOCK; a++) {
+    FOR_AXES(a, to == HOLDS_BLOCK ? p->axes : AXES_NONE) {
         if (!lies_within(p, root, part, group, a))
             continue;
-        const axis_order joint = part->along[a].joint;
+        const axis_order joint = part_held(p, part, a).joint;
         if ((outer && outer != joint) || joint & ROWS_SENT ||
             order_levels(joint) + order_levels(order_of(group)) > LEVELS_MAX)
             REFUSE("%s is split along %s already, in blocks that cannot be split among the group's ranks",
@@ -571,7 +609,7 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
     struct seen seen[AXIS_COUNT];
     TRY(check_own(p, out, error));
     TRY(placement_read(p, in, "n", seen, error));
-    axis_set zero = nothing_but_zero(seen) & p->axes & ~group;
+    axis_set zero = nothing_but_zero(p, seen) & ~group;
     footprint_of_all_ranks(p->program, in, &where);
     struct part part;
     footprint_of_all_ranks(p->program, out, &part.where);
@@ -604,9 +642,9 @@ trireme_status placement_copy(struct placement *p, const struct operand *in, con
     TRY(placement_merge(p, in, &where, &part, error));
     part.where = there;
     part.own = out->along;
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if ((in->along & AXES(a)) && part.along[a].holds == HOLDS_SAME)
-            part.along[a] = (struct held){HOLDS_BLOCK, order_of(in->along), 0, 0};
+    FOR_AXES(a, in->along)
+        if (part_held(p, &part, a).holds == HOLDS_SAME)
+            part_hold(p, &part, a, (struct held){HOLDS_BLOCK, order_of(in->along), 0, 0});
     TRY(check_nested(p, in, &part, group, to, error));
     set_group(p, root, &part, group, to);
     set_group(p, root, &part, zero, HOLDS_SAME);

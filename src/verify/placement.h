@@ -39,11 +39,18 @@ struct held {
     int64_t stride, extent; // band: elements from one index of the dim to the next; how many indices one rank has
 };
 
+// What is held is kept once, by number: there are few of them, and many parts. Number 0 is HOLDS_SAME.
+struct held_table {
+    VEC(struct held) held;
+    uint32_t *number; // [slots]: a hash table of 1 + number
+    size_t slots;     // a power of two
+};
+
 struct part {
     struct footprint where;
     axis_set own; // not AXES_NONE: each rank has only its own part of `where`, by its index along these axes; the rest
                   // must not be read
-    struct held along[AXIS_COUNT];
+    uint32_t along[AXIS_COUNT]; // numbers of struct held_table
 };
 
 // What an operand is along one axis.
@@ -64,7 +71,12 @@ struct placement {
     int *first_slice; // [buffers]: of a flat buffer of tensors, its first tensor; NONE
     int *next_slice;  // [buffers]: of a tensor, the next one; NONE
     uint64_t hash;    // of all parts
+    struct held_table *table;
 };
+// What the part is along an axis.
+static inline struct held part_held(const struct placement *placement, const struct part *part, int axis) {
+    return placement->table->held.item[part->along[axis]];
+}
 
 // Rows that ranks have sent one another, as many as the counts in a buffer say, are split along all axes that split
 // them, but no longer in the order of the whole: so they may meet only rows that were sent alike. `joint` then is no
@@ -74,6 +86,8 @@ static inline axis_order joint_sent(axis_set axes, int counts) {
     return ROWS_SENT | (axis_order)(unsigned)counts << 32 | axes;
 }
 
+// Whether a root buffer has rows of tokens, rather than elements of parameters.
+bool placement_of_rows(const struct placement *placement, int root);
 // The axes along which a dim of the root buffer may be split together with `axis`: data axes together, but in
 // activations, where parts of sequences are apart from other sequences; tensor ranks also with the stages, where these
 // have parts of one whole.

@@ -48,9 +48,9 @@ static trireme_status check_input(const struct placement_check *c, const struct 
     trireme_error *error = c->error;
     struct seen seen[AXIS_COUNT];
     PREFIXED(placement_read(&c->placement, &i->in[0], "n", seen, error));
-    for (int a = 0; a < AXIS_COUNT; a++) {
+    FOR_AXES(a, i->group & c->placement.axes) {
         const char *name = placement_name(c, &i->in[0]), *along = axis_name((enum axis)a);
-        if (!(i->group & c->placement.axes & AXES(a)) || seen[a].as == takes)
+        if (seen[a].as == takes)
             continue;
         if (seen[a].as == SEEN_ZERO && takes != SEEN_SPLIT && takes != SEEN_MAX)
             continue;
@@ -79,12 +79,12 @@ static trireme_status check_blocks(const struct placement_check *c, const struct
     struct footprint where;
     footprint_of(c->program, &i->in[0], &where);
     for (size_t k = 0; k < parts->count && !i->in[0].along; k++)
-        for (int a = 0; a < AXIS_COUNT; a++) {
-            const struct held *held = &parts->item[k].along[a];
+        FOR_AXES(a, i->group) {
+            const struct held held = part_held(&c->placement, &parts->item[k], a);
             const axis_set group =
                 i->group & ~AXES_DATA ? i->group : i->group & placement_family(&c->placement, root, a);
-            if ((i->group & AXES(a)) && footprint_overlap(&parts->item[k].where, &where) &&
-                (held->holds != HOLDS_BLOCK || !order_ends_with(held->joint, group)))
+            if (footprint_overlap(&parts->item[k].where, &where) &&
+                (held.holds != HOLDS_BLOCK || !order_ends_with(held.joint, group)))
                 REFUSE("%s: the parts of %s along %s are not blocks in the order of the group's ranks",
                        placement_site(c).text, placement_name(c, &i->in[0]), axis_name((enum axis)a));
         }
@@ -101,10 +101,9 @@ static trireme_status check_one_sequence(const struct placement_check *c, const 
                                          const struct operand *block) {
     trireme_error *error = c->error;
     const struct program *p = c->program;
-    const struct buffer *root = &p->buffers.item[program_root(p, block->buffer)];
-    const int64_t run = c->parts.run, count = buffer_count(root);
-    if (!(i->group & AXES_PARTS) || run == 0 || i->phase == PHASE_WEIGHT ||
-        (root->kind != KIND_ACT && root->kind != KIND_INPUT))
+    const int root = program_root(p, block->buffer);
+    const int64_t run = c->parts.run, count = buffer_count(&p->buffers.item[root]);
+    if (!(i->group & AXES_PARTS) || run == 0 || i->phase == PHASE_WEIGHT || !placement_of_rows(&c->placement, root))
         return TRIREME_OK;
     const int64_t width = count / c->parts.all, at = program_root_offset(p, block->buffer) + block->offset;
     if (count % c->parts.all || operand_count(block) != run * width || at % (run * width))
@@ -124,9 +123,9 @@ static trireme_status check_whole(const struct placement_check *c, const struct 
 
 static void note_message(struct placement_check *c, const struct instruction *i, int buffer,
                          const struct seen seen[AXIS_COUNT]) {
-    struct message message = {c->now.template, c->instruction, buffer, {{SEEN_SAME, NONE, 0}}};
-    for (int a = 0; a < AXIS_COUNT; a++)
-        message.seen[a] = (c->placement.axes & AXES(a) & ~i->group) ? seen[a] : (struct seen){SEEN_SAME, NONE, 0};
+    struct message message = {c->now.template, c->instruction, buffer, {{SEEN_SAME, 0, 0}}};
+    FOR_AXES(a, c->placement.axes & ~i->group)
+        message.seen[a] = seen[a];
     if (!messages_find(c->sent, message.template, message.instruction))
         VEC_PUSH(c->sent, message);
 }
@@ -169,9 +168,8 @@ static trireme_status run_collective(struct placement_check *c, const struct ins
     if (!accumulates)
         return TRIREME_OK;
     PREFIXED(placement_read(&c->placement, out, "n", now, error));
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if ((c->placement.axes & AXES(a)) && there[a].as != SEEN_ZERO &&
-            (there[a].as != now[a].as || there[a].joint != now[a].joint))
+    FOR_AXES(a, c->placement.axes)
+        if (there[a].as != SEEN_ZERO && (there[a].as != now[a].as || there[a].joint != now[a].joint))
             REFUSE("%s: adds to %s what is placed differently along %s", placement_site(c).text, placement_name(c, out),
                    axis_name((enum axis)a));
     return TRIREME_OK;

@@ -258,8 +258,8 @@ static trireme_status check_sum(const struct placement_check *c, const struct op
     trireme_error *error = c->error;
     struct seen there[AXIS_COUNT];
     PREFIXED(placement_read(&c->placement, out, letters, there, error));
-    for (int a = 0; a < AXIS_COUNT; a++) {
-        if (!(c->placement.axes & AXES(a)) || there[a].as == SEEN_ZERO)
+    FOR_AXES(a, c->placement.axes) {
+        if (there[a].as == SEEN_ZERO)
             continue;
         if (seen[a].as == SEEN_ZERO)
             seen[a] = there[a];
@@ -298,9 +298,7 @@ static trireme_status read_begun(const struct placement_check *c, const struct i
     if (!begun->along)
         return TRIREME_OK;
     PREFIXED(placement_read(&c->placement, &i->in[input], row->dim, part, c->error));
-    for (int a = 0; a < AXIS_COUNT; a++) {
-        if (!(begun->along & AXES(a)))
-            continue;
+    FOR_AXES(a, begun->along) {
         seen[a] = part[a];
         for (int d = 1; d < row->ndim && (AXES(a) & AXES_PARTS); d++)
             if (seen[a].as == SEEN_SPLIT && seen[a].dim == 0 && row->dim[d] == begun->letter)
@@ -311,9 +309,8 @@ static trireme_status read_begun(const struct placement_check *c, const struct i
 
 // And back.
 static void write_begun(const struct op_operand *row, const struct begun *begun, struct seen seen[AXIS_COUNT]) {
-    for (int a = 0; a < AXIS_COUNT; a++)
-        if ((begun->along & AXES_PARTS & AXES(a)) && seen[a].as == SEEN_SPLIT && seen[a].dim == 1 &&
-            row->dim[1] == begun->letter)
+    FOR_AXES(a, begun->along & AXES_PARTS)
+        if (seen[a].as == SEEN_SPLIT && seen[a].dim == 1 && row->dim[1] == begun->letter)
             seen[a].dim = 0;
 }
 
@@ -333,19 +330,17 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
         if (i->in[k].buffer == NONE)
             continue;
         TRY(read_begun(c, i, k, &begun, in[k]));
-        for (int a = 0; a < AXIS_COUNT; a++)
-            if ((AXES_OWN & c->placement.axes & AXES(a)) && is_own(&in[k][a])) {
+        FOR_AXES(a, AXES_OWN & c->placement.axes)
+            if (is_own(&in[k][a])) {
                 own |= AXES(a);
                 if (works_alone & AXES(a))
                     in[k][a] = (struct seen){SEEN_SAME, NONE, 0};
             }
     }
     TRY(check_begun(c, i));
-    for (int a = 0; a < AXIS_COUNT; a++) {
+    FOR_AXES(a, c->placement.axes) {
         struct row_axis along = {
             .instruction = i, .info = info, .axis = a, .in = in, .stages_own = (own & AXES_STAGE) != AXES_NONE};
-        if (!(c->placement.axes & AXES(a)))
-            continue;
         TRY(run_axis(c, &along, out));
         for (int o = 0; o < info->outputs && (own & AXES_ISLAND & AXES(a)); o++)
             if (out[o][a].as == SEEN_SAME)
@@ -393,8 +388,8 @@ static trireme_status placement_check_predicate(const struct placement_check *c,
     const bool communicates = info_of(c, i)->role == ROLE_COMMUNICATION;
     const axis_set together = communicates ? i->group : AXES_WITHIN;
     PREFIXED(placement_read(&c->placement, &predicate, "n", seen, error));
-    for (int a = 0; a < AXIS_COUNT; a++) {
-        if (!(c->placement.axes & AXES(a)) || seen[a].as == SEEN_SAME)
+    FOR_AXES(a, c->placement.axes) {
+        if (seen[a].as == SEEN_SAME)
             continue;
         if (seen[a].as != SEEN_SPLIT || (together & AXES(a)))
             REFUSE("%s: its predicate %s is not the same on all ranks along %s", placement_site(c).text,
@@ -417,9 +412,7 @@ static trireme_status check_skipped(const struct placement_check *c, const struc
         if (i->out[o].buffer == NONE)
             continue;
         PREFIXED(placement_read(&c->placement, &i->out[o], info->out[o].dim, seen, error));
-        for (int a = 0; a < AXIS_COUNT; a++) {
-            if (!(c->placement.axes & AXES(a)))
-                continue;
+        FOR_AXES(a, c->placement.axes) {
             if ((varies & AXES(a)) && (seen[a].as == SEEN_SAME || seen[a].as == SEEN_ZERO))
                 REFUSE("%s: its predicate %s is not the same on all ranks along %s, but %s is", placement_site(c).text,
                        program_buffer_name(c->program, i->predicate), axis_name((enum axis)a),
@@ -441,8 +434,8 @@ static trireme_status placement_check_extent(const struct placement_check *c, co
     const struct operand rows = operand_shape(operand_whole(c->program, extent), 1, (int64_t[]){1});
     struct seen number[AXIS_COUNT];
     TRY(placement_read(&c->placement, &rows, "n", number, error));
-    for (int a = 0; a < AXIS_COUNT; a++) {
-        if (!(c->placement.axes & AXES(a)) || number[a].as == SEEN_SAME || number[a].as == SEEN_ZERO)
+    FOR_AXES(a, c->placement.axes) {
+        if (number[a].as == SEEN_SAME || number[a].as == SEEN_ZERO)
             continue;
         const char *name = program_buffer_name(c->program, buffer),
                    *number_name = program_buffer_name(c->program, extent), *along = axis_name((enum axis)a);

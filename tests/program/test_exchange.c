@@ -158,7 +158,7 @@ static void pieces_of_several_sequences(void **unused) {
                                 "  %%1[4,4,3] = copy %%0[4,4,3](3,12,1) phase forward\n"
                                 "  %%2[4,4,3] = all_to_all %%1[4,4,3] phase forward group cp\n",
                                 sequences, 4 / sequences);
-        struct program p = read_on(ops, "cp 4", body);
+        struct program p = plan_on(ops, "cp 4", body);
         trireme_error error = {0};
         const trireme_status status = verify_on_all(&p, ops, &error);
         if (sequences > 1)
