@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
-#include "base/crew.h"
+#include "base/parallel_for.h"
 #include "base/region.h"
 #include "comm/comm.h"
 

@@ -18,12 +18,12 @@
 
 enum { REPEATS = 9 };
 
-struct arena {
+struct scratch {
     struct region region;
     size_t used;
 };
 
-static void *take(struct arena *arena, int64_t bytes) {
+static void *take(struct scratch *arena, int64_t bytes) {
     void *p = (char *)arena->region.base + arena->used;
     arena->used += ((size_t)bytes + 4095) & ~(size_t)4095;
     CHECK(arena->used <= arena->region.bytes);
@@ -31,7 +31,7 @@ static void *take(struct arena *arena, int64_t bytes) {
 }
 
 // A contiguous tensor of values between -0.5 and 0.5.
-static struct tensor make(struct arena *arena, enum dtype dtype, int ndim, const int64_t *dim) {
+static struct tensor make(struct scratch *arena, enum dtype dtype, int ndim, const int64_t *dim) {
     struct tensor t = {.dtype = dtype, .ndim = ndim};
     int64_t count = 1;
     for (int i = ndim - 1; i >= 0; i--) {
@@ -50,7 +50,7 @@ static struct tensor make(struct arena *arena, enum dtype dtype, int ndim, const
     return t;
 }
 
-static struct tensor matrix(struct arena *arena, enum dtype dtype, int64_t rows, int64_t columns) {
+static struct tensor matrix(struct scratch *arena, enum dtype dtype, int64_t rows, int64_t columns) {
     return make(arena, dtype, 2, (int64_t[]){rows, columns});
 }
 
@@ -59,7 +59,7 @@ static double median(double *x) {
     return x[REPEATS / 2];
 }
 
-static void prepare(struct call *call, const struct kernel *kernel, struct arena *arena) {
+static void prepare(struct call *call, const struct kernel *kernel, struct scratch *arena) {
     trireme_error error;
     if (kernel->prepare)
         CHECK(kernel->prepare(call, &call->prepared, &call->workspace_bytes, &error) == TRIREME_OK);
@@ -115,7 +115,7 @@ static dnnl_exec_arg_t argument(const struct other *o, int arg, description d, v
 
 // out = a b, with a or b transposed. No primitive where oneDNN has none for this CPU (bf16 without AVX-512).
 static struct other other_create(const struct tensor *a, bool a_transposed, const struct tensor *b, bool b_transposed,
-                                 const struct tensor *out, struct arena *arena) {
+                                 const struct tensor *out, struct scratch *arena) {
     struct other o = {0};
     DNNL(dnnl_engine_create(&o.engine, dnnl_cpu, 0));
     DNNL(dnnl_stream_create(&o.stream, o.engine, dnnl_stream_default_flags));
@@ -166,7 +166,7 @@ struct bench {
     int threads;
     double peak;
     const char *word;
-    struct arena arena;
+    struct scratch arena;
 };
 
 static void print_line(const struct bench *b, const char *name, double flops, double seconds, double other) {
@@ -187,7 +187,7 @@ static void matmul_line(struct bench *b, enum op op, int64_t m, int64_t n, int64
              (long long)m, (long long)n, (long long)k);
     if (!strstr(name, b->word))
         return;
-    struct arena *arena = &b->arena;
+    struct scratch *arena = &b->arena;
     arena->used = 0;
     struct tensor x = matrix(arena, b->model, m, k), y = matrix(arena, b->model, m, n);
     struct tensor w = matrix(arena, op == OP_MATMUL_DW ? DTYPE_F32 : b->model, n, k);
@@ -241,7 +241,7 @@ static struct tensor heads_view(const struct tensor *rows, int64_t first, int64_
 static void attention_line(struct bench *b, int64_t batch, int64_t length, int64_t heads, int64_t groups,
                            int64_t width) {
     char name[64];
-    struct arena *arena = &b->arena;
+    struct scratch *arena = &b->arena;
     arena->used = 0;
     const int64_t all = (heads + 2 * groups) * width;
     struct tensor qkv = make(arena, b->model, 3, (int64_t[]){batch, length, all});

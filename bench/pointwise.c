@@ -79,12 +79,12 @@ static double bytes_of(const struct tensor *t) {
 
 // ---- operands
 
-struct arena {
+struct scratch {
     struct region region;
     size_t used;
 };
 
-static void *arena_take(struct arena *arena, size_t bytes) {
+static void *arena_take(struct scratch *arena, size_t bytes) {
     void *p = (char *)arena->region.base + arena->used;
     arena->used += (bytes + 4095) & ~(size_t)4095;
     CHECK(arena->used <= arena->region.bytes);
@@ -92,7 +92,7 @@ static void *arena_take(struct arena *arena, size_t bytes) {
 }
 
 static void tensor_make(struct tensor *t, const struct op_operand *operand, const char *dims, enum dtype model,
-                        struct arena *arena) {
+                        struct scratch *arena) {
     static const char letters[] = "PASIUX";
     const enum dtype dtypes[] = {model, DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_U16, model};
     *t = (struct tensor){.dtype = dtypes[strchr(letters, operand->dtype) - letters], .ndim = operand->ndim};
@@ -131,7 +131,7 @@ static void tensor_fill(const struct tensor *t, const char *name, const char *di
 }
 
 static void call_make(struct call *call, const struct op_info *info, const struct shape *shape, enum dtype model,
-                      const struct kernel *kernel, struct arena *arena) {
+                      const struct kernel *kernel, struct scratch *arena) {
     *call = (struct call){.op = shape->op, .inputs = info->inputs, .outputs = info->outputs};
     call->accumulate = shape->accumulate;
     for (int i = 0; i < info->inputs; i++) {
@@ -184,7 +184,7 @@ static double copy(char *to, const char *from, size_t bytes, int threads) {
 }
 
 static void measure(const struct op_info *info, const struct shape *shape, enum dtype model, enum isa isa, int threads,
-                    struct arena *arena) {
+                    struct scratch *arena) {
     struct kernel kernel = cpu_kernel_table_for(model, isa)[shape->op];
     if (!kernel.run)
         return;
@@ -228,7 +228,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "this machine has no instructions called %s\n", argv[3]);
         return 2;
     }
-    struct arena arena = {0};
+    struct scratch arena = {0};
     trireme_error error;
     if (region_create(&arena.region, (size_t)5 << 30, true, "operands", &error) != TRIREME_OK) {
         fprintf(stderr, "%s\n", error.message);
