@@ -72,11 +72,13 @@ trireme_status island_sum(const struct engine *e, struct communicator *control, 
 static trireme_status island_meet(struct run *r, int64_t step, trireme_error *error) {
     const struct config_outer *outer = &r->config->outer;
     struct run_island *island = &r->island;
-    if (island->settles && step >= island->settles) {
+    const bool meets = step % outer->sync_steps == 0;
+    // One that is under way ends before the next begins: a resume may have changed the interval.
+    if (island->settles && (step >= island->settles || meets)) {
         TRY(outer_step_end(&r->engine, error));
         island->settles = 0;
     }
-    if (step % outer->sync_steps)
+    if (!meets)
         return TRIREME_OK;
     TRY(outer_step_begin(&r->engine, island->targets, error));
     island->targets = 0;

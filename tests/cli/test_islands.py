@@ -61,6 +61,18 @@ def test_resuming():
     tool.refused(2, "outer.method", "train", "c.yaml", "--run.directory=between", "--training.steps=9")
 
 
+def test_an_interval_that_changes():
+    # What is under way at step 5 arrives before islands meet again, though it was to arrive later.
+    run = ["train", "c.yaml", *ISLANDS, "--outer.delay_steps=4", "--training.steps=8", "--checkpoint.interval=5",
+           "--checkpoint.keep_latest_k=0"]
+    tool.good(*run, "--outer.sync_steps=4", "--run.directory=earlier")
+    shutil.rmtree("earlier/checkpoint/step-8")
+    tool.good(*run, "--outer.sync_steps=6", "--run.directory=earlier")
+    tool.good(*run, "--outer.sync_steps=100", "--run.directory=never")
+    earlier, never = ({m["step"]: m["loss"] for m in tool.metrics(name)} for name in ("earlier", "never"))
+    assert all((earlier[step] == never[step]) == (step <= 6) for step in never), (earlier, never)
+
+
 def test_programs():
     for delay in 0, 2:
         mesh = ["--ranks=4", *ISLANDS, f"--outer.delay_steps={delay}"]
