@@ -47,6 +47,9 @@ trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     trireme_status status = arguments_expect(a, 1, 1, error);
     if (status == TRIREME_OK && config_expect(&config, KEYS, "eval", error) != TRIREME_OK)
         status = arguments_refuse(a, error->status, error);
+    if (status == TRIREME_OK && config.parallelism.island_degree != 1)
+        status =
+            config_refuse(&config, "parallelism.island_degree", error, "but eval reads one model: it has no islands");
     if (status == TRIREME_OK)
         status = evaluation_run(&result, &config, a->operands.item[0], &watch, error);
     config_release(&config);

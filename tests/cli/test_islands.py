@@ -101,6 +101,7 @@ def test_refusals():
     tool.refused(2, "say how islands meet", "verify", "c.yaml", "--parallelism.island_degree=2")
     tool.refused(2, "outer.delay_steps", "verify", "c.yaml", *ISLANDS, "--outer.sync_steps=2", "--outer.delay_steps=3")
     tool.refused(2, "global_batch_size", "verify", "c.yaml", *ISLANDS[1:], "--parallelism.island_degree=3")
+    tool.refused(2, "eval reads one model", "eval", "islands", "data.path=text/t", "--parallelism.island_degree=2")
     tool.refused(2, "plan knows one island", "plan", "llama3-8b", "devices=8", "cluster=h100", "island_degree=2")
 
 
