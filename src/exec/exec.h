@@ -1,5 +1,5 @@
-// exec/: runs a verified, planned program on kernels and a transport, in memory that the caller gives. Knows no model
-// and no file. Includes base/, mesh/, program/, kernels/, comm/; never sim/.
+// exec/: runs a verified, planned program on kernels and a transport, in memory that the caller gives. Knows no model,
+// and of files only the one that a memory space lies in. Includes base/, mesh/, program/, kernels/, comm/; never sim/.
 #ifndef EXEC_EXEC_H
 #define EXEC_EXEC_H
 

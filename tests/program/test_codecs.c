@@ -13,18 +13,6 @@
 
 enum { RANKS = 2 };
 
-static struct program codecs_read(const struct op_table *ops, const char *body) {
-    struct program p;
-    trireme_error error = {0};
-    char *text = mem_printf("program codecs microbatches 1\nmesh fsdp %d\narena state 0 fixed 0 scratch 0+0 step 0\n"
-                            "pool 0 chunk 0 at 0: 0\n%sinvoke 0 microbatch 0 first last\n",
-                            RANKS, body);
-    if (program_parse(&p, ops, text, strlen(text), &error) != TRIREME_OK)
-        fail_msg("%s", error.message);
-    free(text);
-    return p;
-}
-
 static trireme_status codecs_verify(const struct program *p, const struct op_table *ops, trireme_error *error) {
     const struct program *of_rank[RANKS];
     for (int r = 0; r < RANKS; r++)
@@ -34,7 +22,7 @@ static trireme_status codecs_verify(const struct program *p, const struct op_tab
 
 static void codecs_refuse(const char *body, const char *what, const char *name) {
     struct op_table *ops = op_table_create();
-    struct program p = codecs_read(ops, body);
+    struct program p = program_by_hand(ops, "mesh fsdp 2\n", body);
     trireme_error error = {0};
     trireme_status status = program_plan(&p, ops, NULL, &error);
     if (status == TRIREME_OK)
@@ -148,7 +136,7 @@ static void values_travel_as_codes(void **unused) {
                  {REDUCED_ROUNDED, true, 0x1p-7 + 0x1p-16, true}}; // rounded twice
     struct op_table *ops = op_table_create();
     for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
-        struct program p = codecs_read(ops, CASES[i].body);
+        struct program p = program_by_hand(ops, "mesh fsdp 2\n", CASES[i].body);
         trireme_error error = {0};
         assert_ok(program_plan(&p, ops, NULL, &error), &error);
         assert_ok(codecs_verify(&p, ops, &error), &error);

@@ -13,20 +13,8 @@
 
 enum { RANKS = 4 };
 
-static struct program read_on(const struct op_table *ops, const char *mesh, const char *body) {
-    struct program p;
-    trireme_error error = {0};
-    char *text = mem_printf("program exchange microbatches 1\nmesh %s\narena state 0 fixed 0 scratch 0+0 step 0\n"
-                            "pool 0 chunk 0 at 0: 0\n%sinvoke 0 microbatch 0 first last\n",
-                            mesh, body);
-    if (program_parse(&p, ops, text, strlen(text), &error) != TRIREME_OK)
-        fail_msg("%s", error.message);
-    free(text);
-    return p;
-}
-
 static struct program plan_on(const struct op_table *ops, const char *mesh, const char *body) {
-    struct program p = read_on(ops, mesh, body);
+    struct program p = program_by_hand(ops, mesh, body);
     trireme_error error = {0};
     assert_ok(program_plan(&p, ops, NULL, &error), &error);
     return p;
@@ -41,7 +29,7 @@ static trireme_status verify_on_all(const struct program *p, const struct op_tab
 
 static void refuse(const char *body, const char *what, const char *name) {
     struct op_table *ops = op_table_create();
-    struct program p = read_on(ops, "fsdp 4", body);
+    struct program p = program_by_hand(ops, "mesh fsdp 4\n", body);
     trireme_error error = {0};
     trireme_status status = program_plan(&p, ops, NULL, &error); // looks at the structure alone
     assert_words(status == TRIREME_OK ? verify_on_all(&p, ops, &error) : status, &error, what, name);
@@ -115,7 +103,7 @@ static void check_columns(struct teammate *mate, const struct executor *e) {
 static void rows_become_columns(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();
-    struct program p = plan_on(ops, "fsdp 4", PIECES);
+    struct program p = plan_on(ops, "mesh fsdp 4\n", PIECES);
     trireme_error error = {0};
     assert_ok(verify_on_all(&p, ops, &error), &error);
     check_round_trip(&p, ops);
@@ -158,7 +146,7 @@ static void pieces_of_several_sequences(void **unused) {
                                 "  %%1[4,4,3] = copy %%0[4,4,3](3,12,1) phase forward\n"
                                 "  %%2[4,4,3] = all_to_all %%1[4,4,3] phase forward group cp\n",
                                 sequences, 4 / sequences);
-        struct program p = plan_on(ops, "cp 4", body);
+        struct program p = plan_on(ops, "mesh cp 4\n", body);
         trireme_error error = {0};
         const trireme_status status = verify_on_all(&p, ops, &error);
         if (sequences > 1)
@@ -225,7 +213,7 @@ static void check_rows(struct teammate *mate, const struct executor *e) {
 static void as_many_rows_as_are_counted(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();
-    struct program p = plan_on(ops, "fsdp 4", ROWS);
+    struct program p = plan_on(ops, "mesh fsdp 4\n", ROWS);
     trireme_error error = {0};
     assert_ok(verify_on_all(&p, ops, &error), &error);
     check_round_trip(&p, ops);
@@ -243,7 +231,7 @@ static void fill_too_many(const struct executor *e, int rank) {
 static void more_rows_than_there_is_room_for(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();
-    struct program p = plan_on(ops, "fsdp 4", ROWS);
+    struct program p = plan_on(ops, "mesh fsdp 4\n", ROWS);
     struct trial t = {.program = &p, .ops = ops, .fill = fill_too_many, .lost = ""}; // whoever finds it ends all
     team_run(RANKS, 2, run_on_thread, &t);
     program_release(&p);
@@ -355,7 +343,7 @@ static void sums_in_two_hops(void **unused) {
     for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
         struct op_table *ops = op_table_create();
         char *body = hops(CASES[i].scatters, CASES[i].gathers);
-        struct program p = plan_on(ops, "fsdp 2 fsdp.1 2", body);
+        struct program p = plan_on(ops, "mesh fsdp 2 fsdp.1 2\n", body);
         trireme_error error = {0};
         const trireme_status status = verify_on_all(&p, ops, &error);
         if (CASES[i].what) {
@@ -402,7 +390,7 @@ static void hops_take_the_links_of_their_ranks(void **unused) {
     (void)unused;
     char *body = hops(INSIDE_FIRST, INSIDE_LAST);
     double seconds[AXIS_COUNT];
-    communicates("fsdp 2 fsdp.1 2", body,
+    communicates("mesh fsdp 2 fsdp.1 2\n", body,
                  "nodes: [{device: d, nodes: 2, devices: 2}]\n"
                  "links: [{name: l, spans: node, latency: 0 us, bandwidth: 1 GB/s},\n"
                  "        {name: net, spans: all, latency: 0 us, bandwidth: 0.1 GB/s}]\n",
@@ -416,7 +404,7 @@ static void hops_take_the_links_of_their_ranks(void **unused) {
 // Seconds on four devices of which each reaches the others alike.
 static double exchanges(const char *body) {
     double seconds[AXIS_COUNT];
-    communicates("fsdp 4", body,
+    communicates("mesh fsdp 4\n", body,
                  "nodes: [{device: d, nodes: 1, devices: 4}]\n"
                  "links: [{name: l, spans: all, latency: 1 us, bandwidth: 1 GB/s}]\n",
                  seconds);

@@ -429,21 +429,9 @@ static void experts_of_ranks(void **unused) {
     "  %3[8,4] = gelu %2[8,4] tanh 0 phase forward\n"
 static const char FEW_ROWS[] = FEW FEW_MADE "  %4[8,4] = add %3[8,4] %2[8,4] phase forward\n";
 
-static struct program extents_read(const struct op_table *ops, const char *mesh, const char *body) {
-    struct program p;
-    trireme_error error = {0};
-    char *text = mem_printf("program t microbatches 1\n%sarena state 0 fixed 0 scratch 0+0 step 0\n"
-                            "pool 0 chunk 0 at 0: 0\n%sinvoke 0 microbatch 0 first last\n",
-                            mesh, body);
-    if (program_parse(&p, ops, text, strlen(text), &error) != TRIREME_OK)
-        fail_msg("%s", error.message);
-    free(text);
-    return p;
-}
-
 static void extents_refused(const char *mesh, const char *body, const char *what, const char *name) {
     struct op_table *ops = op_table_create();
-    struct program p = extents_read(ops, mesh, body);
+    struct program p = program_by_hand(ops, mesh, body);
     assert_program_refused(&p, ops, what, name);
     free(ops);
 }
@@ -541,7 +529,7 @@ static void gradients_of_experts(void **unused) {
                                 "  %%1[1,1,1] = count_sum %%0[1,1,2,1] phase forward\n"
                                 "  %%4[2,4,4] - = matmul_grouped_dw %%2[8,4] %%3[8,4] %%0[1,2] phase weight\n",
                                 own ? " place fsdp 0" : "");
-        struct program p = extents_read(ops, "mesh fsdp 2\n", body);
+        struct program p = program_by_hand(ops, "mesh fsdp 2\n", body);
         trireme_error error = {0};
         const trireme_status status = verify_placement(&p, ops, &(struct sets){0}, &error);
         if (own)
@@ -639,10 +627,10 @@ static void faults_of_experts(void **unused) {
 static void numbers_are_waited_for(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();
-    struct program p = extents_read(ops, "stream other\n",
-                                    FEW "template 0 forward \"t\"\n"
-                                        "  %1[1,1,1] = count_sum %0[1,1,2,1] phase forward stream other\n"
-                                        "  %4[8,4] = gelu %2[8,4] tanh 0 phase forward\n");
+    struct program p = program_by_hand(ops, "stream other\n",
+                                       FEW "template 0 forward \"t\"\n"
+                                           "  %1[1,1,1] = count_sum %0[1,1,2,1] phase forward stream other\n"
+                                           "  %4[8,4] = gelu %2[8,4] tanh 0 phase forward\n");
     trireme_error error = {0};
     assert_ok(program_plan(&p, ops, NULL, &error), &error);
     assert_words(program_verify(&p, ops, &error), &error, "while another stream may still write it", "n");
@@ -657,7 +645,7 @@ static void numbers_are_waited_for(void **unused) {
 static void extents_in_text(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();
-    struct program p = extents_read(ops, "", FEW_ROWS);
+    struct program p = program_by_hand(ops, "", FEW_ROWS);
     trireme_error error = {0};
     assert_ok(program_plan(&p, ops, NULL, &error), &error);
     assert_ok(program_verify(&p, ops, &error), &error);
@@ -689,7 +677,7 @@ static void rows_that_are_expected(void **unused) {
     (void)unused;
     struct op_table *ops = op_table_create();
     struct program p =
-        extents_read(ops, "", FEW FEW_MADE "  %4[8,4] = matmul_grouped %3[8,4] %0[1,2] %8[2,4,4] - phase forward\n");
+        program_by_hand(ops, "", FEW FEW_MADE "  %4[8,4] = matmul_grouped %3[8,4] %0[1,2] %8[2,4,4] - phase forward\n");
     const struct instruction *product = &TEMPLATE_INSTRUCTIONS(&p, 0).item[2];
     const struct invocation v = {.microbatch = NONE};
     assert_true(instruction_flops(&p, ops, product) == 2.0 * 5 * 4 * 4);

@@ -4,6 +4,18 @@
 #include "support/test.h"
 #include "verify/verify.h"
 
+struct program program_by_hand(const struct op_table *ops, const char *head, const char *body) {
+    struct program p;
+    trireme_error error = {0};
+    char *text = mem_printf("program t microbatches 1\n%sarena state 0 fixed 0 scratch 0+0 step 0\n"
+                            "pool 0 chunk 0 at 0: 0\n%sinvoke 0 microbatch 0 first last\n",
+                            head, body);
+    if (program_parse(&p, ops, text, strlen(text), &error) != TRIREME_OK)
+        fail_msg("%s", error.message);
+    free(text);
+    return p;
+}
+
 struct operand add_rows(struct program *p, const char *name, enum buffer_kind kind, enum buffer_scope scope) {
     return operand_whole(p, program_buffer(p, name, DTYPE_F32, kind, scope, 2, (int64_t[]){8, 16}));
 }

@@ -4,6 +4,9 @@
 
 #include "program/program.h"
 
+// The program of one microbatch and one template, 0, that this text makes: `head` has lines before the arenas (mesh,
+// streams), `body` buffers and the template. It is not planned.
+struct program program_by_hand(const struct op_table *ops, const char *head, const char *body);
 // Adds an f32 buffer of 8 rows and 16 columns; returns it as an operand.
 struct operand add_rows(struct program *program, const char *name, enum buffer_kind kind, enum buffer_scope scope);
 // Gives the STATE buffers that have no place theirs, one after the other, behind those that have one.
