@@ -111,20 +111,17 @@ static trireme_status split_begun(const struct placement_check *c, struct row_ax
     return TRIREME_OK;
 }
 
-// Where the row has the whole of such a letter, in upper case, the ranks' parts must make it up.
-static trireme_status check_begun(const struct placement_check *c, const struct instruction *i) {
+// Where the row has the whole of letter `part`, in upper case, the ranks' parts must make it up.
+static trireme_status check_begun(const struct placement_check *c, const struct instruction *i, int input) {
     trireme_error *error = c->error;
-    const struct op_info *info = info_of(c, i);
+    const int part = info_of(c, i)->in[input].begins, whole = toupper(part);
+    const int64_t ranks = mesh_group_size(&c->program->mesh, begins_along(c, &i->in[input]));
     int64_t extent[DIM_LETTERS];
     const char *what;
     CHECK(instruction_extents(c->table, i, extent, &what));
-    for (int k = 0; k < info->inputs; k++) {
-        const int part = info->in[k].begins, whole = toupper(part);
-        const int64_t ranks = part ? mesh_group_size(&c->program->mesh, begins_along(c, &i->in[k])) : 1;
-        if (part && extent[whole] > 0 && extent[whole] != extent[part] * ranks)
-            REFUSE("%s: %lld ranks have %lld of its %c each, but the whole is %lld", placement_site(c).text,
-                   (long long)ranks, (long long)extent[part], part, (long long)extent[whole]);
-    }
+    if (extent[whole] > 0 && extent[whole] != extent[part] * ranks)
+        REFUSE("%s: %lld ranks have %lld of its %c each, but the whole is %lld", placement_site(c).text,
+               (long long)ranks, (long long)extent[part], part, (long long)extent[whole]);
     return TRIREME_OK;
 }
 
@@ -337,7 +334,9 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
                     in[k][a] = (struct seen){SEEN_SAME, NONE, 0};
             }
     }
-    TRY(check_begun(c, i));
+    for (int k = 0; k < i->inputs; k++)
+        if (info->in[k].begins)
+            TRY(check_begun(c, i, k));
     FOR_AXES(a, c->placement.axes) {
         struct row_axis along = {
             .instruction = i, .info = info, .axis = a, .in = in, .stages_own = (own & AXES_STAGE) != AXES_NONE};
@@ -427,7 +426,7 @@ static trireme_status check_skipped(const struct placement_check *c, const struc
 }
 
 // Where ranks have numbers of rows of their own, so are the rows: `seen` is what they are.
-static trireme_status placement_check_extent(const struct placement_check *c, const struct site *site, int buffer,
+static trireme_status placement_check_extent(const struct placement_check *c, int buffer,
                                              const struct seen seen[AXIS_COUNT]) {
     trireme_error *error = c->error;
     const int extent = c->program->buffers.item[buffer].extent;
@@ -440,23 +439,23 @@ static trireme_status placement_check_extent(const struct placement_check *c, co
         const char *name = program_buffer_name(c->program, buffer),
                    *number_name = program_buffer_name(c->program, extent), *along = axis_name((enum axis)a);
         if (number[a].as != SEEN_SPLIT)
-            REFUSE("%s: %s is the extent of %s, but a partial sum along %s", site->text, number_name, name, along);
+            REFUSE("%s: %s is the extent of %s, but a partial sum along %s", placement_site(c).text, number_name, name,
+                   along);
         if (seen[a].as != SEEN_ZERO && (seen[a].as != SEEN_SPLIT || seen[a].dim != 0))
             REFUSE("%s: ranks along %s have as many rows of %s each as their own %s says, but not rows of their own",
-                   site->text, along, name, number_name);
+                   placement_site(c).text, along, name, number_name);
     }
     return TRIREME_OK;
 }
 
 static trireme_status placement_check_extents(const struct placement_check *c, const struct instruction *i) {
-    const struct site site = placement_site(c);
     for (int k = 0; k < i->inputs + i->outputs; k++) {
         const struct operand *operand = instruction_operand_at(i, k);
         struct seen seen[AXIS_COUNT];
         if (instruction_extent_at(c->program, i, k) == NONE)
             continue;
         PREFIXED(placement_read(&c->placement, operand, op_operand_at(info_of(c, i), k)->dim, seen, c->error));
-        TRY(placement_check_extent(c, &site, operand->buffer, seen));
+        TRY(placement_check_extent(c, operand->buffer, seen));
     }
     return TRIREME_OK;
 }
