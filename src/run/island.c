@@ -52,7 +52,7 @@ void island_progress_release(struct island_progress *p) {
 
 // ---- a run
 
-static int island_count(const struct run *r) {
+int island_count(const struct run *r) {
     return mesh_group_size(&r->engine.parallel->mesh, AXES_ISLAND);
 }
 
@@ -60,11 +60,16 @@ static int island_own(const struct run *r) {
     return mesh_index(&r->engine.parallel->mesh, r->engine.member.rank, AXES_ISLAND);
 }
 
+// Whether it is this rank that says what all ranks of its island know alike.
+static bool island_speaks(const struct engine *e) {
+    return mesh_index(&e->parallel->mesh, e->member.rank, AXES_WITHIN) == 0;
+}
+
 trireme_status island_sum(const struct engine *e, struct communicator *control, double *values, int64_t count,
                           trireme_error *error) {
     if (!mesh_present(&e->parallel->mesh, AXES_ISLAND))
         return TRIREME_OK;
-    if (mesh_index(&e->parallel->mesh, e->member.rank, AXES_WITHIN) > 0) // another speaks for the island
+    if (!island_speaks(e))
         memset(values, 0, (size_t)count * sizeof *values);
     return ranks_sum(control, values, count, error);
 }
@@ -89,19 +94,40 @@ static trireme_status island_meet(struct run *r, int64_t step, trireme_error *er
     return outer_step_end(&r->engine, error);
 }
 
-trireme_status island_step(struct run *r, int64_t step, struct engine_result *result, trireme_error *error) {
+trireme_status island_step(struct run *r, int64_t step, const struct engine_result *result, trireme_error *error) {
     if (island_count(r) == 1)
         return TRIREME_OK;
+    r->island.targets += result->finite ? result->count : 0;
+    return island_meet(r, step, error);
+}
+
+void island_tell(const struct run *r, const struct engine_result *result, struct control *out) {
+    if (island_count(r) == 1 || !island_speaks(&r->engine))
+        return;
+    out->loss = result->count > 0 ? result->loss * result->count : 0;
+    out->targets = result->count;
+    out->skipped = !result->finite;
+}
+
+void island_merge(struct run *r, const struct control *sums, struct engine_result *result) {
+    if (island_count(r) == 1)
+        return;
     const bool done = result->finite;
-    r->island.targets += done ? result->count : 0;
-    TRY(island_meet(r, step, error));
-    double sums[3] = {result->count > 0 ? result->loss * result->count : 0, result->count, !done};
-    TRY(island_sum(&r->engine, r->control, sums, ARRAY_LENGTH(sums), error));
-    result->loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
-    result->count = sums[1];
-    result->finite = sums[2] == 0;
+    result->loss = sums->targets > 0 ? sums->loss / sums->targets : 0;
+    result->count = sums->targets;
+    result->finite = sums->skipped == 0;
     if (done && !result->finite) // run_check_finite does not count it
         r->progress.updates++;
+}
+
+trireme_status island_agree(struct run *r, struct engine_result *result, trireme_error *error) {
+    if (island_count(r) == 1)
+        return TRIREME_OK;
+    struct control own = {0};
+    island_tell(r, result, &own);
+    double sums[] = {own.loss, own.targets, own.skipped};
+    TRY(ranks_sum(r->control, sums, ARRAY_LENGTH(sums), error));
+    island_merge(r, &(struct control){.loss = sums[0], .targets = sums[1], .skipped = sums[2]}, result);
     return TRIREME_OK;
 }
 

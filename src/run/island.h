@@ -4,6 +4,7 @@
 #define RUN_ISLAND_H
 
 #include "engine/engine.h"
+#include "run/loader.h"
 
 // How far the islands have come: the text in struct state_progress.
 struct island_progress {
@@ -23,10 +24,17 @@ trireme_status island_sum(const struct engine *engine, struct communicator *cont
                           trireme_error *error);
 
 struct run;
-// After a step on every rank: takes note of its targets, begins or ends a meeting where that is due, and makes of the
-// island's result that of all: the loss is the mean over all targets, and a step counts as done if all islands have
-// done it. The norm stays the island's.
-trireme_status island_step(struct run *run, int64_t step, struct engine_result *result, trireme_error *error);
+int island_count(const struct run *run);
+// After a step on every rank, which came to `result`: takes note of its targets, and begins or ends a meeting where
+// that is due.
+trireme_status island_step(struct run *run, int64_t step, const struct engine_result *result, trireme_error *error);
+// What this rank adds to the sums over all islands.
+void island_tell(const struct run *run, const struct engine_result *result, struct control *out);
+// Makes of an island's result that of all, of which `sums` holds the sums: the loss is the mean over all targets, and a
+// step counts as done if all islands have done it. The norm stays the island's.
+void island_merge(struct run *run, const struct control *sums, struct engine_result *result);
+// Both at once, for a result that is wanted before the next step: all ranks wait for one another.
+trireme_status island_agree(struct run *run, struct engine_result *result, trireme_error *error);
 // Before a checkpoint: waits for what is exchanged, and sets progress.islands on all ranks.
 trireme_status island_save(struct run *run, trireme_error *error);
 // Refuses a checkpoint of another number of islands.

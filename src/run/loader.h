@@ -14,6 +14,9 @@ struct control {
     double failures; // ranks that have no next batch
     double bytes;    // the most that processes other than rank 0's held resident so far
     double timings;  // ranks that want the machine's peak to be timed again
+    // Of the step before the one that is under way, where islands have one each: losses of all targets, targets, and
+    // islands whose update was left out (island.h).
+    double loss, targets, skipped;
 };
 
 struct loader; // one rank's; used by one thread

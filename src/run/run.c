@@ -88,11 +88,11 @@ static bool validation_is_due(const struct run *r) {
     return r->corpus->has_validation && (step == r->config->training.steps || (every > 0 && step % every == 0));
 }
 
-// While steps are skipped in a row nothing changes that could be saved, and a run that ends because of them should go
-// on from before them. What was due meanwhile is saved after the first step that is not skipped.
-static bool save_is_due(const struct run *r) {
+// Unless steps are skipped. While they are in a row nothing changes that could be saved, and a run that ends because of
+// them should go on from before them. What was due meanwhile is saved after the first step that is not skipped.
+static bool save_may_be_due(const struct run *r) {
     int64_t every = r->config->checkpoint.interval;
-    return every > 0 && !r->progress.skipped_in_a_row && r->progress.step / every > MAX(r->saved_step, 0) / every;
+    return every > 0 && r->progress.step / every > MAX(r->saved_step, 0) / every;
 }
 
 static trireme_status failed_record(const struct run *r, trireme_error *error) {
@@ -138,7 +138,8 @@ static void tell_sound(const struct run *r, char out[static 128]) {
                  r->saved_step > r->sound_step ? ": remove newer ones to go on from it" : "");
 }
 
-static trireme_status run_check_finite(struct run *r, const struct engine_result *result, trireme_error *error) {
+static trireme_status run_check_finite(struct run *r, int64_t step, const struct engine_result *result,
+                                       trireme_error *error) {
     if (result->finite) {
         r->progress.skipped_in_a_row = 0;
         r->progress.updates++;
@@ -147,7 +148,7 @@ static trireme_status run_check_finite(struct run *r, const struct engine_result
     r->progress.skipped++;
     if (r->progress.skipped_in_a_row++ == 0)
         r->sound_step = r->saved_step;
-    run_tell(r, "step %lld is skipped: %s is not finite (loss %g, gradient norm %g)", (long long)r->progress.step,
+    run_tell(r, "step %lld is skipped: %s is not finite (loss %g, gradient norm %g)", (long long)step,
              isfinite(result->loss) ? "the gradient" : "the loss", unsigned_nan(result->loss),
              unsigned_nan(result->grad_norm));
     if (r->progress.skipped_in_a_row < r->config->training.max_nonfinite_steps)
@@ -157,7 +158,7 @@ static trireme_status run_check_finite(struct run *r, const struct engine_result
     FAIL(TRIREME_ERROR_DIVERGED,
          "loss or gradient was not finite for %s in a row, up to step %lld (loss %g, gradient norm %g): lower "
          "optimizer.lr, or check the data; %s",
-         counted(r->progress.skipped_in_a_row, "step").text, (long long)r->progress.step, unsigned_nan(result->loss),
+         counted(r->progress.skipped_in_a_row, "step").text, (long long)step, unsigned_nan(result->loss),
          unsigned_nan(result->grad_norm), sound);
 }
 
@@ -202,8 +203,52 @@ static trireme_status take_stock(struct run *r, double rate, struct train_step *
 
 // Begins to read the batch of the step after `step`, and to agree with all ranks whether it is to be done.
 static void begin_next(struct run *r, int64_t step) {
-    const struct control own = {.stops = r->without_values, .timings = r->peak_is_low};
+    struct control own = {.stops = r->without_values, .timings = r->peak_is_low};
+    if (r->done.waits)
+        island_tell(r, &r->done.result, &own);
     loader_begin(r->loader, SAMPLER_TRAIN, step < r->config->training.steps ? step : LOADER_NO_BATCH, &own);
+}
+
+// What all ranks do next, as they have agreed during the step before.
+enum next { NEXT_STEP, NEXT_STOP, NEXT_FAIL };
+
+static enum next choose_next(const struct run *r) {
+    if (r->progress.step >= r->config->training.steps || loader_stops(r->loader, &r->agreed))
+        return NEXT_STOP;
+    return r->agreed.failures > 0 ? NEXT_FAIL : NEXT_STEP;
+}
+
+// Records the step that is done, of which r->done.result now says what all ranks did. All ranks call this alike.
+static trireme_status record_done(struct run *r, struct train_result *out, trireme_error *error) {
+    struct train_step *s = &r->done.step;
+    const struct engine_result *result = &r->done.result;
+    r->done.waits = false;
+    r->targets += result->count;
+    s->loss = result->count > 0 ? unsigned_nan(result->loss) : NAN;
+    s->targets = (int64_t)result->count;
+    s->skipped = !result->finite;
+    trireme_status finite = run_check_finite(r, s->step, result, error);
+    if (finite == TRIREME_OK && s->step == r->progress.step && validation_is_due(r))
+        TRY(run_validate(r, &s->val_loss, error));
+    if (r->leads && run_directory_add(&r->directory, s, error) != TRIREME_OK)
+        return failed_record(r, error);
+    if (r->leads && r->callbacks->stepped)
+        r->callbacks->stepped(r->callbacks->user, s);
+    if (finite != TRIREME_OK) {
+        end_together(r);
+        return finite;
+    }
+    out->step = s->step;
+    out->loss = s->loss;
+    out->val_loss = s->val_loss;
+    return TRIREME_OK;
+}
+
+// Whether the step just done is recorded during the next one, since islands have results of their own, and nothing that
+// comes before the next step needs what all of them did.
+static bool done_may_wait(const struct run *r) {
+    return island_count(r) > 1 && choose_next(r) == NEXT_STEP && !r->is_first && !validation_is_due(r) &&
+           !save_may_be_due(r);
 }
 
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
@@ -223,50 +268,32 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine) : NULL, &result, error));
     r->record->step = r->progress.step = step;
     TRY(loader_end(r->loader, &r->agreed, error));
+    if (r->done.waits) {
+        island_merge(r, &r->agreed, &r->done.result);
+        TRY(record_done(r, out, error));
+    }
     TRY(island_step(r, step, &result, error));
     double seconds = 1e-9 * (double)(clock_now() - began);
     int64_t tokens = config->training.global_batch_size * config->training.seq_len;
     r->progress.tokens += tokens;
-    r->targets += result.count;
     r->seconds_per_step = r->seconds_per_step == 0 ? seconds : 0.9 * r->seconds_per_step + 0.1 * seconds;
     struct train_step s = {.step = step,
                            .steps = steps,
-                           .loss = result.count > 0 ? unsigned_nan(result.loss) : NAN,
-                           .targets = (int64_t)result.count,
                            .val_loss = NAN,
                            .grad_norm = unsigned_nan(result.grad_norm),
                            .lr = lr,
                            .tokens = r->progress.tokens,
                            .tokens_per_second = (double)tokens / seconds,
-                           .skipped = !result.finite,
                            .seconds_left = r->seconds_per_step * (double)(steps - step)};
-    trireme_status finite = run_check_finite(r, &result, error);
-    if (finite == TRIREME_OK && validation_is_due(r))
-        TRY(run_validate(r, &s.val_loss, error));
     TRY(take_stock(r, model_flops(r->engine.model, tokens, config->training.seq_len) / seconds, &s, error));
-    if (r->leads && run_directory_add(&r->directory, &s, error) != TRIREME_OK)
-        return failed_record(r, error);
-    if (r->leads && r->callbacks->stepped)
-        r->callbacks->stepped(r->callbacks->user, &s);
-    if (finite != TRIREME_OK) {
-        end_together(r);
-        return finite;
+    r->done = (struct run_done){.step = s, .result = result, .waits = true};
+    if (!done_may_wait(r)) {
+        TRY(island_agree(r, &r->done.result, error));
+        TRY(record_done(r, out, error));
     }
     if (traced)
         TRY(run_write_trace(r, error));
-    out->step = step;
-    out->loss = s.loss;
-    out->val_loss = s.val_loss;
-    return save_is_due(r) ? run_save(r, error) : TRIREME_OK;
-}
-
-// What all ranks do next, as they have agreed during the step before.
-enum next { NEXT_STEP, NEXT_STOP, NEXT_FAIL };
-
-static enum next choose_next(const struct run *r) {
-    if (r->progress.step >= r->config->training.steps || loader_stops(r->loader, &r->agreed))
-        return NEXT_STOP;
-    return r->agreed.failures > 0 ? NEXT_FAIL : NEXT_STEP;
+    return save_may_be_due(r) && !r->progress.skipped_in_a_row ? run_save(r, error) : TRIREME_OK;
 }
 
 // The first step of this process takes as long as threads and memory take to come; those that follow do not.

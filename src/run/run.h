@@ -20,6 +20,13 @@ struct run_island {
     int64_t settles; // the step after which parameters settle on what is exchanged; 0: nothing is
 };
 
+// A step that is done, but not recorded yet: what all islands have done is known one step later.
+struct run_done {
+    struct train_step step;
+    struct engine_result result; // this rank's island's
+    bool waits;
+};
+
 struct run {
     const struct config *config;
     const struct train_callbacks *callbacks;
@@ -40,6 +47,7 @@ struct run {
     bool is_first;         // whether the step is the first one of this process
     struct state_progress progress;
     struct run_island island;
+    struct run_done done;
     bool without_values;              // the run was asked to stop while weights were made: no step may be done
     char *resumed_from;               // the checkpoint; NULL: a fresh start
     struct tokenizer_files tokenizer; // for the checkpoints

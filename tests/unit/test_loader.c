@@ -168,7 +168,8 @@ static trireme_status agree(void *user, const struct member *member, trireme_err
         if (rank == 1 && i == 0)
             usleep((useconds_t)(1e6 * LATE));
         a->stop[rank] = rank == 0 && i == CALLS - 1;
-        loader_begin(loader, SAMPLER_TRAIN, LOADER_NO_BATCH, &(struct control){.timings = rank * i});
+        loader_begin(loader, SAMPLER_TRAIN, LOADER_NO_BATCH,
+                     &(struct control){.timings = rank * i, .targets = i, .skipped = rank});
         a->begun += rank == 0;
         if (rank == 0 && i == 0)
             usleep((useconds_t)(1e6 * LATE));
@@ -189,7 +190,8 @@ static void ranks_agree_without_waiting_for_one_another(void **state) {
     assert_ok(ranks_run(2, DEADLINE, agree, &a, &error), &error);
     for (int rank = 0; rank < 2; rank++) {
         for (int i = 0; i < CALLS; i++)
-            assert_true(a.all[rank][i].timings == i && a.all[rank][i].stops == (i == CALLS - 1));
+            assert_true(a.all[rank][i].timings == i && a.all[rank][i].stops == (i == CALLS - 1) &&
+                        a.all[rank][i].targets == 2 * i && a.all[rank][i].skipped == 1);
         assert_true(a.stops[rank]);
     }
 }
@@ -220,7 +222,7 @@ static void a_rank_that_does_not_come_is_named(void **state) {
     (void)state;
     trireme_error error = {0};
     assert_refused(ranks_run(2, DEADLINE, miss, NULL, &error), TRIREME_ERROR_LOST, &error,
-                   "rank 0 waited 0.5 s in all_reduce of 4 f64 (sum) for rank 1");
+                   "rank 0 waited 0.5 s in all_reduce of 7 f64 (sum) for rank 1");
 }
 
 int main(void) {
