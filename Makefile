@@ -30,8 +30,8 @@ test:
 
 equal:
 	@tools/install_dependencies build test
-	@$(call configure,default) && cmake --build --preset default --target test_equiv_ranks
-	@OMP_WAIT_POLICY=passive build/tests/test_equiv_ranks all
+	@$(call configure,default) && cmake --build --preset default --target test_run_meshes
+	@OMP_WAIT_POLICY=passive build/tests/test_run_meshes all
 
 demo:
 	@tools/install_dependencies build demo

@@ -12,6 +12,8 @@ set(test_environment "TRIREME_BINARY=${CMAKE_CURRENT_BINARY_DIR}/trireme" "TRIRE
     "TRIREME_BUILD=${CMAKE_CURRENT_BINARY_DIR}")
 # Idle OpenMP threads sleep: tests run side by side and start many short loops.
 list(APPEND test_environment "OMP_WAIT_POLICY=passive")
+# Modules that scripts share.
+list(APPEND test_environment "PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support")
 if(TRIREME_SANITIZE)
     list(APPEND test_environment "TRIREME_SANITIZE=${TRIREME_SANITIZE}" "UBSAN_OPTIONS=print_stacktrace=1"
         "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/leaks.supp:print_suppressions=0")
@@ -63,9 +65,9 @@ foreach(source ${test_sources})
         target_include_directories(${target} PRIVATE tests)
         target_compile_definitions(${target} PRIVATE
             TRIREME_BINARY="${CMAKE_CURRENT_BINARY_DIR}/trireme" TRIREME_SOURCE="${PROJECT_SOURCE_DIR}")
-        if(target STREQUAL test_equiv_peak) # in which the machine is as fast as the test says
+        if(target STREQUAL test_run_peak) # in which the machine is as fast as the test says
             target_link_options(${target} PRIVATE LINKER:--wrap=peak_flops)
-        elseif(target STREQUAL test_unit_kernel_choices) # in which only its own time passes
+        elseif(target STREQUAL test_kernels_choices) # in which only its own time passes
             target_link_options(${target} PRIVATE LINKER:--wrap=clock_now)
         endif()
         set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
@@ -97,11 +99,11 @@ function(order cost places)
 endfunction()
 get_property(tests DIRECTORY PROPERTY TESTS)
 set_tests_properties(${tests} PROPERTIES PROCESSORS 2)
-order(200 1 fault.collectives fault.starts)
-order(100 2 equiv.ranks cli.plan cli.memory cli.plan_advice program.negative_ranks equiv.torch cli.bad_input cli.resume
-    cli.commands cli.plan_answers equiv.reshard cli.simulate_programs program.plan unit.schedule_makers cli.ranks
-    equiv.processes program.plans program.negative program.waste unit.kernels_cpu unit.kernels_ways cli.simulate
-    cli.export unit.comm unit.messages unit.kernels_matmul unit.kernels_attention equiv.resume program.simulate
-    unit.kernels_pointwise unit.place equiv.kernel_choice)
-order(0 1 fault.processes fault.nodes fault.lost_ranks unit.comm_lost cli.calibrate_processes fault.slurm
-    program.deadlines)
+order(200 1 comm.mpi_collectives launch.mpi_starts)
+order(100 2 run.meshes cli.plan cli.memory cli.plan_advice verify.mutants_of_ranks run.torch cli.bad_input cli.resume
+    cli.commands cli.plan_answers run.reshard cli.simulate_programs planner.search pipeline.makers cli.ranks
+    run.mpi_meshes planner.verified_plans verify.mutants memory.waste kernels.cpu kernels.ways cli.simulate
+    cli.export comm.collectives comm.messages kernels.matmul kernels.attention run.resume sim.simulate
+    kernels.pointwise memory.place engine.kernel_choice)
+order(0 1 launch.mpi_lost_ranks comm.mpi_nodes launch.lost_ranks comm.lost cli.calibrate_processes launch.slurm
+    exec.deadlines)

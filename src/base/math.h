@@ -1,6 +1,6 @@
 // Elementary functions in double that give the same bits on every machine: they use IEEE addition, multiplication and
 // division alone, and are compiled without contraction. The square root is the C library's, which IEEE fixes too.
-// Worst errors found by tests/unit/test_math.c, in units of the last place: exp, log, tanh, erf, sin, cos and pow
+// Worst errors found by tests/base/test_math.c, in units of the last place: exp, log, tanh, erf, sin, cos and pow
 // all stay below 2 over the ranges given here.
 #ifndef BASE_MATH_H
 #define BASE_MATH_H

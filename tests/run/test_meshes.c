@@ -2,7 +2,7 @@
 // gradient and every parameter agree to rounding, for each strategy alone, in pairs, and for a seeded sample of
 // everything together. In f32 the losses of long runs agree; and any run has the same bits when it is repeated.
 //
-// Without arguments the program tries a part of the table; `test_equiv_ranks all` tries and prints all of it (`make
+// Without arguments the program tries a part of the table; `test_run_meshes all` tries and prints all of it (`make
 // equal`). As one of several processes (support/team.h) it tries a handful of rows with that many ranks.
 #include "support/meshes.h"
 #include "support/sanitized.h"

@@ -1,4 +1,4 @@
-// What the comparison with the reference (test_kernels_cpu) does not cover of the pointwise kernels: work that is large
+// What the comparison with the reference (test_cpu.c) does not cover of the pointwise kernels: work that is large
 // enough to be split over threads, the tails of the activations, and logits and gradients at the limits of the dtypes.
 #include "kernels/bf16.h"
 #include "kernels/cpu/isa.h"
@@ -108,7 +108,7 @@ static void threads_do_not_change_a_bit(void **state) {
         }
 }
 
-// All ops except products and attention (test_kernels_threads), and except what one thread does.
+// All ops except products and attention (test_threads.c), and except what one thread does.
 static bool is_elsewhere(enum op op) {
     switch (op) {
     case OP_MATMUL:

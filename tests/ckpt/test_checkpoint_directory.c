@@ -1,4 +1,4 @@
-// ckpt/directory.h: saving, replacing, finding, pruning. test_ckpt_faults.c has crashes and failures.
+// ckpt/directory.h: saving, replacing, finding, pruning. test_checkpoint_faults.c has crashes and failures.
 #include "base/text.h"
 #include "ckpt/tree.h"
 #include "support/checkpoint.h"

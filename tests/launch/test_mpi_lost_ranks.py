@@ -5,12 +5,10 @@ import os
 import re
 import shutil
 import signal
-import sys
 import time
 
-sys.path.insert(0, os.path.join(os.environ["TRIREME_SOURCE"], "tests", "cli"))
-import mpi  # noqa: E402
-import tool  # noqa: E402
+import mpi
+import tool
 
 LAYERS = ["--model.num_hidden_layers=2"]
 # Learning rates do not depend on how many steps a run has.
@@ -200,7 +198,7 @@ def test_stopped_at_the_end():
     """One of two ranks is stopped in MPI's last call. The other one leaves it; the stopped one, too, where mpirun lets
     it continue for long enough."""
     begin = time.monotonic()
-    code, out, err = tool.finish(mpi.start(2, os.path.join(mpi.TESTS, "test_fault_last_call"), TEAM_PROCESSES="2"))
+    code, out, err = tool.finish(mpi.start(2, os.path.join(mpi.TESTS, "test_comm_last_call"), TEAM_PROCESSES="2"))
     assert out in ("has ended\n", "has ended\n" * 2) and time.monotonic() - begin < 60, (code, out, err)
 
 

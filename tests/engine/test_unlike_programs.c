@@ -1,6 +1,6 @@
 // A rank that makes another program than rank 0 makes for it is named before any program runs. Runs under an MPI
-// launcher (test_collectives.py), where each rank is a process (TEAM_PROCESSES); TEAM_ODD is the rank with another
-// program, -1: none.
+// launcher (comm/test_mpi_collectives.py), where each rank is a process (TEAM_PROCESSES); TEAM_ODD is the rank with
+// another program, -1: none.
 #include "support/runs.h"
 #include "support/team.h"
 

@@ -6,9 +6,8 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.environ["TRIREME_SOURCE"], "tests", "cli"))
-import mpi  # noqa: E402
-import tool  # noqa: E402
+import mpi
+import tool
 
 NODE = os.path.join(os.environ["TRIREME_SOURCE"], "tools", "slurm_node")
 JOB = os.path.join(os.environ["TRIREME_SOURCE"], "examples", "train.slurm")

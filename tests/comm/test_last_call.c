@@ -1,5 +1,5 @@
 // A rank that is stopped in MPI's last call, in which all other ranks already are. Runs only under an MPI launcher
-// (test_processes.py), where each rank is a process (TEAM_PROCESSES).
+// (launch/test_mpi_lost_ranks.py), where each rank is a process (TEAM_PROCESSES).
 #include <signal.h>
 
 #include "comm/comm.h"

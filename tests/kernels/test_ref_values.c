@@ -1,5 +1,5 @@
 // What the reference kernels compute, compared with formulas that are written again here in the plainest way (with the
-// C library's functions) or with numbers from PyTorch 1.13. Backward ops: tests/grad/test_ops.c.
+// C library's functions) or with numbers from PyTorch 1.13. Backward ops: tests/kernels/test_backward_ops.c.
 #include "kernels/bf16.h"
 #include "support/op_table.h"
 #include "support/ops.h"

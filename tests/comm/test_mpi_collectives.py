@@ -1,12 +1,10 @@
-"""Runs the tests of collectives (unit.comm and its faults) and of ranks with other programs under mpirun."""
+"""Runs the tests of collectives (comm.collectives and its faults) and of ranks with other programs under mpirun."""
 
 import os
-import sys
 import time
 
-sys.path.insert(0, os.path.join(os.environ["TRIREME_SOURCE"], "tests", "cli"))
-import mpi  # noqa: E402
-import tool  # noqa: E402
+import mpi
+import tool
 
 OK = "[       OK ]"
 
@@ -28,7 +26,7 @@ def team(program, ranks, test="*", only="", **environment):
 def test_collectives():
     for ranks in (3,) if tool.SANITIZED else (2, 3, 4):
         for unreadable in ({},) if tool.SANITIZED else ({}, {"TEAM_UNREADABLE": "1"}):
-            code, text = team("test_unit_comm", ranks, **unreadable)
+            code, text = team("test_comm_collectives", ranks, **unreadable)
             assert code == 0 and mpi.tests_pass(text, ranks), (ranks, unreadable, code, text)
 
 
@@ -65,7 +63,8 @@ def test_ranks_that_do_not():
 
 def test_programs_that_differ():
     for odd in (3,) if tool.SANITIZED else (-1, 1, 3):
-        process = mpi.start(4, os.path.join(mpi.TESTS, "test_fault_programs"), TEAM_PROCESSES="4", TEAM_ODD=str(odd))
+        program = os.path.join(mpi.TESTS, "test_engine_unlike_programs")
+        process = mpi.start(4, program, TEAM_PROCESSES="4", TEAM_ODD=str(odd))
         code, out, err = tool.finish(process)
         assert (out + err).count(OK) == 4 and out.count("told") == (odd >= 0), (odd, code, out, err)
 

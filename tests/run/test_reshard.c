@@ -178,7 +178,7 @@ static void the_same_mesh_keeps_every_bit(void **state) {
 
 // ---- narrow gradients
 
-// test_ranks.c checks that gradients that travel as bf16 are near enough; this checks that they do travel so.
+// test_meshes.c checks that gradients that travel as bf16 are near enough; this checks that they do travel so.
 static void narrow_gradients_are_others(void **state) {
     static const char *const WIDE[] = {LLAMA, COMMON, "training.dtype=f32", NULL};
     static const char *const NARROW[] = {LLAMA, COMMON, "training.dtype=f32", "parallelism.reduce_dtype=bf16", NULL};

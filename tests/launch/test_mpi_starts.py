@@ -3,12 +3,10 @@
 import os
 import re
 import shutil
-import sys
 import time
 
-sys.path.insert(0, os.path.join(os.environ["TRIREME_SOURCE"], "tests", "cli"))
-import mpi  # noqa: E402
-import tool  # noqa: E402
+import mpi
+import tool
 
 # Rank 0 runs here, the others in another directory.
 RANK = '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 0 ] || { cd "$ELSEWHERE" || exit 1; }\nexec "$@"\n'

@@ -2,7 +2,7 @@
 // parse back to the same programs. A change that is meant to alter them writes them anew, so that a reader of the
 // change sees the difference:
 //
-//     TRIREME_WRITE_GOLDEN=1 build/tests/test_program_golden_programs
+//     TRIREME_WRITE_GOLDEN=1 build/tests/test_compile_golden_programs
 #include "support/checkpoint.h"
 
 #include "engine/engine.h"

@@ -1,18 +1,16 @@
 """Collectives over several nodes under mpirun: on one machine, whose ranks are told that they are on several nodes."""
 
 import os
-import sys
 
-sys.path.insert(0, os.path.join(os.environ["TRIREME_SOURCE"], "tests", "cli"))
-import mpi  # noqa: E402
-import tool  # noqa: E402
+import mpi
+import tool
 
 
 def team(ranks, locals_told, locals_used):
-    """Runs unit.comm on ranks that are told that every `locals_told` of them are on a node. `locals_used`: the members
-    of each node, by which sums are ordered; all ranks where nodes do not have equally many."""
+    """Runs comm.collectives on ranks that are told that every `locals_told` of them are on a node. `locals_used`: the
+    members of each node, by which sums are ordered; all ranks where nodes do not have equally many."""
     script = f'TRIREME_NODE=$((OMPI_COMM_WORLD_RANK / {locals_told})) exec "$0"'
-    process = mpi.start(ranks, "sh", "-c", script, os.path.join(mpi.TESTS, "test_unit_comm"),
+    process = mpi.start(ranks, "sh", "-c", script, os.path.join(mpi.TESTS, "test_comm_collectives"),
                         TEAM_PROCESSES=str(ranks), TEAM_LOCALS=str(locals_used))
     code, out, err = tool.finish(process)
     assert code == 0 and mpi.tests_pass(out + err, ranks), (ranks, locals_told, code, out, err)
@@ -22,8 +20,8 @@ def mismatches():
     """Calls that differ between ranks on nodes of their own. A broken world ends the program, so each is a run."""
     for only in range(1, 1 + (1 if tool.SANITIZED else 10)):
         process = mpi.start(3, "sh", "-c", 'TRIREME_NODE=$OMPI_COMM_WORLD_RANK exec "$0"',
-                            os.path.join(mpi.TESTS, "test_unit_comm_faults"), TEAM_PROCESSES="3", TEAM_ONLY=str(only),
-                            TEAM_TEST="mismatched_calls_break_the_world_and_are_named")
+                            os.path.join(mpi.TESTS, "test_comm_mismatched_calls"), TEAM_PROCESSES="3",
+                            TEAM_ONLY=str(only), TEAM_TEST="mismatched_calls_break_the_world_and_are_named")
         _, out, err = tool.finish(process)
         assert "ERROR" not in out + err and "a team of 3\n" in out and "[       OK ]" in out + err, (only, out, err)
 
