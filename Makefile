@@ -8,11 +8,13 @@ PYTHON        ?= python3
 LLM_C         ?=
 PARTS         ?=
 export PREFIX_PATH
+# What `make test` leaves out.
+REST = build:long build-asan build-clang:quick
 
 configure = cmake --preset $(1) $(if $(PREFIX_PATH),-DCMAKE_PREFIX_PATH="$(PREFIX_PATH)") >/dev/null
 build     = $(call configure,$(1)) && cmake --build --preset $(1)
 
-.PHONY: all deps test equal demo asan clang fuzz bench install format clean help
+.PHONY: all deps check test test-all equal demo asan clang fuzz bench install format clean help
 all:
 	@command -v cmake >/dev/null && command -v ninja >/dev/null || \
 	    { echo "cmake or ninja is missing: run 'make deps' (installs Debian packages)" >&2; exit 1; }
@@ -21,12 +23,23 @@ all:
 deps:
 	@tools/install_dependencies build
 
+check:
+	@tools/install_dependencies build test
+	@$(call build,default)
+	@tools/run_tests build:quick
+
 test:
 	@tools/install_dependencies build test
 	@$(call build,default)
+	@tools/run_tests build:quick,usual
+
+test-all:
+	@tools/install_dependencies build test torch clang
+	@$(call build,default)
 	@$(call build,asan)
-	@if tools/run_fuzz --possible; then $(call build,fuzz) && tools/run_tests build build-asan build-fuzz; \
-	else echo "clang and its fuzzer are missing: the fuzz targets are left out"; tools/run_tests build build-asan; fi
+	@$(call build,clang)
+	@if tools/run_fuzz --possible; then $(call build,fuzz) && tools/run_tests $(REST) build-fuzz; \
+	else echo "clang's fuzzer is missing: the fuzz targets are left out"; tools/run_tests $(REST); fi
 
 equal:
 	@tools/install_dependencies build test
@@ -68,12 +81,14 @@ clean:
 
 help:
 	@echo "make            build build/trireme and the library"
-	@echo "make test       install what is missing, build, run every test and check, also with sanitizers;"
-	@echo "                and, if clang is installed, each fuzz target for a few seconds"
+	@echo "make check      build, run the quick tests: for after each change"
+	@echo "make test       the same and the tests that take longer: whether this build can be trusted"
+	@echo "make test-all   what make test leaves out: the longest tests, all tests under the sanitizers, the quick ones"
+	@echo "                compiled by clang, and each fuzz target for a few seconds"
 	@echo "make equal      train on every mesh of up to 8 ranks and print how far each is from one rank"
 	@echo "make demo       install what is missing, build, train a small model on real text"
-	@echo "make asan       the same tests under the address and undefined-behaviour sanitizers"
-	@echo "make clang      the same tests, compiled by clang"
+	@echo "make asan       all tests under the address and undefined-behaviour sanitizers"
+	@echo "make clang      all tests, compiled by clang"
 	@echo "make fuzz       fuzz every parser for FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make bench      measure training speed into bench/results/, beside PyTorch if PYTHON=python3 has it, and llm.c"
 	@echo "                if LLM_C=DIRECTORY names a checkout; PARTS=\"own pytorch llm_c switches\" chooses what"

@@ -86,24 +86,35 @@ if(NOT TRIREME_SANITIZE) # these read sources only
     endforeach()
 endif()
 
-# Of tests that wait most of their time (for deadlines, and for mpirun, which gives ranks seconds to end) two run beside
-# as many that compute as there are cores: these take two places each, those one (tools/run_tests). Two that wait begin
-# first, others where one of them has ended; of those that compute the longest first.
-function(order cost places)
-    foreach(name ${ARGN})
+# A test has one of three tiers, which is a label: `make check` runs the quick ones, `make test` the usual ones, too,
+# and `make test-all` the long ones (tools/run_tests). Here are those that are not quick, longest first, since those
+# begin first. Tests that wait most of their time, for deadlines and for mpirun, which gives ranks seconds to end, take
+# one of the places that run_tests has, others two.
+get_property(tests DIRECTORY PROPERTY TESTS)
+set(tier_of_rest ${tests})
+set(cost 200)
+function(tier name places) # tier NAME PLACES TEST...
+    foreach(test ${ARGN})
         math(EXPR cost "${cost} - 1")
-        if(TEST ${name})
-            set_tests_properties(${name} PROPERTIES COST ${cost} PROCESSORS ${places})
+        if(TEST ${test})
+            set_property(TEST ${test} APPEND PROPERTY LABELS ${name})
+            set_tests_properties(${test} PROPERTIES COST ${cost} PROCESSORS ${places})
+            list(REMOVE_ITEM tier_of_rest ${test})
         endif()
     endforeach()
+    set(cost ${cost} PARENT_SCOPE)
+    set(tier_of_rest ${tier_of_rest} PARENT_SCOPE)
 endfunction()
-get_property(tests DIRECTORY PROPERTY TESTS)
-set_tests_properties(${tests} PROPERTIES PROCESSORS 2)
-order(200 1 comm.mpi_collectives launch.mpi_starts)
-order(100 2 run.meshes cli.plan cli.memory cli.plan_advice verify.mutants_of_ranks run.torch cli.bad_input cli.resume
-    cli.commands cli.plan_answers run.reshard cli.simulate_programs planner.search pipeline.makers cli.ranks
-    run.mpi_meshes planner.verified_plans verify.mutants memory.waste kernels.cpu kernels.ways cli.simulate
-    cli.export comm.collectives comm.messages kernels.matmul kernels.attention run.resume sim.simulate
-    kernels.pointwise memory.place engine.kernel_choice)
-order(0 1 launch.mpi_lost_ranks comm.mpi_nodes launch.lost_ranks comm.lost cli.calibrate_processes launch.slurm
-    exec.deadlines)
+tier(long 1 comm.mpi_collectives launch.mpi_starts)
+tier(usual 2 run.meshes cli.commands cli.resume)
+tier(long 2 cli.plan_advice cli.plan cli.memory run.torch verify.mutants_of_ranks cli.simulate_programs memory.waste
+    verify.outer_programs kernels.ways)
+tier(usual 2 verify.mutants run.reshard cli.ranks kernels.cpu cli.simulate pipeline.makers run.mpi_meshes
+    cli.plan_answers cli.bad_input planner.search planner.verified_plans comm.collectives cli.export run.resume
+    comm.messages exec.allocation ckpt.checkpoint_faults)
+tier(long 1 launch.mpi_lost_ranks comm.mpi_nodes cli.calibrate_processes launch.slurm)
+tier(usual 1 launch.lost_ranks comm.lost exec.deadlines)
+foreach(test ${tier_of_rest})
+    set_property(TEST ${test} APPEND PROPERTY LABELS quick)
+    set_tests_properties(${test} PROPERTIES PROCESSORS 2)
+endforeach()
