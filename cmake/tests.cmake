@@ -79,7 +79,7 @@ foreach(source ${test_sources})
 endforeach()
 
 if(NOT TRIREME_SANITIZE) # these read sources only
-    foreach(check includes files format touches)
+    foreach(check includes files format links touches)
         add_test(NAME check.${check} COMMAND ${PROJECT_SOURCE_DIR}/tools/check_${check})
         set_tests_properties(check.${check} PROPERTIES
             LABELS check TIMEOUT 120 SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
