@@ -1,5 +1,5 @@
 // memory/: gives the buffers of a program their addresses, in each memory space by itself, so that what lives at one
-// time lies apart and the arenas are small; and tells what they hold. How it is done: docs/memory-plan.md. Includes
+// time lies apart and the arenas are small; and tells what they hold. How it is done: docs/memory.md. Includes
 // program/ and the folders before it.
 #ifndef MEMORY_MEMORY_PLAN_H
 #define MEMORY_MEMORY_PLAN_H
