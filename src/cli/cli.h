@@ -9,8 +9,6 @@
 
 #include <stdatomic.h>
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SAVED = 75 };
-
 // What follows the command's name, sorted: operands (words that are neither options nor settings), --json, --help, and
 // the rest.
 struct arguments {
@@ -74,7 +72,7 @@ void guard_mapped(void *user, void *at, size_t bytes);
 // result would go there.
 trireme_status check_output(const char *key, const char *path, trireme_error *error);
 
-// Writes to standard output. A failed write (closed pipe, full disk) is TRIREME_ERROR_IO.
+// Writes a result to standard output (console.h). A failed write (closed pipe, full disk) is TRIREME_ERROR_IO.
 trireme_status print_text(const struct text *text, trireme_error *error);
 
 // Progress on standard error. On a terminal it is one line, cut to the width and rewritten in place, ten times a second

@@ -1,6 +1,7 @@
 // trireme eval DIR: loss, perplexity and bits per byte.
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/console.h"
 #include "run/evaluation.h"
 
 #include <math.h>
@@ -51,11 +52,11 @@ trireme_status command_eval(const struct arguments *a, trireme_error *error) {
         status =
             config_refuse(&config, "parallelism.island_degree", error, "but eval reads one model: it has no islands");
     if (status == TRIREME_OK)
+        status = console_begin(error); // other ranks do not wait until somebody reads how far this one is
+    if (status == TRIREME_OK)
         status = evaluation_run(&result, &config, a->operands.item[0], &watch, error);
     config_release(&config);
     progress_clear();
-    if (status == TRIREME_ERROR_INTERRUPTED)
-        status = TRIREME_ERROR_IO; // nothing is saved, and nothing would go on
     TRY(status);
     if (result.rank > 0)
         return TRIREME_OK;

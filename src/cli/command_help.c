@@ -1,6 +1,7 @@
 // trireme help: commands, keys, and all that has a name.
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/exit_code.h"
 #include "model/model.h"
 #include "pipeline/schedule.h"
 #include "sim/cluster.h"
@@ -18,8 +19,9 @@ static void help_overview(struct text *out) {
     }
     text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value, without\n"
                   "the section where no other has a key of that name. Of several values the last counts.\n"
-                  "trireme help config lists all keys, trireme help models, clusters and schedules what has a name;\n"
-                  "trireme --version tells which build this is; man trireme has more.\n");
+                  "trireme help config lists all keys, trireme help models, clusters and schedules what has a name,\n"
+                  "trireme help exit_codes how commands end; trireme --version tells which build this is;\n"
+                  "man trireme has more.\n");
 }
 
 // Describes a command. If a section of the configuration has its name, the keys of that section follow.
@@ -55,7 +57,7 @@ static const char *list_with(const char *name) {
 
 // Refuses a topic that config_help has refused without an answer.
 static trireme_status refuse_topic(const char *topic, trireme_error *error) {
-    static const char *const LISTS[] = {"config", "models", "clusters", "schedules"};
+    static const char *const LISTS[] = {"config", "models", "clusters", "schedules", "exit_codes"};
     const char *list = list_with(topic),
                *nearest = text_nearest(topic, &commands[0].name, command_count, sizeof commands[0]);
     if (!nearest)
@@ -79,8 +81,9 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
     for (size_t i = 0; i < command_count; i++)
         if (strcmp(commands[i].name, topic) == 0)
             command = &commands[i];
-    bool clusters = strcmp(topic, "clusters") == 0, schedules = strcmp(topic, "schedules") == 0;
-    if (a->json && (!*topic || command || clusters || schedules))
+    bool clusters = strcmp(topic, "clusters") == 0, schedules = strcmp(topic, "schedules") == 0,
+         codes = strcmp(topic, "exit_codes") == 0;
+    if (a->json && (!*topic || command || clusters || schedules || codes))
         FAIL(TRIREME_ERROR_USAGE, "help %s is text: leave --json out; help of configuration keys and models has JSON",
              *topic ? topic : "by itself");
     if (!*topic)
@@ -95,6 +98,8 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
         status = help_clusters(&out, error);
     else if (schedules)
         schedules_help(&out);
+    else if (codes)
+        exit_codes_help(&out);
     else
         status = config_help(&out, strcmp(topic, "config") == 0 ? NULL : topic, a->json, error);
     if (status == TRIREME_ERROR_USAGE && !config_answers(topic))

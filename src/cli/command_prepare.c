@@ -71,9 +71,6 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     if (status == TRIREME_OK)
         status = prepare_tokens(&options, &result, error);
     progress_clear();
-    // Nothing was saved, so running again does not "go on": an interrupted preparation has failed.
-    if (status == TRIREME_ERROR_INTERRUPTED)
-        status = TRIREME_ERROR_IO;
     if (status == TRIREME_OK)
         status = prepare_report(a, &config, &result, error);
     tokenizer_free(tokenizer);

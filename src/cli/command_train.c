@@ -2,6 +2,7 @@
 #include "run/train.h"
 
 #include "base/json.h"
+#include "cli/console.h"
 #include "cli/keys.h"
 #include "launch/processes.h"
 
@@ -21,7 +22,7 @@ struct view {
 static void show_message(void *user, const char *text) {
     (void)user;
     progress_clear();
-    fprintf(stderr, "%s\n", text);
+    console_tell(CONSOLE_ERRORS, CONSOLE_LINE, "%s\n", text);
 }
 
 // A run that was moved or copied has a config.yaml that names another directory.
@@ -62,27 +63,29 @@ static void show_start(void *user, const struct train_start *s) {
     tell_of_long_warm_up(view->config);
     if (view->json)
         return;
-    printf("%.2fM parameters, ", 1e-6 * (double)s->parameters);
+    struct text out = {0};
+    text_add(&out, "%.2fM parameters, ", 1e-6 * (double)s->parameters);
     if (s->ranks > 1)
-        printf("%d ranks (%s) on %s of %s, ", s->ranks, s->mesh, counted(s->cores, "core").text,
-               counted(s->nodes, "node").text);
-    printf("%s", counted(s->threads, "thread").text);
+        text_add(&out, "%d ranks (%s) on %s of %s, ", s->ranks, s->mesh, counted(s->cores, "core").text,
+                 counted(s->nodes, "node").text);
+    text_add(&out, "%s", counted(s->threads, "thread").text);
     if (s->ranks > 1)
-        printf(" each");
+        text_add(&out, " each");
     else
-        printf(" on %s", counted(s->cores, "core").text);
+        text_add(&out, " on %s", counted(s->cores, "core").text);
     if (s->microbatches > 1)
-        printf(", %d microbatches of %lld", s->microbatches, (long long)s->micro_batch_size);
-    printf(", %s predicted, %.2f epochs", amount((int64_t)s->predicted_bytes).text, s->epochs);
+        text_add(&out, ", %d microbatches of %lld", s->microbatches, (long long)s->micro_batch_size);
+    text_add(&out, ", %s predicted, %.2f epochs", amount((int64_t)s->predicted_bytes).text, s->epochs);
     if (s->peak_flops > 0)
-        printf(", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
-    printf("\n");
+        text_add(&out, ", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
+    text_add(&out, "\n");
     if (s->resumed_from)
-        printf("going on from %s\n", s->resumed_from);
+        text_add(&out, "going on from %s\n", s->resumed_from);
     if (s->first_step > s->steps)
-        printf("all %lld step%s done: to go on, raise training.steps\n", (long long)s->steps,
-               s->steps == 1 ? " is" : "s are");
-    fflush(stdout);
+        text_add(&out, "all %lld step%s done: to go on, raise training.steps\n", (long long)s->steps,
+                 s->steps == 1 ? " is" : "s are");
+    console_add(CONSOLE_OUTPUT, CONSOLE_RESULT, out.text, out.length);
+    text_release(&out);
 }
 
 // The loss in words, written to `out` and returned.
@@ -104,17 +107,20 @@ static void show_live(const struct train_step *s) {
                   s->grad_norm, s->lr, 1e-9 * (double)s->peak_bytes);
 }
 
-static void train_print_step(struct view *view, const struct train_step *s) {
+static void train_print_step(struct view *view, const struct train_step *s, enum console_kind kind) {
     char left[32], loss[32];
+    struct text out = {0};
     duration_text(s->seconds_left, left);
     progress_clear();
-    printf("step: %lld/%lld  loss: %s  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
-           (long long)s->step, (long long)s->steps, loss_text(s, loss), s->grad_norm, s->lr,
-           1e-9 * (double)s->peak_bytes, s->tokens_per_second, 100 * s->mfu, left);
+    text_add(&out,
+             "step: %lld/%lld  loss: %s  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
+             (long long)s->step, (long long)s->steps, loss_text(s, loss), s->grad_norm, s->lr,
+             1e-9 * (double)s->peak_bytes, s->tokens_per_second, 100 * s->mfu, left);
     if (!isnan(s->val_loss))
-        printf("  val_loss: %.4f", s->val_loss);
-    printf("\n");
-    fflush(stdout);
+        text_add(&out, "  val_loss: %.4f", s->val_loss);
+    text_add(&out, "\n");
+    console_add(CONSOLE_OUTPUT, kind, out.text, out.length);
+    text_release(&out);
     view->untold = false;
 }
 
@@ -122,9 +128,10 @@ static void show_peak(struct view *view, double peak) {
     if (peak == view->peak || view->json)
         return;
     progress_clear();
-    printf("the peak is %.0f GFLOP/s, not %.0f as timed before, when the machine was busy: MFU is relative to that "
-           "from now on\n",
-           1e-9 * peak, 1e-9 * view->peak);
+    console_tell(CONSOLE_OUTPUT, CONSOLE_LINE,
+                 "the peak is %.0f GFLOP/s, not %.0f as timed before, when the machine was busy: MFU is relative to "
+                 "that from now on\n",
+                 1e-9 * peak, 1e-9 * view->peak);
     view->peak = peak;
 }
 
@@ -137,7 +144,7 @@ static void show_step(void *user, const struct train_step *s) {
     show_peak(view, s->peak_flops);
     bool logged = !live && s->step % view->config->metrics.log_freq == 0;
     if (!view->json && (logged || ends || !isnan(s->val_loss)))
-        train_print_step(view, s);
+        train_print_step(view, s, CONSOLE_LINE);
     if (live && !ends)
         show_live(s);
 }
@@ -172,6 +179,7 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     const char *path = a->operands.count ? a->operands.item[0] : NULL;
     struct config config;
     TRY(arguments_config(a, path, "parallelism", &config, error));
+    trireme_status status = console_begin(error); // a run never waits for whoever reads
     bool tells = launcher_find().rank == 0;
     struct view view = {.config = &config, .path = path, .json = a->json};
     struct train_callbacks callbacks = {.user = &view,
@@ -181,10 +189,11 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
                                         .mapped = guard_mapped,
                                         .stop = stop_on_signals()};
     struct train_result result;
-    trireme_status status = train_run(&config, &callbacks, &result, error);
+    if (status == TRIREME_OK)
+        status = train_run(&config, &callbacks, &result, error);
     progress_clear();
     if (view.untold)
-        train_print_step(&view, &view.last);
+        train_print_step(&view, &view.last, CONSOLE_RESULT);
     if (status == TRIREME_OK && tells)
         status = train_report(&view, &result, false, error);
     // Saved is saved, whether or not somebody still listens.

@@ -1,5 +1,6 @@
 // What keeps a run alive when another program shortens a file that it has mapped (SIGBUS).
 #include "cli/cli.h"
+#include "cli/console.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -21,8 +22,8 @@ static struct sigaction before;
 static void guard_tell(void) {
     static const char TEXT[] = "ranks.bin of the run was shortened by another program: the run goes on, but that file "
                                "records nothing more of it\n";
-    if (!atomic_flag_test_and_set(&told) && write(STDERR_FILENO, TEXT, sizeof TEXT - 1) < 0)
-        return; // nobody listens
+    if (!atomic_flag_test_and_set(&told))
+        console_note(TEXT);
 }
 
 static void on_bus_error(int number, siginfo_t *info, void *context) {

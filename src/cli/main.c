@@ -2,6 +2,8 @@
 #include "base/build.h"
 #include "base/parallel_for.h"
 #include "cli/cli.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
 #include "kernels/machine.h"
 #include "launch/processes.h"
 
@@ -88,8 +90,8 @@ const struct command commands[] = {
      "CSV with the columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",
      command_bench, "peak", NULL, NULL},
-    {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules]",
-     "this, a command, configuration keys, or the named models, clusters and schedules",
+    {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|exit_codes]",
+     "this, a command, configuration keys, the named models, clusters and schedules, or exit codes",
      "example: trireme help optimizer\n", command_help, NULL, ALL_OF_IT, NULL},
 };
 const size_t command_count = ARRAY_LENGTH(commands);
@@ -115,8 +117,8 @@ static int refuse_name(const char *name, const struct launcher *launcher) {
                   nearest ? "; did you mean " : ";", nearest ? nearest : "", nearest ? "?" : "");
     processes_let_first_tell(launcher, &error);
     if (is_told(&error))
-        fprintf(stderr, "trireme: %s\n", error.message);
-    return EXIT_USAGE;
+        console_tell(CONSOLE_ERRORS, CONSOLE_RESULT, "trireme: %s\n", error.message);
+    return exit_code(error.status);
 }
 
 // section.key=value, or key=value. A path may have an '=' too, but then with a slash before it, or it names a file.
@@ -194,19 +196,6 @@ static trireme_status refuse_unused(const struct arguments *a, trireme_error *er
     return TRIREME_OK;
 }
 
-static int exit_code(trireme_status status) {
-    switch (status) {
-    case TRIREME_OK:
-        return EXIT_DONE;
-    case TRIREME_ERROR_USAGE:
-        return EXIT_USAGE;
-    case TRIREME_ERROR_INTERRUPTED:
-        return EXIT_SAVED;
-    default:
-        return EXIT_FAILED;
-    }
-}
-
 // If the environment makes OpenMP keep threads to places (OMP_PROC_BIND, OMP_PLACES), the first thread is kept to its
 // place from the start, and all threads that it makes would be there too. So it takes all those places, and OpenMP is
 // told to bind nothing. Returns whether the environment was changed.
@@ -265,15 +254,26 @@ static void await_others(trireme_status status, bool tells) {
 static void hold_closed_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
-            exit(EXIT_FAILED); // there is nothing to say it to
+            exit(exit_code(TRIREME_ERROR_IO)); // there is nothing to say it to
 }
 
 // Returns `code`, or what stands for output that could not be written.
-static int end_output(const char *name, int code) {
-    if (fflush(stdout) == 0 || code != EXIT_DONE)
+static int end_output(const char *name, int code, int patience) {
+    trireme_error error, unheard;
+    const trireme_status status = console_end(patience, &error);
+    if (status == TRIREME_OK || code != exit_code(TRIREME_OK))
         return code;
-    fprintf(stderr, "trireme %s: standard output: cannot write: %s\n", name, strerror(errno));
-    return EXIT_FAILED;
+    console_tell(CONSOLE_ERRORS, CONSOLE_RESULT, "trireme %s: %s\n", name, error.message);
+    console_end(patience, &unheard);
+    return exit_code(status);
+}
+
+// Only a training saves what was done when it is interrupted. The code of a rank that leaves it to another to report
+// why all end is the lowest: srun gives the highest of all.
+static int code_of(const struct command *command, trireme_status status, bool tells) {
+    if (status == TRIREME_ERROR_INTERRUPTED)
+        return command->run == command_train ? exit_code(status) : EXIT_UNSAVED;
+    return exit_code(status == TRIREME_ERROR_LOST && !tells ? TRIREME_ERROR_PROGRAM : status);
 }
 
 int main(int argc, char **argv) {
@@ -284,7 +284,7 @@ int main(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN);      // a full file is an error to report, not a death
     if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
         printf("trireme " TRIREME_VERSION " (%s)\n", build_text);
-        return end_output(argv[1], EXIT_DONE);
+        return end_output(argv[1], exit_code(TRIREME_OK), CONSOLE_FOR_EVER);
     }
     const char *name = argc < 2 ? "help" : argv[1];
     bool overview = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
@@ -303,7 +303,7 @@ int main(int argc, char **argv) {
     arguments.json &= !overview;
     const bool helps = arguments.help || command->run == command_help;
     if (helps && launcher.rank > 0 && launcher_processes(&launcher) > 1)
-        return EXIT_DONE; // all would print the same
+        return exit_code(TRIREME_OK); // all would print the same
     trireme_error error = {0};
     trireme_status status;
     if (arguments.help && command->run != command_help) {
@@ -324,10 +324,11 @@ int main(int argc, char **argv) {
     }
     progress_clear();
     if (status != TRIREME_OK && is_told(&error))
-        fprintf(stderr, "trireme %s: %s\n", command->name, error.message);
+        console_tell(CONSOLE_ERRORS, CONSOLE_RESULT, "trireme %s: %s\n", command->name, error.message);
     if (status != TRIREME_OK && launcher_processes(&launcher) > 1)
         await_others(status, is_told(&error));
     VEC_RELEASE(&arguments.operands);
     VEC_RELEASE(&arguments.settings);
-    return end_output(command->name, argc < 2 ? EXIT_USAGE : exit_code(status));
+    const int code = argc < 2 ? exit_code(TRIREME_ERROR_USAGE) : code_of(command, status, is_told(&error));
+    return end_output(command->name, code, command->run == command_train ? CONSOLE_PATIENCE : CONSOLE_FOR_EVER);
 }

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/console.h"
 #include "compile/stages.h"
 #include "launch/processes.h"
 #include "model/model.h"
@@ -138,7 +139,7 @@ const atomic_bool *stop_on_signals(void) {
 }
 
 trireme_status print_text(const struct text *text, trireme_error *error) {
-    if (text->length && fwrite(text->text, 1, text->length, stdout) != text->length)
+    if (text->length && !console_add(CONSOLE_OUTPUT, CONSOLE_RESULT, text->text, text->length))
         FAIL(TRIREME_ERROR_IO, "standard output: cannot write: %s", strerror(errno));
     return TRIREME_OK;
 }
@@ -170,16 +171,14 @@ void progress_line(const char *format, ...) {
     char *text = mem_vprintf(format, args);
     va_end(args);
     if (live)
-        fprintf(stderr, "\r\033[K%.*s", width, text);
+        line_is_up |= console_tell(CONSOLE_ERRORS, CONSOLE_FRAME, "\r\033[K%.*s", width, text);
     else
-        fprintf(stderr, "%s\n", text);
-    fflush(stderr);
+        console_tell(CONSOLE_ERRORS, CONSOLE_LINE, "%s\n", text);
     free(text);
-    line_is_up = live;
 }
 
 void progress_clear(void) {
     if (line_is_up)
-        fputs("\r\033[K", stderr);
+        console_tell(CONSOLE_ERRORS, CONSOLE_RESULT, "\r\033[K");
     line_is_up = false;
 }

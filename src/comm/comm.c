@@ -3,6 +3,7 @@
 void world_init(struct world *world, const struct transport *transport, int ranks, double deadline) {
     world->transport = transport;
     world->ranks = ranks;
+    atomic_init(&world->speaker, INT_MAX);
     world_deadline(world, deadline);
     pthread_mutex_init(&world->lock, NULL);
 }

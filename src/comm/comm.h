@@ -89,6 +89,10 @@ void world_lose(struct world *world, int rank, const char *reason);
 // empty.
 bool world_failure(struct world *world, struct comm_failure *failure);
 
+// Of processes in a broken world: the lowest rank that is left and knows it, as far as this one has heard by now; -1:
+// none yet. So one alone reports what all find.
+int world_speaker(const struct world *world);
+
 // Every rank calls this for the same groups, equally often and in the same order, from one thread at a time; it returns
 // when all members have called it. `members` lists the group's ranks in order of index, this rank among them. `name`
 // ("tp", "dp+fsdp"; copied) is for messages, and tells groups of the same members apart. A communicator serves one

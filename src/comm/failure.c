@@ -48,6 +48,11 @@ bool world_failure(struct world *world, struct comm_failure *out) {
     return broken;
 }
 
+int world_speaker(const struct world *world) {
+    const int speaker = atomic_load(&world->speaker);
+    return speaker == INT_MAX ? -1 : speaker;
+}
+
 bool communicator_failure(const struct communicator *c, struct comm_failure *out) {
     if (!c->world->transport->failure)
         return world_failure(c->world, out);

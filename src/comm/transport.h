@@ -3,6 +3,7 @@
 #ifndef COMM_TRANSPORT_H
 #define COMM_TRANSPORT_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -79,6 +80,7 @@ struct world {
     pthread_mutex_t lock; // guards what follows, and whatever else the transport says
     atomic_bool broken;
     struct comm_failure failure;
+    _Atomic int speaker; // world_speaker; INT_MAX: none
 };
 void world_init(struct world *world, const struct transport *transport, int ranks, double deadline);
 void world_fini(struct world *world);

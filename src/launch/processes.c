@@ -13,8 +13,9 @@ enum { HOST_BYTES = 64, LINE_BYTES = 128, REFUSAL_SECONDS = 30 };
 // Before the ranks know of each other: seconds that rank 1 leaves to rank 0 to report an error, and the other ranks,
 // twice as long, to ranks 0 and 1; the launcher ends those that did not report it.
 enum { START_PATIENCE = 5 };
-// The most milliseconds that other ranks give rank 0 to report an error that they have found, too.
-enum { PATIENCE = 1000 };
+// The most milliseconds that other ranks give rank 0 to report an error that they have found, too; and lower ranks to
+// say that they know of a lost one.
+enum { PATIENCE = 1000, HEARING = 300 };
 
 // ---- the launcher
 
@@ -321,8 +322,16 @@ static bool another_has_failed(struct world *world, int rank) {
     return world_failure(world, &failure) && failure.cause == COMM_FAILED && failure.rank != rank;
 }
 
+// Whether another rank reports that one is lost: a lower one or, if it is this one that the others have lost, any.
+static bool another_speaks(struct world *world, int rank) {
+    struct comm_failure failure;
+    const int speaker = world_speaker(world);
+    const bool at_fault = world_failure(world, &failure) && failure.cause == COMM_LOST && failure.rank == rank;
+    return speaker >= 0 && (at_fault || speaker < rank);
+}
+
 // Ends the run on all ranks, and decides which of them reports the failure: the first one that fails by itself, or rank
-// 0, where it fails too; all others where a rank is lost.
+// 0, where it fails too; where a rank is lost, the lowest that is left.
 static void tell_failure(struct world *world, const struct world_place *place, trireme_error *error) {
     if (error->status != TRIREME_ERROR_LOST) {
         for (int ms = 0; place->rank > 0 && ms < PATIENCE && !world_failure(world, NULL); ms++)
@@ -330,8 +339,12 @@ static void tell_failure(struct world *world, const struct world_place *place, t
         char *reason = mem_printf("rank %d has failed: %s", place->rank, error->message);
         world_break(world, COMM_FAILED, place->rank, reason);
         free(reason);
+    } else {
+        for (int ms = 0; ms < HEARING && world_speaker(world) && !another_speaks(world, place->rank); ms++)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    if (another_has_failed(world, place->rank))
+    const bool lost_alike = error->status == TRIREME_ERROR_LOST && another_speaks(world, place->rank);
+    if (lost_alike || another_has_failed(world, place->rank))
         error_leave_to_other(error);
 }
 

@@ -26,7 +26,7 @@ void processes_let_first_tell(const struct launcher *launcher, trireme_error *er
 // `prepare`, and go on only if it succeeds everywhere. The configuration, and what `identify` (may be NULL) appends, a
 // line for each fact, must be the same on all ranks.
 //
-// One rank alone reports an error (error_is_reported_here). That a rank is lost is reported by all others.
+// One rank alone reports an error (error_is_reported_here): that a rank is lost, the lowest that is left.
 struct processes_work {
     void *user;
     trireme_status (*prepare)(void *user, trireme_error *error);

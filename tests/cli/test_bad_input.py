@@ -78,7 +78,7 @@ def test_settings():
         for command in ["show", "ranks", "run"], ["help"], ["help", "train"], ["help", "models"]:
             untouched(2, rf'unexpected "{given[0]}": .* takes no settings', *command, *given)
     untouched(2, r'unexpected "--x=y": help train takes no settings', "help", "train", "--x=y")
-    untouched(2, r'unexpected "train"; usage: trireme help \[.*clusters\|schedules\]$', "help", "show", "train")
+    untouched(2, r'unexpected "train"; usage: trireme help \[.*clusters\|schedules\|exit_codes\]$', "help", "show", "train")
     untouched(2, r'no key "top": its own keys are ', "plan", "gpt2-124m", "cluster=h100", "--top")
     for topic in [], ["train"], ["clusters"], ["schedules"]:
         untouched(2, r"help .*is text: leave --json out", "help", *topic, "--json")
@@ -97,7 +97,7 @@ def test_settings():
     untouched(2, r'unexpected "-i": a setting is written --section\.key=value', "train", "-i", "t/*.bin", "-b", "4")
     untouched(2, r"config: unknown key, given c.yaml; a configuration file is named without a key", "train",
               "--config=c.yaml")
-    untouched(1, r"not a token file: .*nanoGPT.*: `trireme prepare` makes token files", *train, "data.path=t.txt")
+    untouched(4, r"not a token file: .*nanoGPT.*: `trireme prepare` makes token files", *train, "data.path=t.txt")
     os.makedirs("a_run")
     tool.write("a_run/config.yaml", tool.CONFIG)
     for command in ["train"], ["show", "memory"], ["verify"]:
@@ -130,16 +130,16 @@ def test_text():
     for prefix in "--data.path=out/p", "--data.path=text/t": # a new one, and one that is there already
         untouched(2, r"missing\.txt", "prepare", "missing.txt", prefix)
         untouched(2, r"empty\.txt.*empty", "prepare", "empty.txt", prefix)
-        untouched(1, r"bytes\.txt.*UTF-8 at byte 3", "prepare", "bytes.txt", prefix)
-        untouched(1, r"bytes\.txt.*UTF-8", "prepare", "t.txt", "bytes.txt", prefix)
-        untouched(1, r"fields\.jsonl line 2.*\"text\"", "prepare", "fields.jsonl", prefix)
-        untouched(1, r"broken\.jsonl line 2", "prepare", "broken.jsonl", prefix)
-        untouched(1, r"half\.jsonl line 3: byte .*ud800", "prepare", "half.jsonl", prefix)
-        untouched(1, r"nan\.jsonl line 2: byte .*NaN", "prepare", "nan.jsonl", prefix)
+        untouched(4, r"bytes\.txt.*UTF-8 at byte 3", "prepare", "bytes.txt", prefix)
+        untouched(4, r"bytes\.txt.*UTF-8", "prepare", "t.txt", "bytes.txt", prefix)
+        untouched(4, r"fields\.jsonl line 2.*\"text\"", "prepare", "fields.jsonl", prefix)
+        untouched(4, r"broken\.jsonl line 2", "prepare", "broken.jsonl", prefix)
+        untouched(4, r"half\.jsonl line 3: byte .*ud800", "prepare", "half.jsonl", prefix)
+        untouched(4, r"nan\.jsonl line 2: byte .*NaN", "prepare", "nan.jsonl", prefix)
         untouched(2, r"nothing.*no \.txt", "prepare", "nothing", prefix)
         untouched(2, r": loop/back: is a symbolic link that leads back", "prepare", "loop", prefix)
     untouched(2, r"data\.path", "prepare", "t.txt")
-    untouched(1, r"t\.txt", "prepare", "t.txt", "--data.path=t.txt/p")
+    untouched(3, r"t\.txt", "prepare", "t.txt", "--data.path=t.txt/p")
 
 
 def test_token_files():
@@ -151,18 +151,18 @@ def test_token_files():
             os.truncate(f"cut/t.{name}", os.path.getsize(f"cut/t.{name}") - cut)
             for arguments in ["train", "c.yaml", "run.directory=new"], ["eval", "run"]:
                 pattern = rf"cut/t\.{name}: \d+ bytes.*(expected|tells of|too short)"
-                untouched(1, pattern, *arguments, "--data.path=cut/t")
+                untouched(4, pattern, *arguments, "--data.path=cut/t")
             shutil.rmtree("cut")
     # Tokens outside of the model's vocabulary.
     shutil.copytree("text", "high")
     tool.write("high/t.bin", tool.read("text/t.bin").replace(b"f\0", b"f\1"))
     for arguments in ["train", "c.yaml", "run.directory=new"], ["eval", "run"]:
         code, out, err = tool.run(*arguments, "--data.path=high/t")
-        assert code == 1 and "high/t.bin" in err.splitlines()[-1] and "vocabulary" in err, (arguments, code, err)
+        assert code == 4 and "high/t.bin" in err.splitlines()[-1] and "vocabulary" in err, (arguments, code, err)
     # The tokens that validations will need are read before the first step.
     tool.plant_token()
     on_bad = ["train", "c.yaml", "run.directory=on_bad", "--data.validation_path=bad/t", "--data.split=[1, 0]"]
-    untouched(1, "bad/t.bin: token .*position 1000 ", *on_bad, "--validation.steps=16")
+    untouched(4, "bad/t.bin: token .*position 1000 ", *on_bad, "--validation.steps=16")
     tool.good(*on_bad, "--validation.steps=15")
 
 
@@ -180,7 +180,7 @@ def test_nothing_to_predict():
            "--training.global_batch_size=2"]
     # Neither of the two windows of the first step has a target; of all some sixty windows one has.
     code, out, err = tool.run(*few, "--training.steps=1")
-    assert code == 1 and "no step of 1 met a token to predict" in err.splitlines()[-1], (code, err)
+    assert code == 6 and "no step of 1 met a token to predict" in err.splitlines()[-1], (code, err)
     assert "loss: no targets  " in out and tool.metrics("run")[0]["loss"] is None, out
     out = tool.good(*few, "--training.steps=40", "--run.directory=new")
     losses = [line["loss"] for line in tool.metrics("new")]
@@ -200,7 +200,7 @@ def test_directories():
     tool.good("train", "c.yaml", "--run.directory=begun")
     os.symlink("nowhere", "link")
     here = sorted(os.listdir("."))
-    tool.refused(1, "link: cannot create the directory: a symbolic link of that name leads nowhere", "train", "c.yaml",
+    tool.refused(3, "link: cannot create the directory: a symbolic link of that name leads nowhere", "train", "c.yaml",
                  "--run.directory=link")
     assert sorted(os.listdir(".")) == here
     os.remove("link")
@@ -212,8 +212,8 @@ def test_directories():
               "--run.directory=foreign")
     os.rename("away", "foreign/config.yaml")
     assert "all 6 steps are done" in tool.good("train", "c.yaml", "--run.directory=foreign")
-    untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt")
-    untouched(1, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt/run")
+    untouched(3, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt")
+    untouched(3, r"t\.txt", "train", "c.yaml", "--run.directory=t.txt/run")
     for command in ["eval", "text", "data.path=text/t"], ["generate", "text"]:
         untouched(2, r"neither a model.*nor a run", *command)
     untouched(2, r": nowhere: no such directory$", "generate", "nowhere")
@@ -233,7 +233,7 @@ def test_directories():
     tool.write("run/checkpoint/step-6/mine", "mine")
     tool.write("run/lock", "")
     tool.write("run/config.yaml", "")
-    untouched(1, r"step-6", "generate", "run")
+    untouched(4, r"step-6", "generate", "run")
 
 
 def test_foreign_tokens():
@@ -269,7 +269,7 @@ def test_several_token_files():
     untouched(2, r"text/t\.bin was made by `trireme prepare`, text/u\.bin was not", "train", "c.yaml",
               "--data.path=text/*.bin", "--run.directory=none")
     tool.write("text/u.json", tool.read("u.json").replace(b'"tokens": 4100', b'"tokens": 4101'))
-    untouched(1, r"text/u\.json: tells of 4101 tokens, but the token files hold 4100", "train", "c.yaml",
+    untouched(4, r"text/u\.json: tells of 4101 tokens, but the token files hold 4100", "train", "c.yaml",
               "--data.split=[1, 0]", "--data.validation_path=text/u", "--run.directory=none")
     untouched(2, "run.directory: given \"\", expected a path", "train", "c.yaml", "--run.directory=")
 
@@ -277,14 +277,14 @@ def test_several_token_files():
 def test_does_not_fit():
     size = [f"--model.{key}=0" for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
     begin = time.monotonic()
-    line = untouched(1, r"needs [0-9.]+ GB and [0-9.]+ GB are available .* at its peak \S+ [0-9.]+ [MGT]B", "train",
+    line = untouched(5, r"needs [0-9.]+ GB and [0-9.]+ GB are available .* at its peak \S+ [0-9.]+ [MGT]B", "train",
                      "c.yaml", "--model.family=auto", *size, "--model.preset=llama3.1-405b")
     assert time.monotonic() - begin < 60 and ("layers." in line or "embed" in line), line
-    line = untouched(1, r"does not fit.*training\.micro_batch_size", "train", "c.yaml",
+    line = untouched(5, r"does not fit.*training\.micro_batch_size", "train", "c.yaml",
                      "--training.global_batch_size=4000000")
     assert re.search(r"state [0-9.]+ kB, the largest \S+ [0-9.]+ k?B; step [0-9.]+ GB", line), line
     # A model that does not fit into memory with any dtype.
-    tool.refused(1, r"does not fit.*; take a smaller model$", "bench", "step", "--model.preset=llama3.1-405b")
+    tool.refused(5, r"does not fit.*; take a smaller model$", "bench", "step", "--model.preset=llama3.1-405b")
 
 
 LEAST = 1100 # bytes of a file: LLVM's OpenMP, which clang brings, does not start with less than 1024
@@ -296,22 +296,22 @@ def limit(size):
 
 def test_disk_full():
     # A run that cannot even write its configuration leaves no directory behind.
-    untouched(1, r"new/config\.yaml", "train", "c.yaml", "--run.directory=new", preexec_fn=limit(LEAST))
+    untouched(3, r"new/config\.yaml", "train", "c.yaml", "--run.directory=new", preexec_fn=limit(LEAST))
     kept = tool.snapshot("text")
     tool.write("long.txt", "some text that is long enough\n" * 2000)
-    untouched(1, r"text/\S*t\.bin", "prepare", "long.txt", "--data.path=text/t", preexec_fn=limit(20000))
-    untouched(1, r"out/\S*p\.bin", "prepare", "long.txt", "--data.path=out/p", preexec_fn=limit(20000))
+    untouched(3, r"text/\S*t\.bin", "prepare", "long.txt", "--data.path=text/t", preexec_fn=limit(20000))
+    untouched(3, r"out/\S*p\.bin", "prepare", "long.txt", "--data.path=out/p", preexec_fn=limit(20000))
     assert tool.snapshot("text") == kept
     arguments = ["train", "c.yaml", "--checkpoint.keep_latest_k=1"]
     code, _, err = tool.run(*arguments, "--run.directory=empty", preexec_fn=limit(30000))
-    assert code == 1 and re.search(r"step 6 is not saved \(nothing is saved, the same command begins again\): "
+    assert code == 3 and re.search(r"step 6 is not saved \(nothing is saved, the same command begins again\): "
                                    r"empty/checkpoint/\S+: cannot write", err.splitlines()[-1]), (code, err)
     # The checkpoint of step 2 stays when that of step 4 cannot be written, and the run goes on from it.
     tool.good("train", "c.yaml", "--run.directory=whole")
     tool.good(*arguments, "--training.steps=2", "--lr_scheduler.decay_steps=6")
     kept = tool.snapshot("run/checkpoint")
     code, out, err = tool.run(*arguments, preexec_fn=limit(30000))
-    assert code == 1 and "run/checkpoint" in err.splitlines()[-1], (code, err)
+    assert code == 3 and "run/checkpoint" in err.splitlines()[-1], (code, err)
     assert tool.snapshot("run/checkpoint") == kept
     tool.good(*arguments)
     assert tool.weights("run", 6)[0] == tool.weights("whole", 6)[0]
@@ -321,13 +321,13 @@ def test_disk_full():
                        (["--run.directory=new"], r"nothing is saved, .*begins again.*new/tb/events\.\S*"):
         code, _, err = tool.run(*arguments, *more, "--training.steps=1000", "--checkpoint.interval=0",
                                 "--validation.freq=0", preexec_fn=limit(room))
-        assert code == 1 and re.search(rf"step \d+ is not recorded \(.*{words}: cannot write",
+        assert code == 3 and re.search(rf"step \d+ is not recorded \(.*{words}: cannot write",
                                        err.splitlines()[-1]), (code, err)
     # What dead processes left is removed before anything is written: it may be what fills the disk.
     dead = f"run/checkpoint/.tmp-step-8-{os.getpid()}"
     os.mkdir(dead)
     code, _, err = tool.run(*arguments, preexec_fn=limit(LEAST))
-    assert code == 1 and "run/config.yaml" in err and not os.path.exists(dead), (code, err)
+    assert code == 3 and "run/config.yaml" in err and not os.path.exists(dead), (code, err)
     more = "--training.steps=8", "--checkpoint.interval=1"
     tool.good("train", "c.yaml", *more)
     tool.run(*arguments, *more, preexec_fn=limit(LEAST))
@@ -397,10 +397,10 @@ def test_init_from():
         shutil.copytree("first/checkpoint/step-6", path)
         os.remove(f"{path}/manifest.json")
         edit_weights(path, change)
-        untouched(1, pattern, "train", "c.yaml", f"--model.init_from={path}", "--run.directory=new")
+        untouched(4, pattern, "train", "c.yaml", f"--model.init_from={path}", "--run.directory=new")
     # A run says what it is about to do before anything large is loaded.
     code, out, _ = tool.run("train", "c.yaml", "--model.init_from=weights-0", "--run.directory=new")
-    assert code == 1 and "M parameters, 1 thread" in out, out
+    assert code == 4 and "M parameters, 1 thread" in out, out
     untouched(2, "command line: model.init_from: given nowhere, where there is nothing: a model of a hub", "train",
               "c.yaml", "--model.init_from=nowhere", "--run.directory=new")
     tool.write("x.gguf", b"GGUF\3\0\0\0")
@@ -417,7 +417,7 @@ def test_init_from():
     untouched(2, "config.yaml:2: model.config: nowhere: no such file or directory", "train", "config.yaml")
     shutil.copytree("first/checkpoint/step-6", "damaged")
     tool.flip("damaged/model.safetensors", -100)
-    untouched(1, "damaged.*is damaged", "train", "c.yaml", "--model.init_from=damaged", "--run.directory=new")
+    untouched(4, "damaged.*is damaged", "train", "c.yaml", "--model.init_from=damaged", "--run.directory=new")
     code, _, err = tool.run("train", "c.yaml", "--model.init_from=first", "--run.directory=of-run")
     assert code == 0 and "starting from the weights in first/checkpoint/step-6" in err, err
     assert "is not quite what" not in err, err
@@ -438,7 +438,7 @@ def test_init_from():
     assert [line["loss"] for line in tool.metrics("of-run")] == [line["loss"] for line in tool.metrics("new")]
     tool.good("train", "c.yaml", "--run.directory=first", "--training.steps=7", "--checkpoint.keep_latest_k=0")
     os.truncate("first/checkpoint/step-7/model.safetensors", 1000)
-    untouched(1, "step-7.*the newest complete checkpoint is first/checkpoint/step-6", "train", "c.yaml",
+    untouched(4, "step-7.*the newest complete checkpoint is first/checkpoint/step-6", "train", "c.yaml",
               "--model.init_from=first", "--run.directory=third")
     shutil.rmtree("first/checkpoint")
     tool.good("train", "c.yaml", "--model.init_from=first", "--run.directory=of-run", "--training.steps=7")
@@ -506,7 +506,7 @@ def test_sizes_beyond_counting():
             "--training.global_batch_size=16777216", "--training.micro_batch_size=1048576",
             "--parallelism.pipeline_parallel_degree=2", "--parallelism.pipeline_parallel_schedule=gpipe"]
     for command in ["verify"], ["show", "memory"], ["simulate", "cluster=h100"]:
-        untouched(1, "activations in 16 slots do not fit any address space", *command, *held)
+        untouched(5, "activations in 16 slots do not fit any address space", *command, *held)
     fits = ["--model.hidden_size=64", "--training.global_batch_size=1048576", "--training.micro_batch_size=1048576"]
     assert "|" + 50 * "#" + "|" in tool.good("show", "memory", *held[1:-4], *fits)
     pieces = r"training\.logits_rows: given 64, but makes 8388608 pieces of the 536870912 tokens .*: give 32768 or more"
@@ -533,13 +533,13 @@ def test_closed_streams():
         train = (f'"{tool.BINARY}" train c.yaml run.directory=closed{i} checkpoint.interval=1 training.steps=2 '
                  f"{closed}")
         process = subprocess.run(["sh", "-c", train], capture_output=True, text=True, check=False)
-        assert process.returncode == (1 if ">&-" in closed.replace("2>&-", "") else 0), (closed, process)
+        assert process.returncode == (3 if ">&-" in closed.replace("2>&-", "") else 0), (closed, process)
         lines = [json.loads(line) for line in tool.read(f"closed{i}/metrics.jsonl").decode().splitlines()]
         assert [line["step"] for line in lines] == [1, 2], (closed, lines)
         assert not tool.read(f"closed{i}/lock") and b"saved" not in tool.read(f"closed{i}/ranks.bin"), closed
     process = subprocess.run(["sh", "-c", f'"{tool.BINARY}" prepare - data.path=text/none <&-'], capture_output=True,
                              text=True, check=False)
-    assert process.returncode == 1 and "standard input: cannot read" in process.stderr, process
+    assert process.returncode == 3 and "standard input: cannot read" in process.stderr, process
 
 
 tool.main(globals())

@@ -78,8 +78,8 @@ def test_prepare_stream():
     assert result["files"] == 2 and result["documents"] == 2 and result["tokens"] == 180003, result
     kept = tool.snapshot("of")
     for content, status, words in ((b"", 2, "standard input: the input holds no text"),
-                                   (b"{ but no JSON", 1, "standard input line 1: "),
-                                   (b"ab\xff", 1, "standard input: not UTF-8 at byte 2")):
+                                   (b"{ but no JSON", 4, "standard input line 1: "),
+                                   (b"ab\xff", 4, "standard input: not UTF-8 at byte 2")):
         code, out, err = prepared_from(content, "of/none")
         assert code == status and err.startswith(f"trireme prepare: {words}") and not out, (code, out, err)
     out = prepared_from(b"\n" * 500 + b'{"text": "a"}\n', "out/lines")[1]
@@ -100,7 +100,7 @@ def test_prepare_stream():
         while fcntl.ioctl(process.stdin, termios.FIONREAD, unread) or any(unread):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        assert process.wait(tool.TIMEOUT) == 1 and b"interrupted, nothing was written" in process.stderr.read()
+        assert process.wait(tool.TIMEOUT) == 130 and b"interrupted, nothing was written" in process.stderr.read()
     assert tool.snapshot("of") == kept
 
 
@@ -254,7 +254,7 @@ def test_closed_pipe():
                              stderr=subprocess.PIPE, check=False)
     os.close(writing)
     told = b"trireme train: standard output: cannot write: Broken pipe\n"
-    assert process.returncode == 1 and process.stderr.endswith(told), process
+    assert process.returncode == 3 and process.stderr.endswith(told), process
     assert os.path.exists("run/checkpoint/step-6/model.safetensors")
 
 
@@ -293,8 +293,18 @@ def test_full_output():
     for command in ("help", "config"), ("simulate", "schedule=zb-v", "stages=4", "microbatches=8"), ("--version",):
         with open("/dev/full", "w", encoding="utf-8") as full:
             process = subprocess.run([tool.BINARY, *command], stdout=full, stderr=subprocess.PIPE, check=False)
-        assert process.returncode == 1 and process.stderr.endswith(
+        assert process.returncode == 3 and process.stderr.endswith(
             b"standard output: cannot write: No space left on device\n"), process
+
+
+def test_exit_codes():
+    """The list that the program prints is that of the man page."""
+    listed = tool.good("help", "exit_codes")
+    codes = [int(code) for code in re.findall(r"^ *(\d+)  ", listed, re.MULTILINE)]
+    page = tool.read(f"{os.environ['TRIREME_SOURCE']}/docs/trireme.1").decode().split(".Sh EXIT STATUS")[1]
+    described = [int(code) for line in re.findall(r"^\.It (\d.*)$", page, re.MULTILINE) for code in line.split(" , ")]
+    assert described[:-1] == codes and len(set(codes)) == len(codes) == 12, (codes, described)
+    assert "; did you mean exit_codes?" in tool.refused(2, "no command or key", "help", "exit_code")
 
 
 def open_files(process):
@@ -311,7 +321,7 @@ def test_pipes():
     nobody = "pipe: cannot read: it is a pipe that nobody writes to$"
     model, mesh = "--model.preset=gpt2-124m", ("--parallelism.pipeline_parallel_degree=2", "cluster=h100")
     tool.refused(2, nobody, "train", "pipe")
-    tool.refused(1, nobody, "simulate", "--model.config=pipe", "cluster=h100")
+    tool.refused(3, nobody, "simulate", "--model.config=pipe", "cluster=h100")
     tool.refused(2, nobody, "simulate", model, "cluster=./pipe")
     tool.refused(2, nobody, "simulate", model, "--parallelism.pipeline_parallel_schedule=./pipe", *mesh)
     tool.refused(2, nobody, "bench", "calibrate", "cluster=a100", "from=pipe")
@@ -534,18 +544,18 @@ def test_what_cannot_be_opened():
     shutil.copytree("run/checkpoint/step-6", "model")
     wrong = r": cannot open: Too many levels of symbolic links$"
     for command in ["eval", "run", "data.path=round/t"], ["train", "c.yaml", "data.path=round/t"]:
-        tool.refused(1, r"round/t\.bin" + wrong, *command)
+        tool.refused(3, r"round/t\.bin" + wrong, *command)
     for name in "config.json", "tokenizer.json":
         os.remove("model/" + name)
         os.symlink(name, "model/" + name)
     for command in ["generate", "model"], ["eval", "model", "data.path=text/t"], ["verify", "model.config=model"]:
-        tool.refused(1, r"model/config\.json" + wrong, *command)
+        tool.refused(3, r"model/config\.json" + wrong, *command)
     os.remove("model/config.json")
     os.remove("model/manifest.json")
     shutil.copy("run/checkpoint/step-6/config.json", "model")
-    tool.refused(1, r"model/tokenizer\.json" + wrong, "generate", "model")
+    tool.refused(3, r"model/tokenizer\.json" + wrong, "generate", "model")
     for command in ["generate", "round"], ["eval", "round", "data.path=text/t"]:
-        tool.refused(1, "round" + wrong, *command)
+        tool.refused(3, "round" + wrong, *command)
 
 
 def test_help():

@@ -92,7 +92,7 @@ def test_interrupted():
     process.send_signal(signal.SIGINT)
     begin = time.monotonic()
     code, out, err = tool.finish(process)
-    assert code == 1 and out == "" and "stopped while evaluating" in err, (code, out, err)
+    assert code == 130 and out == "" and "stopped while evaluating" in err, (code, out, err)
     assert time.monotonic() - begin < 20, err
 
 
@@ -125,11 +125,11 @@ def test_edited_config():
     for key, value in ("rope_theta", 500.0), ("rms_norm_eps", 0.1), ("initializer_range", 0.5), ("hidden_size", 32):
         tool.write(path, json.dumps({**edited, key: value}))
         for command in generate, evaluate:
-            tool.refused(1, "config.json: changed since it was saved, and describes another model", *command)
+            tool.refused(4, "config.json: changed since it was saved, and describes another model", *command)
     tool.write(path, "{,")
-    tool.refused(1, "changed since it was saved: .*config.json", *generate)
+    tool.refused(4, "changed since it was saved: .*config.json", *generate)
     os.remove(path)
-    tool.refused(1, "config.json: missing", *generate)
+    tool.refused(4, "config.json: missing", *generate)
 
 
 def test_generate_nul():

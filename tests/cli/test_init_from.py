@@ -20,13 +20,13 @@ def test_without_state():
     assert tool.weights("of-run", 6)[0] == tool.weights("of-model", 6)[0]
     # What is read must be whole, and of the training state the header; a run only goes on if all of it is.
     tool.flip("model/model.safetensors", -1)
-    tool.refused(1, "model.safetensors.*is damaged", "eval", "model", "data.path=text/t")
+    tool.refused(4, "model.safetensors.*is damaged", "eval", "model", "data.path=text/t")
     tool.flip("of-run/checkpoint/step-6/state.safetensors", -1)
     tool.good("eval", "of-run/checkpoint/step-6", "data.path=text/t")
     tool.good("generate", "of-run", "--prompt=The", "--max_new_tokens=4")
     tool.good("train", "c.yaml", "--model.init_from=of-run", "--run.directory=of-damaged")
     tool.flip("of-run/checkpoint/step-6/state.safetensors", 100)
-    tool.refused(1, "state.safetensors.*__header__.*is damaged", "eval", "of-run/checkpoint/step-6",
+    tool.refused(4, "state.safetensors.*__header__.*is damaged", "eval", "of-run/checkpoint/step-6",
                  "data.path=text/t")
     code, out, err = tool.run("train", "c.yaml")
     assert code == 0 and "going on from run/checkpoint/step-4" in out, (code, out, err)
@@ -35,7 +35,7 @@ def test_without_state():
         os.remove(f"run/checkpoint/step-{step}/state.safetensors")
     code, _, err = tool.run("train", "c.yaml")
     last = err.splitlines()[-1]
-    assert code == 1 and "no checkpoint in run is complete" in last and "state.safetensors: missing" in last, err
+    assert code == 4 and "no checkpoint in run is complete" in last and "state.safetensors: missing" in last, err
 
 
 def test_bf16_from_f32():
@@ -90,11 +90,11 @@ def test_without_source():
         os.truncate(f"run/checkpoint/{step}/state.safetensors", 100)
     for more in [], ["--model.init_from=source"]:
         code, _, err = tool.run(*train, *more)
-        assert code == 1 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
+        assert code == 4 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
     for step in os.listdir("run/checkpoint"):
         tool.write(f"run/checkpoint/{step}/config.json", "{")
     code, _, err = tool.run(*train)
-    assert code == 1 and re.search(r"run/checkpoint/step-\d/config\.json", err.splitlines()[-1]), (code, err)
+    assert code == 4 and re.search(r"run/checkpoint/step-\d/config\.json", err.splitlines()[-1]), (code, err)
 
 
 tool.main(globals())

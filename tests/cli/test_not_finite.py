@@ -14,7 +14,7 @@ def test_not_finite():
                  "--training.max_nonfinite_steps=2", "--training.steps=200"]
     code, out, err = tool.run(*arguments)
     lines = err.splitlines()
-    assert code == 1 and "not finite for 2 steps in a row" in lines[-1] and "optimizer.lr" in lines[-1], err
+    assert code == 6 and "not finite for 2 steps in a row" in lines[-1] and "optimizer.lr" in lines[-1], err
     assert all("is skipped" in line for line in lines[:-1]) and "-nan" not in out + err, err
     for line in tool.metrics("run"):
         assert line.get("skipped", False) == (line["loss"] is None or line["grad_norm"] is None), line
@@ -36,17 +36,17 @@ def test_no_model():
     spoil(float("nan"))
     for command in (["eval", "broken", "data.path=text/t"], ["generate", "broken", "--prompt=The"],
                     ["train", "c.yaml", "--model.init_from=broken"]):
-        untouched(1, 'tensor "model.norm.weight": holds a number that is not finite', *command)
+        untouched(4, 'tensor "model.norm.weight": holds a number that is not finite', *command)
     spoil(3e38)
-    untouched(1, "loss is not finite", "eval", "broken", "data.path=text/t")
-    untouched(1, "not finite", "generate", "broken", "--prompt=The")
+    untouched(6, "loss is not finite", "eval", "broken", "data.path=text/t")
+    untouched(6, "not finite", "generate", "broken", "--prompt=The")
     code, out, err = tool.run("train", "c.yaml", "--model.init_from=broken")
-    assert code == 1 and "in the last 6 of 6 steps" in err.splitlines()[-1], (code, err)
+    assert code == 6 and "in the last 6 of 6 steps" in err.splitlines()[-1], (code, err)
     assert "validation loss" not in out, out
     evaluated = [line for line in tool.metrics("run") if "val_loss" in line]
     assert [line["step"] for line in evaluated] == [3, 6] and all(line["val_loss"] is None for line in evaluated)
     # Started again, the run has nothing to do, and is still an error.
-    tool.refused(1, "in the last 6 of 6 steps", "train", "c.yaml", "--model.init_from=broken")
+    tool.refused(6, "in the last 6 of 6 steps", "train", "c.yaml", "--model.init_from=broken")
 
 
 def spoil_rare(tensors):
@@ -69,7 +69,7 @@ def test_validation_alone():
     for _ in range(2):
         code, _, err = tool.run(*train, "--model.init_from=broken", "--training.steps=2")
         told = "the validation loss of the model in run/checkpoint/step-2 is not finite"
-        assert code == 1 and told in err.splitlines()[-1], (code, err)
+        assert code == 6 and told in err.splitlines()[-1], (code, err)
 
 
 def checkpoints(run):
@@ -87,7 +87,7 @@ def test_skipped_until_it_ends():
         code, _, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
         if i == 0:
             sound = tool.metrics("run")[-1]["step"] - 5
-        assert code == 1 and f"5 steps in a row, up to step {sound + 5} " in err.splitlines()[-1], (code, err)
+        assert code == 6 and f"5 steps in a row, up to step {sound + 5} " in err.splitlines()[-1], (code, err)
         assert err.endswith(f"the last checkpoint from before them is that of step {sound}\n"), err
         assert checkpoints("run") == [sound - 2, sound - 1, sound]
         assert re.search(told, tool.good("show", "ranks", "run"))
@@ -95,13 +95,13 @@ def test_skipped_until_it_ends():
     told = f"from before them is that of step {sound}: remove newer ones to go on from it\n"
     for _ in range(2):
         code, _, err = tool.run(*arguments, f"--training.steps={sound + 4}", "--optimizer.lr=1000")
-        assert code == 1 and f"in the last 4 of {sound + 4} steps" in err and err.endswith(told), (code, err)
+        assert code == 6 and f"in the last 4 of {sound + 4} steps" in err and err.endswith(told), (code, err)
         assert checkpoints("run") == [sound - 2, sound - 1, sound, sound + 4]
     code, _, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
-    assert code == 1 and f"5 steps in a row, up to step {sound + 5} " in err and err.endswith(told), (code, err)
+    assert code == 6 and f"5 steps in a row, up to step {sound + 5} " in err and err.endswith(told), (code, err)
     shutil.rmtree(f"run/checkpoint/step-{sound + 4}")
     code, out, err = tool.run(*arguments, "--training.steps=100", "--optimizer.lr=1000")
-    assert code == 1 and f"going on from run/checkpoint/step-{sound}\n" in out, (code, out)
+    assert code == 6 and f"going on from run/checkpoint/step-{sound}\n" in out, (code, out)
     assert err.endswith(f"from before them is that of step {sound}\n"), err
 
 
@@ -128,7 +128,7 @@ def test_skipped_for_a_while():
     last = next(step for step in range(39, 0, -1) if step not in finite and step - 1 not in finite)
     before = max(step for step in saved if step < last)
     code, _, err = tool.run(*train, f"--training.steps={last}", "--checkpoint.keep_latest_k=1")
-    assert code == 1 and f"from before them is that of step {before}: remove newer" in err.splitlines()[-1], (code, err)
+    assert code == 6 and f"from before them is that of step {before}: remove newer" in err.splitlines()[-1], (code, err)
     assert checkpoints("run") == [before, last]
     tool.run(*train, "--training.steps=40", "--checkpoint.keep_latest_k=1")
     newest = max(saved)

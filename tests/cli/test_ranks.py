@@ -98,7 +98,7 @@ def test_interrupt():
     process = tool.start(*TRAIN, "--ranks=2", "--training.steps=1000000", "--validation.freq=0",
                          "--checkpoint.interval=0")
     tool.await_step(process, "run")
-    tool.refused(1, "run is in use by another run", *TRAIN, "--ranks=2")
+    tool.refused(7, "run is in use by another run", *TRAIN, "--ranks=2")
     shown = tool.good("show", "ranks", "run")
     assert "running as process" in shown and shown.count("in a step") == 2, shown
     process.send_signal(signal.SIGINT)
@@ -116,7 +116,7 @@ def test_bad_token():
         run = f"run{number}"
         code, _, err = tool.run(*TRAIN, *mesh, "--data.path=bad/t", "--training.steps=200", "--checkpoint.interval=0",
                                 f"--run.directory={run}")
-        assert code == 1 and "at position 1000 " in err.splitlines()[-1], err
+        assert code == 4 and "at position 1000 " in err.splitlines()[-1], err
         done = tool.metrics(run)[-1]["step"]
         assert 0 < done < 199 and os.listdir(f"{run}/checkpoint") == [f"step-{done}"], done
         assert "at position 1000 " in tool.good("show", "ranks", run)
@@ -138,14 +138,14 @@ def test_not_finite():
              "--training.max_norm=0", "--training.max_nonfinite_steps=2", "--lr_scheduler.decay_type=constant"]
     told = r"not finite for 2 steps in a row.*nothing was saved before them$"
     code, out, err = tool.run(*train, "--training.steps=200")
-    assert code == 1 and re.search(told, err.splitlines()[-1]), err
+    assert code == 6 and re.search(told, err.splitlines()[-1]), err
     # The run ends and saves between two regular checkpoints, and goes on from there.
     between = tool.metrics("run")[-1]["step"] - 1
     code, out, err = tool.run(*train, f"--training.steps={between}")
-    assert code == 1 and f"in the last 1 of {between} steps" in err.splitlines()[-1], err
+    assert code == 6 and f"in the last 1 of {between} steps" in err.splitlines()[-1], err
     assert tool.good("show", "ranks", "run").count(f"not finite in the last 1 of {between} steps") == 4
     code, out, err = tool.run(*train, "--training.steps=200")
-    assert code == 1 and f"going on from run/checkpoint/step-{between}" in out, (code, out)
+    assert code == 6 and f"going on from run/checkpoint/step-{between}" in out, (code, out)
     assert re.search(told, err.splitlines()[-1]), err
 
 
@@ -190,7 +190,7 @@ def test_bad_meshes():
     untouched(2, "the mesh has 2000 ranks, and one process has room for 1024", *TRAIN, "--ranks=2000",
               "--training.global_batch_size=2000")
     untouched(2, r"pipeline_parallel_layout.*of which there is 1", *TRAIN, "--pipeline_parallel_layout=1,1")
-    untouched(1, r"does not fit: (a rank alone needs|its 2 ranks together need) [0-9.]+ GB.*rank \d: state", *TRAIN,
+    untouched(5, r"does not fit: (a rank alone needs|its 2 ranks together need) [0-9.]+ GB.*rank \d: state", *TRAIN,
               "--ranks=2", "--training.global_batch_size=2000000")
 
 

@@ -143,7 +143,7 @@ def test_interrupt():
     process = tool.start(*arguments)
     tool.await_step(process, "run")
     # While it runs, its directory is taken.
-    tool.refused(1, "run is in use by another run", *arguments)
+    tool.refused(7, "run is in use by another run", *arguments)
     assert tool.read(f"/proc/{process.pid}/comm") == b"trireme\n" # though the program has started itself again
     process.send_signal(signal.SIGINT)
     code, _, err = tool.finish(process)
@@ -304,7 +304,7 @@ def test_damaged_newest():
     assert sorted(os.listdir("run/checkpoint")) == ["step-4", "step-6"]
     # A flipped byte: the older checkpoint takes over, and the message names file and tensor.
     tool.flip("run/checkpoint/step-6/model.safetensors", -100)
-    tool.refused(1, r'step-6.*tensor "[a-z0-9_.]+".*expected.*found.*; the newest complete checkpoint is '
+    tool.refused(4, r'step-6.*tensor "[a-z0-9_.]+".*expected.*found.*; the newest complete checkpoint is '
                  "run/checkpoint/step-4", "eval", "run", "data.path=text/t")
     code, out, err = tool.run(*arguments)
     assert code == 0 and "going on from run/checkpoint/step-4" in out, (out, err)
@@ -315,7 +315,7 @@ def test_damaged_newest():
     os.rename("run/checkpoint/step-6", "away")
     os.symlink("nowhere", "run/checkpoint/step-6")
     for command in arguments, ["eval", "run", "data.path=text/t"]:
-        tool.refused(1, "step-6: cannot open: No such file or directory: try again once it can be read, or move "
+        tool.refused(3, "step-6: cannot open: No such file or directory: try again once it can be read, or move "
                      "run/checkpoint/step-6 away for the one before it", *command)
     os.remove("run/checkpoint/step-6")
     os.rename("away", "run/checkpoint/step-6")
@@ -331,9 +331,9 @@ def test_damaged_newest():
         os.truncate(path, os.path.getsize(path) - 1)
     kept = tool.snapshot("run")
     code, out, err = tool.run(*arguments)
-    assert code == 1 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
+    assert code == 4 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)
     assert err.count(": truncated: ") == 2, err  # each is told of once
-    tool.refused(1, "step-6/.*safetensors: truncated", "eval", "run", "data.path=text/t")
+    tool.refused(4, "step-6/.*safetensors: truncated", "eval", "run", "data.path=text/t")
     assert tool.snapshot("run") == kept
 
 
@@ -378,7 +378,7 @@ def test_directory_gone():
     """A run whose directory goes away ends, and touches nothing that takes its place."""
     def ended(process, run):
         code, _, err = tool.finish(process)
-        assert code == 1 and f"run.directory {run} is no longer this run's" in err.splitlines()[-1], (code, err)
+        assert code == 3 and f"run.directory {run} is no longer this run's" in err.splitlines()[-1], (code, err)
         assert err.count("trireme train: ") == 1, err
     process = begun("removed")
     shutil.rmtree("removed")
@@ -415,7 +415,7 @@ def test_renamed():
     os.rename("run/checkpoint/step-4", "run/checkpoint/step-6")
     kept = tool.snapshot("run")
     for steps in 6, 8:
-        tool.refused(1, "run/checkpoint/step-6 holds the state of step 4: name it step-4 again, or remove it", "train",
+        tool.refused(4, "run/checkpoint/step-6 holds the state of step 4: name it step-4 again, or remove it", "train",
                      "c.yaml", f"--training.steps={steps}")
     assert tool.snapshot("run") == kept
     os.rename("run/checkpoint/step-6", "run/checkpoint/step-4")
@@ -446,16 +446,16 @@ def test_bad_token():
     arguments = ["train", "c.yaml", "--data.path=bad/t", "--checkpoint.interval=0",
                  "--lr_scheduler.decay_type=constant"]
     code, _, err = tool.run(*arguments, "--training.steps=200", "--run.directory=run")
-    assert code == 1 and re.search(r"bad/t.bin: token \d+ at position 1000 \(byte 2000\)", err.splitlines()[-1]), err
+    assert code == 4 and re.search(r"bad/t.bin: token \d+ at position 1000 \(byte 2000\)", err.splitlines()[-1]), err
     done = tool.metrics("run")[-1]["step"]
     assert 0 < done < 199 and os.listdir("run/checkpoint") == [f"step-{done}"], done
     tool.good(*arguments, f"--training.steps={done}", "--run.directory=as_far")
     assert tool.weights("run", done)[0] == tool.weights("as_far", done)[0]
     # The same happens again; and if the very first step meets a bad token, nothing is saved.
     code, _, err = tool.run(*arguments, "--training.steps=200", "--run.directory=run")
-    assert code == 1 and "position 1000" in err and os.listdir("run/checkpoint") == [f"step-{done}"], err
+    assert code == 4 and "position 1000" in err and os.listdir("run/checkpoint") == [f"step-{done}"], err
     code, _, err = tool.run(*arguments, "--training.global_batch_size=400", "--run.directory=none")
-    assert code == 1 and "position 1000" in err and not os.path.exists("none/checkpoint"), err
+    assert code == 4 and "position 1000" in err and not os.path.exists("none/checkpoint"), err
 
 
 def test_tokens_cut_short():
@@ -474,7 +474,7 @@ def test_tokens_cut_short():
             time.sleep(0.01)
         os.truncate("cut/t.bin", 0)
         code, _, err = tool.finish(process)
-        assert code == 1 and "cut/t.bin became shorter while it was read" in err, (command, code, err)
+        assert code == 4 and "cut/t.bin became shorter while it was read" in err, (command, code, err)
         os.truncate("cut/t.bin", whole)
     # What was done before the damage is saved.
     assert os.listdir("run/checkpoint") == [f"step-{tool.metrics('run')[-1]['step']}"]
@@ -487,7 +487,7 @@ def test_tokens_rewritten():
     shutil.copytree("text", "other")
     kept = tool.read("other/t.bin")
     for new, code, words, saved in ((kept, 75, "all is saved, the same command goes on", True),
-                                    (kept[2:] + kept[:2], 1, "other/t.bin was written into while the run read it",
+                                    (kept[2:] + kept[:2], 4, "other/t.bin was written into while the run read it",
                                      False)):
         shutil.rmtree("run", ignore_errors=True)
         process = tool.start(*train)

@@ -136,7 +136,7 @@ def test_what_cannot_be_written():
     tool.good("train", "c.yaml", "--run.directory=run", "--training.steps=1", "--metrics.enable_tensorboard=false")
     tool.write("run/tb", "a file of mine")
     code, _, err = tool.run("train", "c.yaml", "--run.directory=run", "--training.steps=2")
-    assert code == 1 and "run/tb: cannot create the directory" in err.splitlines()[-1], err
+    assert code == 3 and "run/tb: cannot create the directory" in err.splitlines()[-1], err
     assert tool.read("run/tb") == b"a file of mine"
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 
 import mpi
@@ -50,7 +51,7 @@ def test_eval():
     # One rank alone reports an error.
     for code, pattern, more in ((2, "no.bin: no such file", ["data.path=no"]),
                                 (2, "optimizer.lr: eval", ["optimizer.lr=1"]),
-                                (1, r"run/checkpoint/step-6/model.safetensors: tensor \S+ .* is damaged", [])):
+                                (4, r"run/checkpoint/step-6/model.safetensors: tensor \S+ .* is damaged", [])):
         if not more:
             tool.flip("run/checkpoint/step-6/model.safetensors", -100)
         got, _, err = mpi.run(2, "eval", "run", *(more or ["data.path=text/t"]))
@@ -94,8 +95,8 @@ def await_training(process, has_begun):
         time.sleep(0.01)
 
 
-def in_training(ranks, *arguments, run=RUN, has_begun=checkpoints, **environment):
-    process = mpi.start(ranks, tool.BINARY, *run, "--training.steps=100000", *arguments, **environment)
+def in_training(ranks, *arguments, run=RUN, has_begun=checkpoints, stdout=subprocess.PIPE, **environment):
+    process = mpi.start(ranks, tool.BINARY, *run, "--training.steps=100000", *arguments, stdout=stdout, **environment)
     await_training(process, has_begun)
     found = ranks_of(process)
     assert len(found) == ranks, found
@@ -126,6 +127,7 @@ def check_survivors(process, gone, survivors, seconds):
     begin = time.monotonic()
     code, _, err = tool.finish(process)
     assert code != 0 and time.monotonic() - begin < 2 * seconds + 30, (code, time.monotonic() - begin, err)
+    assert len(mpi.told(err)) == 1, err
     # Read from the run directory: Open MPI 5 leaves half a second for messages, too little while other tests run.
     shown = tool.good("show", "ranks", "run")
     lines = [line for line in shown.splitlines() if "group " in line]
@@ -157,7 +159,7 @@ def test_bad_token():
         shutil.rmtree("run", ignore_errors=True)
         code, _, err = mpi.run(ranks, *RUN, *mesh, "--data.path=bad/t",
                                "--training.steps=200")
-        assert code == 1 and mpi.told(err) and all("at position 1000 " in line for line in mpi.told(err)), (code, err)
+        assert code == 4 and mpi.told(err) and all("at position 1000 " in line for line in mpi.told(err)), (code, err)
         assert checkpoints()[-1] == tool.metrics("run")[-1]["step"], err
 
 
@@ -170,7 +172,7 @@ def test_last_save_fails():
         os.symlink("nowhere", "run/checkpoint")
         code, _, err = mpi.run(4, *UNSAVED, "--training.steps=3")
         told = mpi.told(err)
-        assert code == 1 and len(told) == 1 and "step 3 is not saved " in told[0], (code, err)
+        assert code == 3 and len(told) == 1 and "step 3 is not saved " in told[0], (code, err)
         shutil.rmtree("run")
 
 
@@ -223,6 +225,25 @@ def test_signals():
         os.kill(found[1], number)
         code, _, err = tool.finish(process)
         assert code == 75 and len(mpi.told(err)) == 1 and "stopped after step" in err, (code, err)
+
+
+def test_nobody_reads():
+    """Nobody reads what mpirun passes on: ranks that are asked to stop save and end."""
+    reading, writing = os.pipe()
+    process, found = in_training(2, "--metrics.log_freq=1", has_begun=lambda: tool.read("run/metrics.jsonl").count(
+        b"\n") > 3000 if os.path.exists("run/metrics.jsonl") else False, stdout=writing)
+    os.kill(found[1], signal.SIGTERM)
+    deadline = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{rank}") and b"State:\tZ" not in tool.read(f"/proc/{rank}/status")
+              for rank in found.values()):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    assert checkpoints()[-1] == tool.metrics("run")[-1]["step"]
+    # mpirun itself waits for its reader.
+    os.close(writing)
+    with open(reading, "rb") as out:
+        out.read()
+    assert tool.finish(process)[0] == 75
 
 
 # Runs a rank and ends the others once it has, as `srun --kill-on-bad-exit` does.

@@ -135,18 +135,18 @@ def test_memory_of_all_ranks():
     train = ["train", "c.yaml", "--model.num_attention_heads=8", "--training.seq_len=8",
              "--training.kernel_choice=rule", "--training.steps=1", "--training.micro_batch_size=1"]
     model = [*train, "--model.hidden_size=1024"]
-    huge = tool.refused(1, "the training step does not fit", *train, "--model.hidden_size=16384",
+    huge = tool.refused(5, "the training step does not fit", *train, "--model.hidden_size=16384",
                         "--model.vocab_size=16777216")
     available = 1e9 * float(re.search(r"and ([\d.]+) GB are available", huge)[1])
     of_layers = [tool.good_json("show", "memory", *model[1:], f"--model.num_hidden_layers={layers}")["predicted_bytes"]
                  for layers in (1, 2)]
     deep = [*model, f"--model.num_hidden_layers={int(0.6 * available / (of_layers[1] - of_layers[0]))}"]
     replicas = "--parallelism.data_parallel_replicate_degree="
-    refused(2, 1, "its 2 ranks together need .* are available", *deep, replicas + "2")
+    refused(2, 5, "its 2 ranks together need .* are available", *deep, replicas + "2")
     nodes = mpi.start(4, "sh", "-c", 'TRIREME_NODE=$((OMPI_COMM_WORLD_RANK / 2)) exec "$0" "$@"', tool.BINARY, *deep,
                       replicas + "4")
     code, _, err = tool.finish(nodes)
-    assert code == 1 and len(mpi.told(err)) == 1 and "its 2 ranks together need " in mpi.told(err)[0], (code, err)
+    assert code == 5 and len(mpi.told(err)) == 1 and "its 2 ranks together need " in mpi.told(err)[0], (code, err)
     limit = of_layers[1] // 1024 + (1 << 20)
     limited = mpi.start(4, "sh", "-c", f'ulimit -v {limit}; exec "$0" "$@"', tool.BINARY, *model,
                         "--model.num_hidden_layers=2", replicas + "4")

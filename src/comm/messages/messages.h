@@ -56,7 +56,7 @@ enum { TAG_BREAK, TAG_MEET };                   // of NUMBER_WORLD
 
 // What travels when a world breaks.
 struct break_header {
-    int32_t cause, rank;
+    int32_t cause, rank, from; // the last sends it
     char reason[COMM_REASON];
 };
 

@@ -26,6 +26,15 @@ static void give_up(struct process_communicator *c) {
     c->lost = true;
 }
 
+// Takes note of a rank that knows the world to be broken. The one at fault does not count: it may have been stopped,
+// and miss the others.
+static void note_speaker(struct process_world *w, int rank) {
+    struct comm_failure failure;
+    world_failure(&w->base, &failure);
+    if (rank != failure.rank || failure.cause != COMM_LOST)
+        atomic_store(&w->base.speaker, MIN(rank, atomic_load(&w->base.speaker)));
+}
+
 // Tells all other ranks that the world is broken, and cancels what is under way.
 static void progress_spread(struct process_world *w) {
     struct wire *wire = w->wire;
@@ -33,7 +42,8 @@ static void progress_spread(struct process_world *w) {
     w->is_told = true;
     w->silence = clock_now() + LAST_WORDS;
     world_failure(&w->base, &failure);
-    w->told = (struct break_header){.cause = (int32_t)failure.cause, .rank = failure.rank};
+    note_speaker(w, wire->rank);
+    w->told = (struct break_header){.cause = (int32_t)failure.cause, .rank = failure.rank, .from = wire->rank};
     memcpy(w->told.reason, failure.reason, sizeof w->told.reason);
     for (int r = 0; r < wire->ranks; r++)
         if (r != wire->rank && !wire->functions->send(wire, r, TAG_BREAK, &w->told, sizeof w->told, &w->tells[r]))
@@ -58,6 +68,7 @@ static bool progress_listen(struct process_world *w) {
         return false;
     w->heard.reason[COMM_REASON - 1] = 0;
     world_break(&w->base, (enum comm_cause)w->heard.cause, w->heard.rank, w->heard.reason);
+    note_speaker(w, w->heard.from);
     progress_hear(w);
     return true;
 }

@@ -1,0 +1,13 @@
+// How the program ends: the one table of its exit codes.
+#ifndef CLI_EXIT_CODE_H
+#define CLI_EXIT_CODE_H
+
+#include "base/text.h"
+
+enum { EXIT_UNSAVED = 130 }; // interrupted, and nothing was saved
+
+int exit_code(trireme_status status);
+// The table for people.
+void exit_codes_help(struct text *out);
+
+#endif
