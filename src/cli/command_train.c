@@ -17,6 +17,9 @@ struct view {
     struct train_step last;
     double peak; // FLOP/s, as last shown
     bool untold; // `last` was only shown on the live line, which does not stay
+    // Since the last line that stays.
+    int64_t tokens;
+    double seconds;
 };
 
 static void show_message(void *user, const char *text) {
@@ -115,13 +118,15 @@ static void train_print_step(struct view *view, const struct train_step *s, enum
     text_add(&out,
              "step: %lld/%lld  loss: %s  grad_norm: %.4f  lr: %.2e  memory: %.2fGB  tps: %.0f  mfu: %.1f%%  left: %s",
              (long long)s->step, (long long)s->steps, loss_text(s, loss), s->grad_norm, s->lr,
-             1e-9 * (double)s->peak_bytes, s->tokens_per_second, 100 * s->mfu, left);
+             1e-9 * (double)s->peak_bytes, (double)view->tokens / MAX(view->seconds, 1e-9), 100 * s->mfu, left);
     if (!isnan(s->val_loss))
         text_add(&out, "  val_loss: %.4f", s->val_loss);
     text_add(&out, "\n");
     console_add(CONSOLE_OUTPUT, kind, out.text, out.length);
     text_release(&out);
     view->untold = false;
+    view->tokens = 0;
+    view->seconds = 0;
 }
 
 static void show_peak(struct view *view, double peak) {
@@ -140,6 +145,8 @@ static void show_step(void *user, const struct train_step *s) {
     bool live = progress_is_live(), ends = s->step == s->steps;
     view->resident = s->peak_bytes;
     view->last = *s;
+    view->tokens += s->step_tokens;
+    view->seconds += s->seconds;
     view->untold = !view->json;
     show_peak(view, s->peak_flops);
     bool logged = !live && s->step % view->config->metrics.log_freq == 0;

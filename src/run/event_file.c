@@ -169,6 +169,12 @@ trireme_status event_file_add(struct event_file *events, const struct train_step
         add_scalar(&summary, "tflops", s->mfu * s->peak_flops * 1e-12);
         add_scalar(&summary, "mfu(%)", 100 * s->mfu);
     }
+    add_scalar(&summary, "time_metrics/end_to_end(s)", s->seconds);
+    add_scalar(&summary, "time_metrics/data_loading(s)", s->wait_seconds);
+    if (s->save_seconds > 0)
+        add_scalar(&summary, "time_metrics/checkpoint(s)", s->save_seconds);
+    if (s->validation_seconds > 0)
+        add_scalar(&summary, "time_metrics/validation(s)", s->validation_seconds);
     add_scalar(&summary, "memory/max_reserved(GiB)", (double)s->peak_bytes / (1 << 30));
     return write_summary(events, s->step, &summary, error);
 }

@@ -24,6 +24,7 @@ struct job {
     atomic_int start_hold; // its directory_hold, until it is read; -1: none
     struct parallel plan;
     int ranks;
+    int64_t began; // clock_now
     struct tuning tuning;
     // What the run came to, and the error with which it ends: of this process's rank, or of rank 0 where it has all.
     struct train_result result;
@@ -44,6 +45,7 @@ static trireme_status say_what_is_lost(const struct run *r, const char *what, tr
 }
 
 static trireme_status run_save(struct run *r, trireme_error *error) {
+    const int64_t began = clock_now();
     if (r->saved_step == r->progress.step)
         return TRIREME_OK;
     rank_record_set(r->record, RANK_SAVING);
@@ -62,6 +64,7 @@ static trireme_status run_save(struct run *r, trireme_error *error) {
         return say_what_is_lost(r, "saved", error);
     TRY(status);
     r->saved_step = r->progress.step;
+    spent_add(&r->spent, SPENT_SAVING, began);
     run_tell(r, "saved " CHECKPOINT_PATH, r->config->run.directory, (long long)r->progress.step);
     if (r->leads)
         run_prune(r);
@@ -71,6 +74,7 @@ static trireme_status run_save(struct run *r, trireme_error *error) {
 // A loss that is not finite becomes infinite: NaN means that it was not measured, since the run is to stop.
 static trireme_status run_validate(struct run *r, double *loss, trireme_error *error) {
     struct validation_loss result;
+    const int64_t began = clock_now();
     rank_record_set(r->record, RANK_VALIDATING);
     trireme_status status =
         validation_run(r->corpus, &r->engine, r->loader, r->control, r->config->validation.steps, NULL, &result, error);
@@ -79,6 +83,7 @@ static trireme_status run_validate(struct run *r, double *loss, trireme_error *e
         return TRIREME_OK;
     }
     TRY(status);
+    spent_add(&r->spent, SPENT_VALIDATING, began);
     *loss = isfinite(result.loss) ? result.loss : INFINITY;
     return TRIREME_OK;
 }
@@ -230,6 +235,7 @@ static trireme_status record_done(struct run *r, struct train_result *out, trire
     trireme_status finite = run_check_finite(r, s->step, result, error);
     if (finite == TRIREME_OK && s->step == r->progress.step && validation_is_due(r))
         TRY(run_validate(r, &s->val_loss, error));
+    spent_take(&r->spent, r->config, r->corpus->has_validation, s);
     if (r->leads && run_directory_add(&r->directory, s, error) != TRIREME_OK)
         return failed_record(r, error);
     if (r->leads && r->callbacks->stepped)
@@ -267,7 +273,9 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     struct engine_result result;
     TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine) : NULL, &result, error));
     r->record->step = r->progress.step = step;
+    const int64_t computed = clock_now();
     TRY(loader_end(r->loader, &r->agreed, error));
+    spent_add(&r->spent, SPENT_WAITING, computed);
     if (r->done.waits) {
         island_merge(r, &r->agreed, &r->done.result);
         TRY(record_done(r, out, error));
@@ -276,15 +284,14 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     double seconds = 1e-9 * (double)(clock_now() - began);
     int64_t tokens = config->training.global_batch_size * config->training.seq_len;
     r->progress.tokens += tokens;
-    r->seconds_per_step = r->seconds_per_step == 0 ? seconds : 0.9 * r->seconds_per_step + 0.1 * seconds;
+    spent_add_step(&r->spent, seconds);
     struct train_step s = {.step = step,
                            .steps = steps,
                            .val_loss = NAN,
                            .grad_norm = unsigned_nan(result.grad_norm),
                            .lr = lr,
                            .tokens = r->progress.tokens,
-                           .tokens_per_second = (double)tokens / seconds,
-                           .seconds_left = r->seconds_per_step * (double)(steps - step)};
+                           .step_tokens = tokens};
     TRY(take_stock(r, model_flops(r->engine.model, tokens, config->training.seq_len) / seconds, &s, error));
     r->done = (struct run_done){.step = s, .result = result, .waits = true};
     if (!done_may_wait(r)) {
@@ -308,6 +315,7 @@ static trireme_status run_steps(struct run *r, struct train_result *result, enum
     begin_next(r, r->progress.step);
     TRY(loader_end(r->loader, &r->agreed, error));
     directory_let_go(atomic_exchange(r->start_hold, -1)); // all ranks have read it
+    spent_add(&r->spent, SPENT_STARTING, r->spent.since);
     for (r->is_first = true; (*next = choose_next(r)) == NEXT_STEP; r->is_first = false) {
         TRY(one_step(r, result, error));
         if (r->is_first)
@@ -379,6 +387,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
                     .data = job->data.text,
                     .start = job->start,
                     .start_hold = &job->start_hold,
+                    .spent = {.since = job->began},
                     .leads = !member || member->rank == 0,
                     .directory = {.lock = -1},
                     .ranks_lock = -1};
@@ -504,6 +513,7 @@ trireme_status train_run(const struct config *config, const struct train_callbac
     job->tuning.choices.stop = callbacks->stop;
     job->callbacks = *callbacks;
     job->start_hold = -1;
+    job->began = clock_now();
     bool stuck = false;
     struct launcher launcher = launcher_find();
     trireme_status status = run_job(job, &launcher, &stuck, error);

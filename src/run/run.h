@@ -8,6 +8,7 @@
 #include "launch/rank_file.h"
 #include "run/island.h"
 #include "run/run_directory.h"
+#include "run/spent.h"
 #include "run/step_trace.h"
 #include "run/train.h"
 #include "run/validation.h"
@@ -57,7 +58,7 @@ struct run {
     bool peak_is_low;                 // it is a step's rate, and to be timed again
     struct step_trace trace;          // of profiling.trace_step
     double targets;                   // in all steps since the start
-    double seconds_per_step;          // smoothed
+    struct spent spent;
 };
 
 // Tells the user something, if this is rank 0.

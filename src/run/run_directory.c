@@ -356,6 +356,22 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     return status;
 }
 
+// To the millisecond and the microsecond, which is more than they are worth.
+static void add_times(struct text *line, const struct train_step *s) {
+    const struct {
+        const char *key;
+        double seconds;
+    } parts[] = {{"start_seconds", s->start_seconds},
+                 {"save_seconds", s->save_seconds},
+                 {"validation_seconds", s->validation_seconds}};
+    json_add_number(line, "time", round(1e3 * s->time) / 1e3);
+    json_add_number(line, "seconds", round(1e6 * s->seconds) / 1e6);
+    json_add_number(line, "wait_seconds", round(1e6 * s->wait_seconds) / 1e6);
+    for (size_t i = 0; i < ARRAY_LENGTH(parts); i++)
+        if (parts[i].seconds > 0)
+            json_add_number(line, parts[i].key, round(1e6 * parts[i].seconds) / 1e6);
+}
+
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *s, trireme_error *error) {
     TRY(run_directory_check(run, error));
     struct text line = {0};
@@ -370,6 +386,7 @@ trireme_status run_directory_add(struct run_directory *run, const struct train_s
     json_add_number(&line, "tokens_per_second", s->tokens_per_second);
     json_add_number(&line, "mfu", s->mfu);
     json_add_integer(&line, "peak_bytes", (int64_t)s->peak_bytes);
+    add_times(&line, s);
     if (s->skipped)
         json_add_boolean(&line, "skipped", true);
     json_end_object(&line);

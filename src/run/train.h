@@ -28,11 +28,16 @@ struct train_step {
     int64_t targets; // over all ranks
     double val_loss; // NaN where it was not measured
     double grad_norm, lr;
-    int64_t tokens; // seen since the start of the run
-    double tokens_per_second, mfu;
-    double peak_flops; // the peak that mfu is a part of: grows when a step reaches more; 0 where unknown
-    size_t peak_bytes; // the most that this process held resident so far; the sum over the run's processes
-    bool skipped;      // the update was left out: loss or gradient not finite
+    int64_t tokens, step_tokens; // seen since the start of the run, and in this step
+    double time;                 // when it was done, in seconds since the epoch
+    // Wall time since the line before, for the first line since the run began; and the parts of it in which the run
+    // began, saved, validated, and waited for data or other ranks.
+    double seconds, start_seconds, save_seconds, validation_seconds, wait_seconds;
+    double tokens_per_second; // over all of `seconds`
+    double mfu;               // of the step alone
+    double peak_flops;        // the peak that mfu is a part of: grows when a step reaches more; 0 where unknown
+    size_t peak_bytes;        // the most that this process held resident so far; the sum over the run's processes
+    bool skipped;             // the update was left out: loss or gradient not finite
     double seconds_left;
 };
 

@@ -5,6 +5,7 @@ import fcntl
 import glob
 import gzip
 import json
+import math
 import os
 import pty
 import re
@@ -112,22 +113,33 @@ def test_train():
     assert set(result) == TRAINED, result
     assert result["step"] == 6 and result["stopped"] is False, result
     lines = tool.metrics("run")
-    keys = ["step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "mfu", "peak_bytes"]
+    keys = ["step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "mfu", "peak_bytes", "time", "seconds",
+            "wait_seconds"]
     assert [line["step"] for line in lines] == list(range(1, 7))
     for line in lines:
         evaluated = line["step"] % 3 == 0
-        assert set(line) == set(keys + ["val_loss"] if evaluated else keys), line
+        more = ["start_seconds"] * (line["step"] == 1) + ["val_loss", "validation_seconds"] * evaluated
+        assert set(line) == set(keys + more), line
         assert line["tokens"] == line["step"] * 64 and line["peak_bytes"] > 0 and line["tokens_per_second"] > 0
     assert lines[-1]["loss"] < lines[0]["loss"] and lines[-1]["loss"] == result["loss"], lines
     names = set(os.listdir("run/checkpoint/step-6"))
     assert {"config.json", "model.safetensors", "tokenizer.json", "state.safetensors"} <= names, names
     config = json.loads(tool.read("run/checkpoint/step-6/config.json"))
     assert config["vocab_size"] == 256 and config["hidden_size"] == 16 and config["model_type"] == "llama", config
-    # Steps take their own time, and no other's.
-    begin = time.monotonic()
-    tool.good("train", "c.yaml", "--training.steps=200", "--validation.freq=0", "--run.directory=longer")
-    taken = time.monotonic() - begin
-    assert sum(64 / line["tokens_per_second"] for line in tool.metrics("longer")) < taken
+    # Lines account for all time: of steps, and of what came between them.
+    begin = time.time()
+    tool.good("train", "c.yaml", "--training.steps=60", "--validation.freq=30", "--validation.steps=200",
+              "--checkpoint.interval=1", "--run.directory=longer")
+    taken, longer = time.time() - begin, tool.metrics("longer")
+    counted = sum(line["seconds"] for line in longer)
+    assert sum(line["seconds"] for line in longer[1:]) <= longer[-1]["time"] - longer[0]["time"] + 0.1 < taken, longer
+    assert longer[-1]["time"] - begin - 5 < counted < taken, (counted, taken)
+    for line in longer:
+        assert math.isclose(64 / line["tokens_per_second"], line["seconds"], rel_tol=1e-2), line
+        assert ("save_seconds" in line) == (line["step"] > 1) and ("start_seconds" in line) == (line["step"] == 1), line
+        assert ("validation_seconds" in line) == (line["step"] % 30 == 0), line
+        parts = sum(line.get(part + "_seconds", 0) for part in ("start", "save", "validation", "wait"))
+        assert 0 <= parts <= line["seconds"] + 1e-5, line
     # Without validation.freq only the last step is validated.
     last = tool.good_json("train", "c.yaml", "--validation.freq=0", "--run.directory=seldom")
     losses = [line.get("val_loss") for line in tool.metrics("seldom")]

@@ -9,7 +9,9 @@ import struct
 import tool
 
 TAGS = {"loss_metrics/global_avg_loss": "loss", "validation_metrics/loss": "val_loss", "grad_norm": "grad_norm",
-        "lr": "lr", "n_tokens_seen": "tokens", "throughput(tps)": "tokens_per_second"}
+        "lr": "lr", "n_tokens_seen": "tokens", "throughput(tps)": "tokens_per_second",
+        "time_metrics/end_to_end(s)": "seconds", "time_metrics/data_loading(s)": "wait_seconds",
+        "time_metrics/validation(s)": "validation_seconds", "time_metrics/checkpoint(s)": "save_seconds"}
 
 
 def masked_checksum(data):
@@ -88,7 +90,7 @@ def test_every_step():
     for (step, values), line in zip(steps, expected):
         for tag, key in TAGS.items():
             assert (tag in values) == (key in line), (step, tag)
-            assert tag not in values or math.isclose(values[tag], line[key], rel_tol=1e-6), (step, tag)
+            assert tag not in values or math.isclose(values[tag], line[key], rel_tol=1e-6, abs_tol=1e-6), (step, tag)
         assert math.isclose(values["memory/max_reserved(GiB)"], line["peak_bytes"] / 2**30, rel_tol=1e-6)
         assert math.isclose(values["mfu(%)"], 100 * line["mfu"], rel_tol=1e-5)
         assert .1 < values["tflops"] / (line["mfu"] * peak) < 10 # the peak may have been timed again
