@@ -257,12 +257,24 @@ static trireme_status write_device(const char *path, const void *bytes, size_t l
     return status;
 }
 
+// Makes a file that was not there before: what is left of a process that died, or was planted, is removed, not opened.
+static int create_anew(const char *path) {
+    enum { MOST_TRIES = 100 };
+    int file = -1;
+    for (int i = 0; i < MOST_TRIES && file < 0; i++) {
+        file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file < 0 && (errno != EEXIST || unlink(path) != 0))
+            break;
+    }
+    return file;
+}
+
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error) {
     if (file_is_device(path))
         return write_device(path, bytes, length, error);
     char *temporary = mem_printf("%s.tmp", path);
     trireme_status status = TRIREME_OK;
-    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int file = create_anew(temporary);
     if (file < 0) {
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot create: %m", temporary);
         goto free_name;

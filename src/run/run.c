@@ -54,6 +54,8 @@ static trireme_status run_save(struct run *r, trireme_error *error) {
     trireme_status status = r->leads ? corpus_check_unchanged(r->corpus, r->data, error) : TRIREME_OK;
     if (status != TRIREME_OK)
         return error_prefix(error, status, "step %lld is not saved", (long long)r->progress.step);
+    if (r->leads)
+        metrics_sync(&r->directory.metrics);
     TRY(island_save(r, error));
     status = checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
     // A save takes long. If the directory is gone afterwards, its error and its path are of no use, and nothing there
@@ -66,6 +68,7 @@ static trireme_status run_save(struct run *r, trireme_error *error) {
     r->saved_step = r->progress.step;
     spent_add(&r->spent, SPENT_SAVING, began);
     run_tell(r, "saved " CHECKPOINT_PATH, r->config->run.directory, (long long)r->progress.step);
+    run_tell_remark(r);
     if (r->leads)
         run_prune(r);
     return TRIREME_OK;
@@ -108,7 +111,7 @@ static trireme_status failed_record(const struct run *r, trireme_error *error) {
 
 // Measures the validation loss of a run that was stopped while it validated: its record lacks it.
 static trireme_status catch_up(struct run *r, double *loss, trireme_error *error) {
-    int32_t lacks = r->leads && r->directory.unvalidated;
+    int32_t lacks = r->leads && r->directory.metrics.unvalidated;
     TRY(ranks_share(r->control, &lacks, sizeof lacks, error));
     if (!lacks || !validation_is_due(r))
         return TRIREME_OK;
@@ -238,6 +241,7 @@ static trireme_status record_done(struct run *r, struct train_result *out, trire
     spent_take(&r->spent, r->config, r->corpus->has_validation, s);
     if (r->leads && run_directory_add(&r->directory, s, error) != TRIREME_OK)
         return failed_record(r, error);
+    run_tell_remark(r);
     if (r->leads && r->callbacks->stepped)
         r->callbacks->stepped(r->callbacks->user, s);
     if (finite != TRIREME_OK) {

@@ -63,6 +63,8 @@ struct run {
 
 // Tells the user something, if this is rank 0.
 void run_tell(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// The same of what metrics.jsonl has to say, if anything.
+void run_tell_remark(struct run *run);
 // For rank 0: removes the checkpoints that checkpoint.keep_latest_k does not keep; tells the user if that fails.
 void run_prune(const struct run *run);
 // Passes on that ranks.bin is mapped, by how many bytes, or, with 0, that it is about to be unmapped.

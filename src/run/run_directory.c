@@ -1,11 +1,9 @@
 #include "run/run_directory.h"
 
-#include "base/json.h"
 #include "ckpt/directory.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -70,7 +68,7 @@ static trireme_status lock_held(struct run_directory *run, trireme_error *error)
     run->lock = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     run->fresh = run->lock >= 0;
     if (run->lock < 0 && errno == EEXIST)
-        run->lock = open(path, O_RDWR | O_CLOEXEC);
+        run->lock = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     free(path);
     if (run->lock < 0)
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be written: %s", run->path, strerror(errno));
@@ -179,8 +177,7 @@ bool run_directory_is_busy(const char *path) {
 }
 
 void run_directory_close(struct run_directory *run) {
-    if (run->metrics)
-        fclose(run->metrics);
+    metrics_close(&run->metrics);
     event_file_close(&run->events);
     if (run->fresh && run->lock >= 0 && run_directory_check(run, NULL) == TRIREME_OK) {
         char *lock = directory_join(run, "lock"), *ranks = directory_join(run, "ranks.bin"), *beside = path_beside(run);
@@ -200,139 +197,8 @@ void run_directory_close(struct run_directory *run) {
     }
     if (run->lock >= 0)
         close(run->lock);
-    free(run->remark);
     free(run->path);
     *run = (struct run_directory){.lock = -1};
-}
-
-// ---- metrics.jsonl
-
-struct sifted {
-    off_t bytes, end;       // of the lines that stay, and where the last of them ends: equal if all others come after
-    int64_t strange, first; // how many of them are not a step's, and the number of the first of those
-    bool cut;               // the last line is not a step's and has no end: a crash cut it short
-    bool reached;           // the last step has a line; it may not if the machine stopped before all was on the disk
-    bool unvalidated;       // the last step's line has no val_loss
-};
-
-// The step that a line is about, -1 where it is about none. Caller releases *object.
-static int64_t step_of(const char *line, size_t length, json_t **object) {
-    int64_t step = -1;
-    trireme_error ignored;
-    *object = NULL;
-    if (json_parse(line, length, "metrics.jsonl", object, &ignored) == TRIREME_OK)
-        json_read_integer(*object, "metrics.jsonl", "step", JSON_REQUIRED, 0, INT64_MAX, &step, &ignored);
-    return step;
-}
-
-static bool is_unvalidated(const json_t *line) {
-    return json_object_get(line, "loss") && !json_object_get(line, "val_loss");
-}
-
-// Appends the line with val_loss, where run_directory_add puts it.
-static void add_validated(struct text *out, json_t *line, double val_loss) {
-    const char *key;
-    json_t *value;
-    json_begin_object(out, NULL);
-    json_object_foreach(line, key, value) {
-        json_add_value(out, key, value);
-        if (strcmp(key, "loss") == 0)
-            json_add_number(out, "val_loss", val_loss);
-    }
-    json_end_object(out);
-}
-
-// Examines all lines. Those of steps after `step` are to go; those that somebody else wrote stay. Lines that stay are
-// appended to `out` unless that is NULL, where lines of `step` without val_loss get it unless it is NaN.
-static trireme_status sift_metrics(const struct run_directory *run, int64_t step, double val_loss, struct sifted *found,
-                                   struct text *out, trireme_error *error) {
-    char *line = NULL;
-    size_t capacity = 0;
-    off_t at = 0;
-    int64_t number = 1;
-    *found = (struct sifted){0};
-    rewind(run->metrics);
-    json_t *object = NULL;
-    for (ssize_t n; (n = getline(&line, &capacity, run->metrics)) > 0; number++, json_decref(object)) {
-        int64_t of = step_of(line, (size_t)n, &object);
-        bool ends = line[n - 1] == '\n', unvalidated = of == step && is_unvalidated(object);
-        at += n;
-        found->cut = of < 0 && !ends;
-        if (of > step || found->cut)
-            continue;
-        if (of < 0 && found->strange++ == 0)
-            found->first = number;
-        found->bytes += n + !ends;
-        found->end = at;
-        found->reached |= of == step;
-        found->unvalidated |= unvalidated;
-        if (!out)
-            continue;
-        if (unvalidated && !isnan(val_loss))
-            add_validated(out, object, val_loss);
-        else
-            text_add_bytes(out, line, (size_t)(ends ? n - 1 : n));
-        text_add(out, "\n");
-    }
-    free(line);
-    if (!feof(run->metrics))
-        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot read: %s", run->path, strerror(errno));
-    return TRIREME_OK;
-}
-
-static trireme_status open_metrics(struct run_directory *run, trireme_error *error) {
-    char *path = directory_join(run, "metrics.jsonl");
-    if (run->metrics)
-        fclose(run->metrics);
-    run->metrics = fopen(path, "a+e");
-    free(path);
-    if (!run->metrics)
-        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot open: %s", run->path, strerror(errno));
-    struct stat st;
-    if (fstat(fileno(run->metrics), &st) == 0 && !S_ISREG(st.st_mode)) // reading it might never end
-        FAIL(TRIREME_ERROR_USAGE, "%s/metrics.jsonl: is not a regular file", run->path);
-    return TRIREME_OK;
-}
-
-static trireme_status replace_metrics(struct run_directory *run, int64_t step, double val_loss, trireme_error *error) {
-    struct sifted found;
-    struct text stays = {0};
-    char *path = directory_join(run, "metrics.jsonl");
-    trireme_status status = sift_metrics(run, step, val_loss, &found, &stays, error);
-    if (status == TRIREME_OK)
-        status = file_write_atomic(path, stays.text, stays.length, error);
-    free(path);
-    text_release(&stays);
-    TRY(status);
-    return open_metrics(run, error);
-}
-
-static void remark_on(struct run_directory *run, const struct sifted *found, int64_t step) {
-    struct text remark = {0};
-    if (found->strange)
-        text_add(&remark, ": %lld line%s no step's and stay%s, the first is line %lld", (long long)found->strange,
-                 found->strange == 1 ? " is" : "s are", found->strange == 1 ? "s" : "", (long long)found->first);
-    if (found->cut)
-        text_add(&remark, "%s the last line was cut short and is dropped", remark.length ? ";" : ":");
-    if (step && !found->reached)
-        text_add(&remark, "%s there is no line of step %lld, from which the run goes on", remark.length ? ";" : ":",
-                 (long long)step);
-    if (remark.length)
-        run->remark = mem_printf("%s/metrics.jsonl%s", run->path, remark.text);
-    text_release(&remark);
-}
-
-static trireme_status rewind_metrics(struct run_directory *run, int64_t step, trireme_error *error) {
-    struct sifted found;
-    TRY(sift_metrics(run, step, NAN, &found, NULL, error));
-    remark_on(run, &found, step);
-    run->unvalidated = found.unvalidated;
-    if (found.bytes != found.end) // lines that go are between lines that stay
-        return replace_metrics(run, step, NAN, error);
-    if (ftruncate(fileno(run->metrics), found.end) != 0)
-        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot cut: %s", run->path, strerror(errno));
-    fseek(run->metrics, 0, SEEK_END);
-    return TRIREME_OK;
 }
 
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
@@ -346,8 +212,7 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     free(path);
     run->fresh &= !directory_holds(run->path, "config.yaml"); // it is there even if only syncing the directory failed
     TRY(status);
-    TRY(open_metrics(run, error));
-    TRY(rewind_metrics(run, step, error));
+    TRY(metrics_open(&run->metrics, run->path, step, error));
     if (!config->metrics.enable_tensorboard)
         return TRIREME_OK;
     char *events = directory_join(run, "tb");
@@ -356,52 +221,16 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     return status;
 }
 
-// To the millisecond and the microsecond, which is more than they are worth.
-static void add_times(struct text *line, const struct train_step *s) {
-    const struct {
-        const char *key;
-        double seconds;
-    } parts[] = {{"start_seconds", s->start_seconds},
-                 {"save_seconds", s->save_seconds},
-                 {"validation_seconds", s->validation_seconds}};
-    json_add_number(line, "time", round(1e3 * s->time) / 1e3);
-    json_add_number(line, "seconds", round(1e6 * s->seconds) / 1e6);
-    json_add_number(line, "wait_seconds", round(1e6 * s->wait_seconds) / 1e6);
-    for (size_t i = 0; i < ARRAY_LENGTH(parts); i++)
-        if (parts[i].seconds > 0)
-            json_add_number(line, parts[i].key, round(1e6 * parts[i].seconds) / 1e6);
-}
-
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *s, trireme_error *error) {
     TRY(run_directory_check(run, error));
-    struct text line = {0};
-    json_begin_object(&line, NULL);
-    json_add_integer(&line, "step", s->step);
-    json_add_number(&line, "loss", s->loss);
-    if (!isnan(s->val_loss))
-        json_add_number(&line, "val_loss", s->val_loss);
-    json_add_number(&line, "grad_norm", s->grad_norm);
-    json_add_number(&line, "lr", s->lr);
-    json_add_integer(&line, "tokens", s->tokens);
-    json_add_number(&line, "tokens_per_second", s->tokens_per_second);
-    json_add_number(&line, "mfu", s->mfu);
-    json_add_integer(&line, "peak_bytes", (int64_t)s->peak_bytes);
-    add_times(&line, s);
-    if (s->skipped)
-        json_add_boolean(&line, "skipped", true);
-    json_end_object(&line);
-    text_add(&line, "\n");
-    bool written = fwrite(line.text, 1, line.length, run->metrics) == line.length && fflush(run->metrics) == 0;
-    text_release(&line);
-    if (!written)
-        FAIL(TRIREME_ERROR_IO, "%s/metrics.jsonl: cannot write: %s", run->path, strerror(errno));
+    TRY(metrics_add(&run->metrics, s, error));
     return run->events.file ? event_file_add(&run->events, s, error) : TRIREME_OK;
 }
 
 trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
                                             trireme_error *error) {
     TRY(run_directory_check(run, error));
-    TRY(replace_metrics(run, step, val_loss, error));
+    TRY(metrics_add_validation(&run->metrics, step, val_loss, error));
     return run->events.file ? event_file_add_validation(&run->events, step, val_loss, error) : TRIREME_OK;
 }
 

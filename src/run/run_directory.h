@@ -5,16 +5,15 @@
 
 #include "exec/exec.h"
 #include "run/event_file.h"
+#include "run/metrics_file.h"
 
 struct run_directory {
     char *path;
-    int lock;      // descriptor, held while the run lives
-    FILE *metrics; // open for appending
+    int lock; // descriptor, held while the run lives
+    struct metrics_file metrics;
     struct event_file events;
-    bool made;        // this run made the directory
-    char *remark;     // on what metrics.jsonl held besides steps, or lacks; NULL where there is nothing to say
-    bool fresh;       // the directory holds nothing but our lock and ranks.bin yet
-    bool unvalidated; // the step from which the run goes on has a line, but no val_loss in it
+    bool made;  // this run made the directory
+    bool fresh; // the directory holds nothing but our lock and ranks.bin yet
 };
 
 // Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process
@@ -34,7 +33,7 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
                                    trireme_error *error);
 // Adds the line of a step, and its figures to tb/.
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *step, trireme_error *error);
-// Where the run is `unvalidated`, adds val_loss to the line of `step`, and to tb/.
+// Where metrics.jsonl is `unvalidated`, adds val_loss to the line of `step`, and to tb/.
 trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
                                             trireme_error *error);
 bool run_directory_has_trace(const struct run_directory *run, int64_t step);

@@ -25,6 +25,13 @@ void run_tell(const struct run *r, const char *format, ...) {
     free(text);
 }
 
+void run_tell_remark(struct run *r) {
+    char *remark = metrics_take_remark(&r->directory.metrics);
+    if (remark)
+        run_tell(r, "%s", remark);
+    free(remark);
+}
+
 static void tell_differences(const struct run *r) {
     struct text other = {0};
     same_run_differences(r->config, &r->progress, &other);
@@ -283,8 +290,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
     TRY(ranks_meet(r->control, error));
     if (!r->leads)
         return TRIREME_OK;
-    if (r->directory.remark)
-        run_tell(r, "%s", r->directory.remark);
+    run_tell_remark(r);
     tell_no_trace(r);
     if (no_counters->status != TRIREME_OK)
         run_tell(r, "`trireme show ranks` will not work here: %s", no_counters->message);

@@ -1,11 +1,13 @@
 """A run that was stopped and went on ends with the bits of one that was not; damaged checkpoints are passed over."""
 
+import contextlib
 import fcntl
 import glob
 import os
 import re
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import time
@@ -106,14 +108,89 @@ def test_lines_that_are_no_steps():
           [f"run/metrics.jsonl: the last line was cut short and is dropped; {lost}"])
     go_on(b"", 4, [], [f"run/metrics.jsonl: {lost}"])
 
-    # Reading such files would never end.
-    for target in "/dev/zero", "pipe":
+
+
+def plant(kind):
+    """Puts something into the place of run/metrics.jsonl that cannot be used as such."""
+    if os.path.lexists("run/metrics.jsonl"):
         os.remove("run/metrics.jsonl")
-        os.symlink(target, "run/metrics.jsonl")
-        if target == "pipe":
-            os.mkfifo("run/pipe")
-        code, _, err = tool.run(*train)
-        assert code == 2 and err.endswith("trireme train: run/metrics.jsonl: is not a regular file\n"), (code, err)
+    tool.write("victim", "of somebody else\n")
+    if kind == "link":
+        os.symlink(os.path.abspath("victim"), "run/metrics.jsonl")
+    elif kind == "hard link":
+        os.link("victim", "run/metrics.jsonl")
+    elif kind == "device":
+        os.symlink("/dev/zero", "run/metrics.jsonl")
+    elif kind == "pipe":
+        os.mkfifo("run/metrics.jsonl")
+    else:
+        os.mkdir("run/metrics.jsonl")
+
+
+PLANTED = {"link": "is a symbolic link", "hard link": "is a link to another file", "device": "is a symbolic link",
+           "pipe": "is not a regular file", "directory": "cannot open: Is a directory"}
+
+
+def test_metrics_that_cannot_be_used():
+    """Whatever has the name of metrics.jsonl stays, is not opened, and does not keep a run from going on."""
+    train = ["train", "c.yaml", "--validation.freq=0"]
+    for step, (kind, words) in enumerate(PLANTED.items(), 2):
+        tool.good(*train, "--training.steps=1") if step == 2 else None
+        plant(kind)
+        before = os.lstat("run/metrics.jsonl")
+        code, out, err = tool.run(*train, f"--training.steps={step}")
+        told = f"run/metrics.jsonl: {words}: it stays as metrics.jsonl.aside-{step - 1}, and a new file begins"
+        assert code == 0 and "going on from" in out and told in err, (kind, code, out, err)
+        assert [line["step"] for line in tool.metrics("run")] == [step], kind
+        assert os.lstat(f"run/metrics.jsonl.aside-{step - 1}").st_ino == before.st_ino
+        assert tool.read("victim") == b"of somebody else\n", kind
+
+
+def await_own_metrics(process):
+    """Waits until a training has a metrics.jsonl of its own again."""
+    while True:
+        with contextlib.suppress(OSError):
+            found = os.lstat("run/metrics.jsonl")
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size > 0:
+                return
+        assert process.poll() is None, tool.finish(process)
+        time.sleep(0.01)
+
+
+def test_metrics_taken_away():
+    """While a run writes metrics.jsonl, it is removed, rotated, and replaced by what must not be opened."""
+    process = tool.start("train", "c.yaml", "--training.steps=100000000", "--validation.freq=0",
+                         "--checkpoint.interval=0")
+    tool.await_step(process, "run")
+    for kind in ("removed", "rotated", *PLANTED):
+        if kind == "removed":
+            os.remove("run/metrics.jsonl")
+        elif kind == "rotated":
+            os.rename("run/metrics.jsonl", "run/old.jsonl")
+        else:
+            os.rename("run/metrics.jsonl", f"run/{kind}.jsonl")
+            with contextlib.suppress(OSError):  # the run was faster
+                plant(kind)
+        await_own_metrics(process)
+    process.send_signal(signal.SIGINT)
+    code, _, err = tool.finish(process)
+    told = re.findall(r"^run/metrics\.jsonl: .*was removed or renamed; another begins with step \d+$", err, re.M)
+    assert code == 75 and len(told) >= 2, (code, err)
+    assert tool.read("victim") == b"of somebody else\n"
+    last = tool.metrics("run")
+    assert [line["step"] for line in last] == list(range(last[0]["step"], last[-1]["step"] + 1))
+    old = [tool.strict_json(line) for line in tool.read("run/old.jsonl").splitlines()]
+    assert old[0]["step"] <= old[-1]["step"] < last[0]["step"] and f"step {last[-1]['step']} of" in err, err
+
+
+def test_planted_temporaries():
+    """What has the name of a temporary file is removed, not written through."""
+    tool.good("train", "c.yaml", "--training.steps=1")
+    tool.write("victim", "of somebody else\n")
+    os.link("victim", "run/config.yaml.tmp")
+    tool.good("train", "c.yaml", "--training.steps=2")
+    assert tool.read("victim") == b"of somebody else\n" and not os.path.lexists("run/config.yaml.tmp")
+    assert os.stat("victim").st_nlink == 1
 
 
 def test_reading_what_goes():

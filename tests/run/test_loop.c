@@ -2,10 +2,12 @@
 // cannot be read.
 #include "support/runs.h"
 
+#include "base/text.h"
 #include "run/corpus.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { STEPS = 8, AT = 3, TOKEN_BYTES = 2 };
@@ -178,6 +180,55 @@ static void islands_do_not_wait_for_what_others_did(void **state) {
     assert_int_equal(b.recorded, STEPS);
 }
 
+// What files and directories of the run were synced and renamed, and which lines were written by then.
+static struct {
+    bool watched;
+    int64_t lines, synced; // of metrics.jsonl: how many there were when it was last synced
+    int checkpoints;
+} disk;
+
+static const char *descriptor_path(int file, char path[static 500]) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    const ssize_t length = readlink(link, path, 499);
+    path[MAX(length, 0)] = 0;
+    return path;
+}
+
+int fsync(int file) {
+    char path[500];
+    if (disk.watched && text_ends(descriptor_path(file, path), "/run/metrics.jsonl"))
+        disk.synced = disk.lines;
+    return (int)syscall(SYS_fsync, file);
+}
+
+int rename(const char *from, const char *to) {
+    if (disk.watched && strstr(to, "/run/checkpoint/step-")) {
+        assert_int_equal(strtoll(strrchr(to, '-') + 1, NULL, 10), disk.lines);
+        assert_int_equal(disk.synced, disk.lines);
+        disk.checkpoints++;
+    }
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+static void note_line(void *user, const struct train_step *step) {
+    (void)user;
+    disk.lines = step->step;
+}
+
+// Else a power failure could leave a checkpoint without the lines of its steps.
+static void lines_reach_the_disk_before_their_checkpoint(void **state) {
+    static const char *const OFTEN[] = {"checkpoint.interval=3", NULL};
+    struct runs_watch watch = {.stepped = note_line};
+    struct train_result result = {0};
+    trireme_error error = {0};
+    runs_prepare(*state);
+    disk.watched = true;
+    assert_ok(runs_train(*state, OVERRIDES, OFTEN, &watch, &result, &error), &error);
+    disk.watched = false;
+    assert_int_equal(disk.checkpoints, 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(many_ranks_do_one_more_step),
@@ -185,6 +236,7 @@ int main(void) {
         IN_FOLDER(what_was_done_before_tokens_were_cut_short_is_saved),
         IN_FOLDER(tokens_that_are_open_may_be_removed),
         IN_FOLDER(a_bad_token_ends_the_run_at_the_step_that_meets_it),
+        IN_FOLDER(lines_reach_the_disk_before_their_checkpoint),
         IN_FOLDER(islands_do_not_wait_for_what_others_did),
     };
     return cmocka_run_group_tests_name("run_loop", tests, NULL, NULL);

@@ -1,0 +1,31 @@
+// metrics.jsonl of a run's directory: one object per step. It is only ever opened as what it should be, a regular file
+// with no other name: anything else that has the name is set aside, and so is what cannot be read.
+#ifndef RUN_METRICS_FILE_H
+#define RUN_METRICS_FILE_H
+
+#include "base/base.h"
+#include "run/train.h"
+
+struct metrics_file {
+    char *path;
+    FILE *file;       // open for appending; NULL: not open
+    bool unnamed;     // that it has its name may not be on the disk yet
+    bool unvalidated; // the step from which the run goes on has a line, but no val_loss in it
+    char *remark;     // for the user: see metrics_take_remark
+};
+
+// Opens or makes the file in `directory`, and removes the lines of steps after `step`: what a run did after its
+// checkpoint, it will do again. What cannot be used is renamed to metrics.jsonl.aside-N, and a new file begun.
+trireme_status metrics_open(struct metrics_file *metrics, const char *directory, int64_t step, trireme_error *error);
+// Adds the line of a step. If somebody has removed or renamed the file, a new one begins with this line.
+trireme_status metrics_add(struct metrics_file *metrics, const struct train_step *step, trireme_error *error);
+// Where the file is `unvalidated`, adds val_loss to the line of `step`.
+trireme_status metrics_add_validation(struct metrics_file *metrics, int64_t step, double val_loss,
+                                      trireme_error *error);
+// Has the disk take all lines so far: before it takes a checkpoint that covers them. If it fails, there is a remark.
+void metrics_sync(struct metrics_file *metrics);
+// What the user should know of the file by now, NULL: nothing more. The caller frees it.
+char *metrics_take_remark(struct metrics_file *metrics);
+void metrics_close(struct metrics_file *metrics);
+
+#endif
