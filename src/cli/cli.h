@@ -65,8 +65,9 @@ trireme_status check_dtype_on(const struct config *config, const struct cluster 
 const atomic_bool *stop_on_signals(void);
 
 // For train_callbacks.mapped: guards `bytes` at `at` that are mapped from a file; with 0 bytes it no longer does. If
-// the file gets shorter than the mapping, the mapping is replaced by plain memory, and standard error says so once.
-void guard_mapped(void *user, void *at, size_t bytes);
+// the file gets shorter than the mapping, or has no room on the disk, the mapping is replaced by plain memory, and
+// standard error says so once.
+void guard_mapped(void *user, void *at, size_t bytes, const char *path, int64_t end);
 
 // TRIREME_ERROR_USAGE for a path, given as key=path, at which no file can be made. To be called before the work whose
 // result would go there.

@@ -33,7 +33,7 @@ static bool begins_as_one(const void *bytes, size_t length) {
     return length >= sizeof(struct rank_file_header) && memcmp(bytes, RANK_FILE_MAGIC, strlen(RANK_FILE_MAGIC)) == 0;
 }
 
-static char *rank_file_path_of(const char *directory) {
+char *rank_file_path(const char *directory) {
     return mem_printf("%s/" RANK_FILE_NAME, directory);
 }
 
@@ -77,7 +77,7 @@ static uint64_t new_identity(void) {
 
 trireme_status rank_file_create(int *lock, uint64_t *identity, const char *directory, const struct mesh *mesh,
                                 const struct op_table *ops, trireme_error *error) {
-    char *path = rank_file_path_of(directory);
+    char *path = rank_file_path(directory);
     unlink(path); // readers of the file before keep it
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     trireme_status status = TRIREME_OK;
@@ -99,7 +99,7 @@ trireme_status rank_file_create(int *lock, uint64_t *identity, const char *direc
 }
 
 bool rank_file_is_alive(const char *directory) {
-    char *path = rank_file_path_of(directory);
+    char *path = rank_file_path(directory);
     bool alive = file_is_locked(path);
     free(path);
     return alive;
@@ -123,7 +123,7 @@ static trireme_status rank_file_map(struct rank_file *out, int file, const char 
     char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)(at - before));
     if (start == MAP_FAILED)
         FAIL(TRIREME_ERROR_IO, "%s: cannot map: %s", path, strerror(errno));
-    *out = (struct rank_file){start, bytes};
+    *out = (struct rank_file){start, bytes, (int64_t)(at + h.record_bytes)};
     *record = (struct rank_record *)(start + before);
     return TRIREME_OK;
 }
@@ -168,7 +168,7 @@ static void keep_epoch(struct rank_record *record) {
 
 trireme_status rank_file_open(struct rank_file *out, const char *directory, uint64_t identity, int rank,
                               struct rank_record **record, trireme_error *error) {
-    char *path = rank_file_path_of(directory);
+    char *path = rank_file_path(directory);
     bool absent = false;
     int file = open(path, O_RDWR | O_CLOEXEC);
     if (file < 0 && (errno == ENOENT || errno == ENOTDIR)) {
@@ -268,7 +268,7 @@ trireme_status rank_view_parse(struct rank_view *out, char *bytes, size_t length
 }
 
 trireme_status rank_view_read(struct rank_view *view, const char *directory, trireme_error *error) {
-    char *path = rank_file_path_of(directory), *bytes = NULL;
+    char *path = rank_file_path(directory), *bytes = NULL;
     size_t length;
     bool missing = access(path, F_OK) != 0 && errno == ENOENT;
     trireme_status status =

@@ -63,12 +63,15 @@ bool rank_file_is_alive(const char *directory);
 struct rank_file {
     void *map; // the part of it that is mapped; NULL: not open
     size_t bytes;
+    int64_t end; // of that part in the file
 };
 // Maps the record of `rank` until rank_file_close. TRIREME_ERROR_CORRUPT where the directory certainly has no file of
 // this identity.
 trireme_status rank_file_open(struct rank_file *file, const char *directory, uint64_t identity, int rank,
                               struct rank_record **out, trireme_error *error);
 void rank_file_close(struct rank_file *file);
+// Its path; the caller frees it.
+char *rank_file_path(const char *directory);
 
 void rank_record_set(struct rank_record *record, enum rank_activity activity);
 void rank_record_fail(struct rank_record *record, const char *message);

@@ -10,8 +10,11 @@
 #include <sys/stat.h>
 
 void run_tell_mapped(const struct run *r, size_t bytes) {
-    if (r->callbacks->mapped)
-        r->callbacks->mapped(r->callbacks->user, r->ranks.map, bytes);
+    if (!r->callbacks->mapped)
+        return;
+    char *path = rank_file_path(r->config->run.directory);
+    r->callbacks->mapped(r->callbacks->user, r->ranks.map, bytes, path, r->ranks.end);
+    free(path);
 }
 
 void run_tell(const struct run *r, const char *format, ...) {

@@ -48,9 +48,10 @@ struct train_callbacks {
     void (*stepped)(void *user, const struct train_step *step);
     // "saved run/checkpoint/step-100", "checkpoint ... is passed over: ..."
     void (*message)(void *user, const char *text);
-    // The memory at `at` maps a monitoring file or, with 0 bytes, no longer does: if another program shortens that
-    // file, touching the memory raises SIGBUS. Called on the thread of every rank.
-    void (*mapped)(void *user, void *at, size_t bytes);
+    // The memory at `at` maps a monitoring file, of whose bytes up to `end` it is the last, or, with 0 bytes, no longer
+    // does: if another program shortens that file, or the disk is full, touching the memory raises SIGBUS. Called on
+    // the thread of every rank.
+    void (*mapped)(void *user, void *at, size_t bytes, const char *path, int64_t end);
     // Once true, the run saves and ends after the step that is under way. Many ranks have agreed on the next step
     // during that one, and may do it, too.
     const atomic_bool *stop;

@@ -452,6 +452,34 @@ def test_file_of_ranks_shortened():
         assert code == 75 and err.count("ranks.bin of the run was shortened") == 1, (code, err)
 
 
+def test_file_of_ranks_on_a_full_disk():
+    """A disk that has no room for a page of ranks.bin is not taken for a program that has shortened it."""
+    os.mkdir("disk")
+    process = subprocess.Popen(["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=4m none disk && exec "$0" "$@"',
+                                tool.BINARY, "train", "c.yaml", "--training.steps=1000000", "--validation.freq=0",
+                                "--checkpoint.interval=0", "--run.directory=disk/run",
+                                "--metrics.enable_tensorboard=false"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    seen = f"/proc/{process.pid}/root{os.getcwd()}/disk"
+    deadline = time.monotonic() + 60
+    while not os.path.exists(f"{seen}/run/metrics.jsonl") or not os.path.getsize(f"{seen}/run/metrics.jsonl"):
+        if process.poll() is not None:
+            print("left out: no file system can be mounted here:", tool.finish(process)[2], flush=True)
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    stop(process)
+    ranks = f"{seen}/run/ranks.bin"
+    subprocess.run(["fallocate", "--punch-hole", "--length", str(os.path.getsize(ranks)), ranks], check=True)
+    with open(f"{seen}/rest", "wb", buffering=0) as rest, contextlib.suppress(OSError):
+        while True:
+            rest.write(bytes(4096))
+    process.send_signal(signal.SIGCONT)
+    code, _, err = tool.finish(process)
+    told = "ranks.bin of the run cannot be written, as on a disk that is full or fails: the run goes on"
+    assert code == 3 and err.count(told) == 1 and "is not recorded" in err, (code, err)
+
+
 def test_directory_gone():
     """A run whose directory goes away ends, and touches nothing that takes its place."""
     def ended(process, run):
