@@ -205,8 +205,8 @@ trireme_status file_sync_directory(const char *path, trireme_error *error) {
     char *directory = slash ? mem_printf("%.*s", (int)MAX(slash - path, 1), path) : mem_strdup(".");
     trireme_status status = TRIREME_OK;
     int file = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // EINVAL: a file system that cannot sync directories.
-    if (file < 0 || (fsync(file) != 0 && errno != EINVAL))
+    // EINVAL: a file system that cannot sync directories. EACCES: a directory that may be written to, but not listed.
+    if (file < 0 ? errno != EACCES : fsync(file) != 0 && errno != EINVAL)
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot sync: %m", directory);
     if (file >= 0)
         close(file);
@@ -302,7 +302,7 @@ free_name:
 
 static trireme_status directory_create_one(const char *path, trireme_error *error) {
     if (mkdir(path, 0777) == 0)
-        return TRIREME_OK;
+        return file_sync_directory(path, error);
     int reason = errno;
     struct stat info;
     if (stat(path, &info) == 0) {

@@ -38,14 +38,14 @@ trireme_status file_open_device(const char *path, int *file, trireme_error *erro
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error);
 // Writes `length` bytes at the descriptor's position. Returns how many it wrote; where that is fewer, errno says why.
 size_t file_write(int file, const void *bytes, size_t length);
-// Makes a rename or a creation in the directory of `path` survive a power failure.
+// Makes a rename or a creation in the directory of `path` survive a power failure, where the system lets us.
 trireme_status file_sync_directory(const char *path, trireme_error *error);
 // Locks the whole file through `file`, a descriptor open for writing, which holds the lock until it is closed. False,
 // with errno set, where it cannot: EAGAIN where another holds the lock.
 bool file_lock(int file);
 // Whether somebody holds that lock. Looking takes no lock, which would keep others from theirs.
 bool file_is_locked(const char *path);
-// Creates `path` and its missing parents.
+// Creates `path` and its missing parents, so that they survive a power failure.
 trireme_status directory_create(const char *path, trireme_error *error);
 
 // The least number of single-character insertions, deletions, replacements and neighbour swaps that turn a into b.

@@ -45,13 +45,20 @@ trireme_status temporary_create(const char *path, int *lock, trireme_error *erro
             return TRIREME_ERROR_IO;
         }
         struct stat locked, named;
-        if (fd >= 0 && fstat(fd, &locked) == 0 && lstat(path, &named) == 0 && locked.st_ino == named.st_ino &&
-            locked.st_dev == named.st_dev) {
+        if (fd < 0)
+            continue; // it is gone
+        const bool is_named = lstat(path, &named) == 0;
+        if ((!is_named && errno != ENOENT) || fstat(fd, &locked) != 0) {
+            error_set(error, TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
+            rmdir(path);
+            close(fd);
+            return TRIREME_ERROR_IO;
+        }
+        if (is_named && locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
             *lock = fd;
             return TRIREME_OK;
         }
-        if (fd >= 0)
-            close(fd);
+        close(fd);
     }
     FAIL(TRIREME_ERROR_BUSY, "%s: something keeps removing it", path);
 }

@@ -54,13 +54,18 @@ static trireme_status draft_open(struct draft *d, trireme_error *error) {
         struct stat locked, named;
         bool same = fstat(d->fd, &locked) == 0 && lstat(d->temporary, &named) == 0 && locked.st_ino == named.st_ino &&
                     locked.st_dev == named.st_dev;
-        if (same && S_ISREG(locked.st_mode) && ftruncate(d->fd, 0) == 0)
+        const bool is_file = same && S_ISREG(locked.st_mode);
+        if (is_file && ftruncate(d->fd, 0) == 0)
             break;
+        if (same)
+            error_set(error, TRIREME_ERROR_IO, "%s: cannot empty: %s", d->temporary,
+                      is_file ? strerror(errno) : "not a regular file");
+        if (is_file) // ours, by the lock: nothing of it may be kept
+            unlink(d->temporary);
         close(d->fd);
         d->fd = -1;
         if (same)
-            FAIL(TRIREME_ERROR_IO, "%s: cannot empty: %s", d->temporary,
-                 S_ISREG(locked.st_mode) ? strerror(errno) : "not a regular file");
+            return TRIREME_ERROR_IO;
     }
     d->buffer = mem_alloc(BUFFER_BYTES);
     return TRIREME_OK;

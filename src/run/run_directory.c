@@ -1,14 +1,19 @@
 #include "run/run_directory.h"
 
+#include "base/clock.h"
 #include "ckpt/directory.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MOST_TRIES = 100 }; // to make a directory that other processes make and remove, too
+static const int64_t PATIENCE = RUN_DIRECTORY_PATIENCE * (int64_t)1000000000, // nanoseconds
+    LOOK_LEAST = 5000000, LOOK_MOST = 100000000;
 
 static char *directory_join(const struct run_directory *run, const char *name) {
     return mem_printf("%s/%s", run->path, name);
@@ -55,12 +60,20 @@ static int hold_directory(const char *path, bool wait) {
     int hold = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (hold < 0)
         return -1;
-    bool other = flock(hold, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (!other && fstat(hold, &held) == 0 && stat(path, &found) == 0 && held.st_ino == found.st_ino)
+    int code = flock(hold, wait ? LOCK_EX : LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK ? EWOULDBLOCK : 0;
+    if (!code && (fstat(hold, &held) != 0 || stat(path, &found) != 0))
+        code = errno;
+    if (!code && (held.st_dev != found.st_dev || held.st_ino != found.st_ino))
+        code = ENOENT;
+    if (!code)
         return hold;
     close(hold);
-    errno = other ? EWOULDBLOCK : ENOENT;
+    errno = code;
     return -1;
+}
+
+static trireme_status refuse_busy(const struct run_directory *run, trireme_error *error) {
+    FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
 }
 
 static trireme_status lock_held(struct run_directory *run, trireme_error *error) {
@@ -73,21 +86,21 @@ static trireme_status lock_held(struct run_directory *run, trireme_error *error)
     if (run->lock < 0)
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be written: %s", run->path, strerror(errno));
     struct stat st;
-    bool locked = file_lock(run->lock);
-    if (!locked)
-        run->fresh = false; // the process that holds it will tidy up
-    // A lock that has lost its name was just removed by its run.
-    if (locked ? fstat(run->lock, &st) == 0 && st.st_nlink == 0 : errno == EAGAIN)
-        FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
-    if (!locked)
+    if (!file_lock(run->lock)) {
+        run->fresh = false;                     // the process that holds it will tidy up
+        if (errno == EAGAIN || errno == EACCES) // file systems differ in what they say
+            return refuse_busy(run, error);
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be locked: %s", run->path, strerror(errno));
-    return TRIREME_OK;
+    }
+    if (fstat(run->lock, &st) != 0)
+        FAIL(TRIREME_ERROR_IO, "run.directory %s: its lock cannot be examined: %s", run->path, strerror(errno));
+    return st.st_nlink == 0 ? refuse_busy(run, error) : TRIREME_OK; // it was just removed by its run
 }
 
 static trireme_status take_lock(struct run_directory *run, trireme_error *error) {
     int hold = hold_directory(run->path, false);
     if (hold < 0 && (errno == EWOULDBLOCK || errno == ENOENT))
-        FAIL(TRIREME_ERROR_BUSY, "run.directory %s is in use by another run", run->path);
+        return refuse_busy(run, error);
     if (hold < 0 && errno != EACCES) // a directory that may not be listed may still be written to
         FAIL(TRIREME_ERROR_IO, "run.directory %s: cannot be opened: %s", run->path, strerror(errno));
     trireme_status status = lock_held(run, error);
@@ -112,6 +125,33 @@ static bool remove_with_lock(const char *path) {
     return rmdir(path) == 0;
 }
 
+// Removes what is left of a process that was killed while it made the directory, or removed it: a directory of such a
+// name with nothing but a lock, which nobody holds. Who is about to lock one that goes tries again.
+static void sweep_beside(const struct run_directory *run) {
+    char *beside = path_beside(run), *slash = strrchr(beside, '/');
+    const char *name = slash ? slash + 1 : beside;
+    const int stem = (int)(strrchr(name, '-') - name) + 1;
+    char *parent = slash ? mem_printf("%.*s", (int)MAX(slash - beside, 1), beside) : mem_strdup(".");
+    DIR *dir = opendir(parent);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        const char *digits = e->d_name + stem;
+        if (strncmp(e->d_name, name, (size_t)stem) != 0 || !*digits || digits[strspn(digits, "0123456789")])
+            continue;
+        char *path = mem_printf("%s/%s", parent, e->d_name), *lock = mem_printf("%s/lock", path);
+        const int hold = hold_directory(path, false);
+        if (hold >= 0 && !file_is_locked(lock))
+            remove_with_lock(path);
+        if (hold >= 0)
+            close(hold);
+        free(lock);
+        free(path);
+    }
+    if (dir)
+        closedir(dir);
+    free(parent);
+    free(beside);
+}
+
 // Makes the directory with the lock already in it and held: of several processes that want it at once, one makes it and
 // the others find it in use. False where it could not, for one because another was faster.
 static bool make_locked(struct run_directory *run) {
@@ -123,6 +163,7 @@ static bool make_locked(struct run_directory *run) {
     if (done) {
         run->lock = made.lock;
         run->made = run->fresh = true;
+        file_sync_directory(beside, &ignored);
     } else {
         remove_with_lock(beside);
         if (made.lock >= 0)
@@ -134,6 +175,7 @@ static bool make_locked(struct run_directory *run) {
 
 static trireme_status directory_take(struct run_directory *run, trireme_error *error) {
     struct stat st;
+    sweep_beside(run);
     int tries = 0; // the process that was faster may be gone already
     for (; tries < MOST_TRIES && stat(run->path, &st) != 0; tries++)
         if (make_locked(run))
@@ -146,12 +188,19 @@ static trireme_status directory_take(struct run_directory *run, trireme_error *e
     return take_lock(run, error);
 }
 
+// A process that was killed, or whose launcher was, holds its locks until it has ended.
 trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error) {
-    *run = (struct run_directory){.path = mem_strdup(path), .lock = -1};
-    trireme_status status = directory_take(run, error);
-    if (status != TRIREME_OK)
+    const int64_t until = clock_now() + PATIENCE;
+    for (int64_t look = LOOK_LEAST;; look = MIN(2 * look, LOOK_MOST)) {
+        *run = (struct run_directory){.path = mem_strdup(path), .lock = -1};
+        const trireme_status status = directory_take(run, error);
+        if (status == TRIREME_OK)
+            return TRIREME_OK;
         run_directory_close(run);
-    return status;
+        if (status != TRIREME_ERROR_BUSY || clock_now() >= until)
+            return status;
+        nanosleep(&(struct timespec){.tv_nsec = look}, NULL);
+    }
 }
 
 trireme_status run_directory_check(const struct run_directory *run, trireme_error *error) {

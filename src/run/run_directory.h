@@ -16,8 +16,10 @@ struct run_directory {
     bool fresh; // the directory holds nothing but our lock and ranks.bin yet
 };
 
+// Seconds that run_directory_open waits for another process to leave the directory: it may be about to end.
+enum { RUN_DIRECTORY_PATIENCE = 5 };
 // Makes the directory, or takes one that holds a run. USAGE when it holds something else, BUSY when another process
-// runs there.
+// goes on running there.
 trireme_status run_directory_open(struct run_directory *run, const char *path, trireme_error *error);
 // IO once the path no longer leads to the lock that this run holds: the directory there is then somebody else's, or
 // files written to it would be found by nobody. To be called before writing there; the functions below do it

@@ -26,6 +26,7 @@ static struct {
     int write_back;   // errno of what asks the disk to take a file; 0: it can
     bool no_locks;    // a file system without
     int life;         // errno of whether a process lives; 0: it does
+    int examines;     // errno of what examines a name; 0: it can
     // Are called before, with the path.
     void (*renames)(const char *from), (*locks)(const char *directory);
     struct text *trace;
@@ -123,10 +124,29 @@ int flock(int fd, int operation) {
     return fault_now() || fault.no_locks ? -1 : (int)syscall(SYS_flock, fd, operation);
 }
 
+int lstat(const char *path, struct stat *out) {
+    errno = fault.examines;
+    return errno ? -1 : (int)syscall(SYS_newfstatat, AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
+}
+
 int kill(pid_t process, int number) {
     (void)process, (void)number;
     errno = fault.life;
     return fault.life ? -1 : 0;
+}
+
+// That the disk does not answer does not mean that somebody else is at work.
+static void test_name_that_cannot_be_examined(void **state) {
+    struct directory *d;
+    trireme_error error = {0};
+    for (int i = 0; i < 2; i++) {
+        fault.examines = EIO;
+        const trireme_status status = directory_begin(path_in(*state, "step-1"), DIRECTORY_SET_ASIDE, &d, &error);
+        fault.examines = 0;
+        assert_refused(status, TRIREME_ERROR_IO, &error, "cannot examine: Input/output error");
+    }
+    assert_int_equal(folder_count(*state), 0);
+    assert_ok(sample_save(path_in(*state, "step-1"), 1, DIRECTORY_SET_ASIDE, &error), &error);
 }
 
 static void test_every_file_is_synced_before_the_rename(void **state) {
@@ -595,6 +615,7 @@ int main(void) {
         IN_FOLDER(test_pruned_before_it_is_held),
         IN_FOLDER(test_prune_crashes_anywhere),
         IN_FOLDER(test_threads),
+        IN_FOLDER(test_name_that_cannot_be_examined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // The writer of token files: what it makes, what it leaves alone, and every way in which it can fail.
 #include "test_data.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -31,6 +32,13 @@ int flock(int file, int operation) {
     if (call)
         call(file);
     return (int)syscall(SYS_flock, file, operation);
+}
+
+static bool no_file_is_emptied;
+
+int ftruncate(int file, off_t length) {
+    errno = EIO;
+    return no_file_is_emptied ? -1 : (int)syscall(SYS_ftruncate, file, length);
 }
 
 int rename(const char *from, const char *to) {
@@ -224,11 +232,20 @@ static void test_disk_full(void **state) {
     free(index);
 }
 
+static void test_file_that_cannot_be_emptied(void **state) {
+    struct token_writer *w;
+    no_file_is_emptied = true;
+    assert_refused(token_writer_create(in(state, "c"), 256, 0, &w, &error), TRIREME_ERROR_IO, "cannot empty");
+    no_file_is_emptied = false;
+    assert_int_equal(count_entries(((struct folder *)*state)->path), 0);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_no_documents),      TEST(test_discard),     TEST(test_directories_made),    TEST(test_overwriting),
-        TEST(test_order_on_the_disk), TEST(test_two_writers), TEST(test_two_writers_in_turn), TEST(test_disk_full),
+        TEST(test_no_documents),        TEST(test_discard),           TEST(test_directories_made),
+        TEST(test_overwriting),         TEST(test_order_on_the_disk), TEST(test_two_writers),
+        TEST(test_two_writers_in_turn), TEST(test_disk_full),         TEST(test_file_that_cannot_be_emptied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
