@@ -59,9 +59,9 @@ typedef struct trireme_settings {
 } trireme_settings;
 
 typedef struct trireme_progress {
-    int64_t step, steps; // the one just done, counted from 1; training.steps
-    double loss;         // nats per token; NaN if the step had no token to predict
-    double val_loss;     // nats per token; NaN unless it was measured after this step
+    int64_t step, steps;      // the one just done, counted from 1; training.steps
+    double loss;              // nats per token; NaN if the step had no token to predict
+    double val_loss;          // nats per token; NaN unless it was measured after this step
     double tokens_per_second; // over all time since the step before, or since the run began
 } trireme_progress;
 
