@@ -1,6 +1,6 @@
 #include "sim/picture.h"
 
-#include "base/utf8.h"
+#include "base/svg.h"
 
 #include <math.h>
 
@@ -36,45 +36,6 @@ static int shade(enum picture_kind kind, int chunk, int chunks) {
         result |= (int)lround(first + part * (last - first)) << shift;
     }
     return result;
-}
-
-static bool is_dark(int colour) {
-    return .299 * (colour >> 16) + .587 * (colour >> 8 & 255) + .114 * (colour & 255) < 125;
-}
-
-// Appends a length, to a hundredth of a pixel, without zeros at the end.
-static void add_length(struct text *out, const char *before, double length) {
-    char digits[32];
-    int n = snprintf(digits, sizeof digits, "%.2f", length);
-    while (digits[n - 1] == '0')
-        digits[--n] = '\0';
-    if (digits[n - 1] == '.')
-        digits[--n] = '\0';
-    text_add(out, "%s%s", before, strcmp(digits, "-0") == 0 ? "0" : digits);
-}
-
-static void add_escaped(struct text *out, const char *words) {
-    for (const char *s = words; *s; s++) {
-        uint32_t code = 0;
-        size_t bytes = utf8_decode(s, UTF8_BYTES_MAX, &code);
-        switch (*s) {
-        case '&':
-            text_add(out, "&amp;");
-            break;
-        case '<':
-            text_add(out, "&lt;");
-            break;
-        case '>':
-            text_add(out, "&gt;");
-            break;
-        default:
-            if (code == 0xFFFE || code == 0xFFFF)
-                text_add(out, "?"); // UTF-8 that XML does not allow
-            else
-                text_add_bytes(out, bytes && code < 0x20 ? " " : bytes ? s : "?", MAX(bytes, 1));
-            s += MAX(bytes, 1) - 1;
-        }
-    }
 }
 
 struct canvas {
@@ -115,11 +76,11 @@ static void add_boxes(const struct canvas *c, int row) {
                 if (!any)
                     text_add(c->out, "<path fill=\"#%06x\" d=\"", shade(box->kind, chunk, c->picture->chunks));
                 any = true;
-                add_length(c->out, "M", at_time(c, box->begin));
-                add_length(c->out, " ", row_top(c, row));
-                add_length(c->out, "h", box_width(c, box));
-                add_length(c->out, "v", c->row_height);
-                add_length(c->out, "h", -box_width(c, box));
+                svg_length(c->out, "M", at_time(c, box->begin));
+                svg_length(c->out, " ", row_top(c, row));
+                svg_length(c->out, "h", box_width(c, box));
+                svg_length(c->out, "v", c->row_height);
+                svg_length(c->out, "h", -box_width(c, box));
                 text_add(c->out, "z");
             }
             if (any)
@@ -156,10 +117,11 @@ static void add_numbers(const struct canvas *c, int row, double size) {
         const struct picture_box *box = &r->box[i];
         if (!number_fits(box, c, size))
             continue;
-        add_length(c->out, "<text x=\"", at_time(c, box->begin) + box_width(c, box) / 2);
-        add_length(c->out, "\" y=\"", row_top(c, row) + c->row_height / 2 + .36 * size);
+        svg_length(c->out, "<text x=\"", at_time(c, box->begin) + box_width(c, box) / 2);
+        svg_length(c->out, "\" y=\"", row_top(c, row) + c->row_height / 2 + .36 * size);
         text_add(c->out, "\"%s>%d</text>\n",
-                 is_dark(shade(box->kind, box->chunk, c->picture->chunks)) ? " fill=\"#fff\"" : "", box->microbatch);
+                 svg_is_dark(shade(box->kind, box->chunk, c->picture->chunks)) ? " fill=\"#fff\"" : "",
+                 box->microbatch);
     }
 }
 
@@ -168,11 +130,11 @@ static void picture_add_rows(const struct canvas *c) {
     double bottom = row_top(c, p->rows) - (c->pitch - c->row_height), size = number_size(c);
     text_add(c->out, "<g shape-rendering=\"geometricPrecision\">\n<path fill=\"" IDLE "\" d=\"");
     for (int i = 0; i < p->rows; i++) {
-        add_length(c->out, "M", LEFT);
-        add_length(c->out, " ", row_top(c, i));
-        add_length(c->out, "h", WIDTH - LEFT - RIGHT);
-        add_length(c->out, "v", c->row_height);
-        add_length(c->out, "H", LEFT);
+        svg_length(c->out, "M", LEFT);
+        svg_length(c->out, " ", row_top(c, i));
+        svg_length(c->out, "h", WIDTH - LEFT - RIGHT);
+        svg_length(c->out, "v", c->row_height);
+        svg_length(c->out, "H", LEFT);
         text_add(c->out, "z");
     }
     text_add(c->out, "\"/>\n");
@@ -180,7 +142,7 @@ static void picture_add_rows(const struct canvas *c) {
         add_boxes(c, i);
     text_add(c->out, "</g>\n");
     if (size > 0) {
-        add_length(c->out, "<g text-anchor=\"middle\" font-size=\"", size);
+        svg_length(c->out, "<g text-anchor=\"middle\" font-size=\"", size);
         text_add(c->out, "\">\n");
         for (int i = 0; i < p->rows; i++)
             add_numbers(c, i, size);
@@ -191,14 +153,14 @@ static void picture_add_rows(const struct canvas *c) {
         step *= 2;
     text_add(c->out, "<g text-anchor=\"end\" font-size=\"10.5\">\n");
     for (int i = 0; i < p->rows; i += step) {
-        add_length(c->out, "<text x=\"", LEFT - 5);
-        add_length(c->out, "\" y=\"", row_top(c, i) + c->row_height / 2 + 3.7);
+        svg_length(c->out, "<text x=\"", LEFT - 5);
+        svg_length(c->out, "\" y=\"", row_top(c, i) + c->row_height / 2 + 3.7);
         text_add(c->out, "\">%d</text>\n", p->row[i].label);
     }
     text_add(c->out, "</g>\n<text font-size=\"10.5\" text-anchor=\"middle\" transform=\"translate(12 ");
-    add_length(c->out, "", (TOP + bottom) / 2);
+    svg_length(c->out, "", (TOP + bottom) / 2);
     text_add(c->out, ") rotate(-90)\">");
-    add_escaped(c->out, p->rows_are);
+    svg_words(c->out, p->rows_are);
     text_add(c->out, "</text>\n");
 }
 
@@ -218,30 +180,30 @@ static void add_axis(const struct canvas *c) {
     text_add(c->out, "<g font-size=\"10.5\" text-anchor=\"middle\">\n");
     for (int i = 0; i * step <= c->end * (1 + 1e-9); i++) {
         double x = at_time(c, i * step);
-        add_length(c->out, "<path stroke=\"#222\" stroke-width=\".8\" d=\"M", x);
-        add_length(c->out, " ", y);
-        add_length(c->out, "v4\"/><text x=\"", x);
-        add_length(c->out, "\" y=\"", y + 15);
+        svg_length(c->out, "<path stroke=\"#222\" stroke-width=\".8\" d=\"M", x);
+        svg_length(c->out, " ", y);
+        svg_length(c->out, "v4\"/><text x=\"", x);
+        svg_length(c->out, "\" y=\"", y + 15);
         text_add(c->out, "\">%.6g</text>\n", i * step);
     }
-    add_length(c->out, "<path stroke=\"#222\" stroke-width=\".8\" d=\"M", LEFT);
-    add_length(c->out, " ", y);
-    add_length(c->out, "H", WIDTH - RIGHT);
-    add_length(c->out, "\"/>\n<text x=\"", (LEFT + WIDTH - RIGHT) / 2);
-    add_length(c->out, "\" y=\"", y + 29);
+    svg_length(c->out, "<path stroke=\"#222\" stroke-width=\".8\" d=\"M", LEFT);
+    svg_length(c->out, " ", y);
+    svg_length(c->out, "H", WIDTH - RIGHT);
+    svg_length(c->out, "\"/>\n<text x=\"", (LEFT + WIDTH - RIGHT) / 2);
+    svg_length(c->out, "\" y=\"", y + 29);
     text_add(c->out, "\">time");
     if (*c->picture->unit) {
         text_add(c->out, " (");
-        add_escaped(c->out, c->picture->unit);
+        svg_words(c->out, c->picture->unit);
         text_add(c->out, ")");
     }
     text_add(c->out, "</text>\n</g>\n");
 }
 
 static void add_swatch(const struct canvas *c, double x, const char *fill, const char *name) {
-    add_length(c->out, "<rect x=\"", x);
+    svg_length(c->out, "<rect x=\"", x);
     text_add(c->out, "\" y=\"30\" width=\"11\" height=\"10\" fill=\"%s\"/>", fill);
-    add_length(c->out, "<text x=\"", x + 15);
+    svg_length(c->out, "<text x=\"", x + 15);
     text_add(c->out, "\" y=\"38.8\">%s</text>\n", name);
 }
 
@@ -268,7 +230,7 @@ static void add_legend(const struct canvas *c) {
     }
     add_swatch(c, x, IDLE, "idle");
     if (p->chunks > 1) {
-        add_length(c->out, "<text x=\"", x + 52);
+        svg_length(c->out, "<text x=\"", x + 52);
         text_add(c->out, "\" y=\"38.8\" fill=\"#555\">later chunks of a rank are lighter</text>\n");
     }
     text_add(c->out, "</g>\n");
@@ -287,18 +249,9 @@ void picture_print(const struct picture *picture, struct text *svg) {
     c.pitch = MAX(4, MIN(24, 640. / picture->rows));
     c.row_height = c.pitch - (c.pitch > 8 ? 2 : .2 * c.pitch);
     c.height = row_top(&c, picture->rows) + BOTTOM;
-    add_length(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", WIDTH);
-    add_length(svg, "\" height=\"", c.height);
-    add_length(svg, "\" viewBox=\"0 0 ", WIDTH);
-    add_length(svg, " ", c.height);
-    text_add(svg, "\" font-family=\"Helvetica, Arial, sans-serif\" fill=\"#111\">\n"
-                  "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n");
-    add_length(svg, "<text x=\"", LEFT);
-    text_add(svg, "\" y=\"19\" font-size=\"12.5\" font-weight=\"bold\">");
-    add_escaped(svg, picture->title);
-    text_add(svg, "</text>\n");
+    svg_begin(svg, WIDTH, c.height, LEFT, picture->title);
     add_legend(&c);
     picture_add_rows(&c);
     add_axis(&c);
-    text_add(svg, "</svg>\n");
+    svg_end(svg);
 }
