@@ -1,8 +1,8 @@
-// trireme show program|memory|timeline CONFIG.yaml, trireme show ranks RUN_DIR: a step for looking at, and where ranks
-// stand.
+// trireme show program|memory|timeline|mesh CONFIG.yaml, trireme show ranks RUN_DIR: a step for looking at, and where
+// ranks stand.
+#include "cli/command_show.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "cli/cli.h"
 #include "launch/rank_file.h"
 #include "launch/ranks.h"
 #include "measure/synthetic.h"
@@ -25,6 +25,16 @@ static trireme_status show_program(const struct engine *e, const struct config *
     config_refuse(config, "show.program", error, "but this run's programs are %s", names.text);
     text_release(&names);
     return TRIREME_ERROR_USAGE;
+}
+
+bool show_is_given(const struct config *config, const char *key) {
+    return strcmp(config_origin(config, key), "command line") == 0;
+}
+
+trireme_status show_check_rank(const struct config *config, int ranks, trireme_error *error) {
+    if (config->show.rank < ranks)
+        return TRIREME_OK;
+    return config_refuse(config, "show.rank", error, "but ranks are numbered from 0 to %d", ranks - 1);
 }
 
 enum { PROFILE_ROWS = 40, PROFILE_WIDTH = 50, LARGEST = 20 };
@@ -195,8 +205,7 @@ static trireme_status trace_rank(void *user, const struct member *member, trirem
 static trireme_status show_timeline(const struct config *config, const struct model_config *model, struct text *out,
                                     trireme_error *error) {
     struct parallel plan;
-    // A file may set it, for other commands: that of a run has every key.
-    if (strcmp(config_origin(config, "show.rank"), "command line") == 0)
+    if (show_is_given(config, "show.rank"))
         return config_refuse(config, "show.rank", error, "but a timeline has all ranks");
     TRY(parallel_resolve(&plan, config, model, error));
     struct timeline t = {config, model, &plan, out};
@@ -210,10 +219,8 @@ static trireme_status show_timeline(const struct config *config, const struct mo
 static trireme_status compile_rank(struct engine *e, struct parallel *plan, const struct config *config,
                                    const struct model_config *model, trireme_error *error) {
     TRY(parallel_resolve(plan, config, model, error));
-    int ranks = mesh_ranks(&plan->mesh), rank = (int)config->show.rank;
-    if (rank >= ranks)
-        return config_refuse(config, "show.rank", error, "but ranks are numbered from 0 to %d", ranks - 1);
-    return engine_compile(e, config, model, plan, TRAIN_AND_EVALUATE, rank, error);
+    TRY(show_check_rank(config, mesh_ranks(&plan->mesh), error));
+    return engine_compile(e, config, model, plan, TRAIN_AND_EVALUATE, (int)config->show.rank, error);
 }
 
 static trireme_status show(const char *what, const struct config *config, bool json, struct text *out,
@@ -274,12 +281,14 @@ static trireme_status command_show_ranks(const struct arguments *a, trireme_erro
 }
 
 trireme_status command_show(const struct arguments *a, trireme_error *error) {
+    const char *what = a->operands.count ? a->operands.item[0] : "";
+    if (strcmp(what, "mesh") == 0)
+        return command_show_mesh(a, error);
     TRY(arguments_expect(a, 1, 2, error));
-    const char *what = a->operands.item[0];
     if (strcmp(what, "ranks") == 0)
         return command_show_ranks(a, error);
     if (strcmp(what, "program") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "timeline") != 0)
-        FAIL(TRIREME_ERROR_USAGE, "what to show is program, memory, timeline or ranks, not \"%s\"", what);
+        FAIL(TRIREME_ERROR_USAGE, "what to show is program, memory, timeline, mesh or ranks, not \"%s\"", what);
     struct config config;
     TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "show parallelism", &config, error));
     struct text out = {0};

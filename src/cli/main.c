@@ -39,11 +39,14 @@ const struct command commands[] = {
      "control characters are shown as \\xNN. The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
      command_generate, ALL_OF_IT, NULL, NULL},
-    {"show", "program|memory|timeline CONFIG.yaml | ranks RUN_DIR",
-     "the training step as text, its memory, or a trace of it; where ranks stand",
+    {"show", "program|memory|timeline|mesh CONFIG.yaml | ranks RUN_DIR",
+     "the training step as text, its memory, or a trace of it; how ranks are arranged; where they stand",
      "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak. With\n"
      "many ranks, --rank=3 chooses one.\n"
      "timeline: two real steps on random tokens, the second as a Chrome trace, which Perfetto opens.\n"
+     "mesh: each rank's coordinates, layers and neighbours in the pipeline; the groups along each axis, its factors\n"
+     "and products of axes, and what is communicated over them; --rank=3 for one rank's groups and neighbours in\n"
+     "each. cluster=CLUSTER says which node and device a rank is on; svg=FILE draws it.\n"
      "ranks: what each rank of a run does or did last, and for whom it waits; also of a run that has died.\n"
      "example: trireme show memory --model.preset=gpt2-124m\n",
      command_show, ALL_OF_IT, "ranks", "program"},

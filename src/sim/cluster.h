@@ -8,6 +8,7 @@
 //   topology   which ranks are alike, and what lies between the ranks of a group
 //   simulate   the instructions of all ranks in time, from programs that prepare has laid out for it
 //   memory     what a program's peak consists of
+//   exchanges  what a program communicates over each group
 //   trace      a simulated step as a trace for people to look at; picture: as SVG
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H

@@ -23,8 +23,12 @@ struct station station_on(const struct cluster *c, int number, int ranks_per_dev
     return s;
 }
 
+int topology_device(const struct cluster *c, int rank, int ranks_per_device) {
+    return (c->ranks_before + rank) / ranks_per_device;
+}
+
 static int device_of(const struct topology *p, int rank) {
-    return (p->cluster->ranks_before + rank) / p->ranks_per_device;
+    return topology_device(p->cluster, rank, p->ranks_per_device);
 }
 
 struct station topology_station(const struct topology *p, int rank) {

@@ -56,6 +56,8 @@ int topology_share(const struct cluster *cluster, int ranks);
 // The same for a mesh; refuses (TRIREME_ERROR_USAGE) a mesh with more ranks than there is room for.
 trireme_status topology_check(const struct cluster *cluster, const struct mesh *mesh, int *ranks_per_device,
                               trireme_error *error);
+// The device that a rank is on where ranks_per_device ranks share each.
+int topology_device(const struct cluster *cluster, int rank, int ranks_per_device);
 // The first device, among those that `ranks` ranks are on, that has no peak for the dtype; NULL: all have one.
 const struct device *topology_without(const struct cluster *cluster, int ranks, enum dtype dtype);
 // Threads for the kernels of a rank: `asked`, or where that is 0 the rank's part of the first device's cores.

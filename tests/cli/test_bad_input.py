@@ -69,7 +69,7 @@ def test_settings():
     untouched(2, r"unexpected \"again\"", *train, "again")
     untouched(2, r"steps: unknown key, given 1; use training\.steps or validation\.steps", *train, "steps=1")
     untouched(2, r"model: is a section, given gpt2-124m; its keys are model\.preset, ", "train", "--model=gpt2-124m")
-    untouched(2, r"program, memory, timeline or ranks", "show", "nothing", "c.yaml")
+    untouched(2, r"program, memory, timeline, mesh or ranks", "show", "nothing", "c.yaml")
     untouched(2, r"peak, step or calibrate", "bench", "nothing")
     untouched(2, r"unknown key", "help", "nonsense")
     untouched(2, r"none/ranks\.bin: no such file: none is no run directory, or ", "show", "ranks", "none")
