@@ -196,10 +196,9 @@ static trireme_status bench_measure(struct engine *e, struct communicator *all, 
     double rate = 0;
     if (leads) {
         VEC_SORT(&m->steps, compare_steps);
-        int64_t tokens = e->parallel->batch.sequences * e->parallel->batch.microbatches * e->parallel->batch.seq_len;
-        tokens *= mesh_group_size(&e->parallel->mesh, AXES_BATCH);
-        m->tokens_per_second = (double)tokens / median_step(m)->seconds;
-        rate = model_flops(e->model, tokens, e->parallel->batch.seq_len) / median_step(m)->seconds;
+        const struct compiled *step = engine_compiled(e, PROGRAM_TRAIN);
+        m->tokens_per_second = (double)engine_tokens(e, step) / median_step(m)->seconds;
+        rate = engine_flops(e, step) / median_step(m)->seconds;
     }
     for (int i = 0; i < PEAK_ROUNDS; i++) {
         bool more = rate > m->peak;

@@ -68,13 +68,24 @@ struct executor *engine_executor(const struct engine *e, enum program_kind kind)
     return engine_find(e, kind)->executor;
 }
 
-int64_t engine_first_sequence(const struct engine *e) {
-    const struct batch_shape *batch = &e->parallel->batch;
-    return mesh_index(&e->parallel->mesh, e->member.rank, AXES_BATCH) * batch->microbatches * batch->sequences;
+static int64_t sequences_of(const struct compiled *c) {
+    return c->spec.batch.microbatches * c->spec.batch.sequences;
 }
 
-struct engine_rows engine_rows(const struct engine *e) {
-    const int64_t rows = parallel_rows(e->parallel, e->parallel->batch.seq_len);
+int64_t engine_first_sequence(const struct engine *e, const struct compiled *c) {
+    return mesh_index(&e->parallel->mesh, e->member.rank, AXES_BATCH) * sequences_of(c);
+}
+
+int64_t engine_tokens(const struct engine *e, const struct compiled *c) {
+    return sequences_of(c) * c->spec.batch.seq_len * mesh_group_size(&e->parallel->mesh, AXES_BATCH);
+}
+
+double engine_flops(const struct engine *e, const struct compiled *c) {
+    return model_flops(e->model, engine_tokens(e, c), c->spec.batch.seq_len);
+}
+
+struct engine_rows engine_rows(const struct engine *e, const struct compiled *c) {
+    const int64_t rows = parallel_rows(e->parallel, c->spec.batch.seq_len);
     return (struct engine_rows){mesh_index(&e->parallel->mesh, e->member.rank, AXES_PARTS) * rows, rows};
 }
 
@@ -408,9 +419,7 @@ trireme_status engine_peak(const struct engine *e, struct communicator *control,
     const struct mesh *mesh = &e->parallel->mesh;
     int ranks = mesh_ranks(mesh);
     const struct world_place *place = world_place(e->member.world);
-    const struct batch_shape *batch = &e->parallel->batch;
-    int64_t tokens = batch->sequences * batch->microbatches * batch->seq_len * mesh_group_size(mesh, AXES_BATCH);
-    double flops = (double)steps * model_flops(e->model, tokens, batch->seq_len);
+    double flops = (double)steps * engine_flops(e, engine_compiled(e, PROGRAM_TRAIN));
     *out = 0;
     if (place) {
         // Ranks that crowd on cores do not always measure at the same moment.
@@ -546,7 +555,7 @@ void engine_constants(struct engine *e) {
         model_fill_rope(e->model, rope->dim[0], rope->dtype, engine_state(e, s->model.rope));
     }
     set_i32(e, s->model.vocab_first, parallel_vocabulary_index(plan, e->member.rank) * plan->split.vocab_size);
-    set_i32(e, s->model.first_position, engine_rows(e).first);
+    set_i32(e, s->model.first_position, engine_rows(e, e->programs.item[0].compiled).first);
     if (s->model.own_first != NONE) {
         const int unit = s->local.parameters.item[parameter_embedding(&s->local)].unit;
         set_i32(e, s->model.own_first, shard_index(e, unit) * (e->model->padded_vocab_size / shard_count(e, unit)));

@@ -54,9 +54,9 @@ void engine_release(struct engine *engine);
 // Compiles only the programs of rank `rank`, to look at them: no memory is taken and nothing can run.
 trireme_status engine_compile(struct engine *engine, const struct config *config, const struct model_config *model,
                               const struct parallel *plan, struct program_specs specs, int rank, trireme_error *error);
-// Measures the FLOP/s that all threads of all ranks reach together; rank 0 gets the result. It takes as long as is
-// adequate for a run of `steps` steps (kernels/machine.h). `control` has all ranks (NULL with one rank); ranks that
-// are processes measure at the same time.
+// Measures the FLOP/s that all threads of all ranks reach together, of an engine that trains; rank 0 gets the result.
+// It takes as long as is adequate for a run of `steps` steps (kernels/machine.h). `control` has all ranks (NULL with
+// one rank); ranks that are processes measure at the same time.
 trireme_status engine_peak(const struct engine *engine, struct communicator *control, int64_t steps, double *out,
                            trireme_error *error);
 // The engine's first program of a kind; NULL: it has none.
@@ -64,13 +64,16 @@ const struct engine_program *engine_find(const struct engine *engine, enum progr
 // The same where it is known to have one.
 const struct compiled *engine_compiled(const struct engine *engine, enum program_kind kind);
 struct executor *engine_executor(const struct engine *engine, enum program_kind kind);
-// The first of the rank's sequences in a global batch; it has as many as the plan's batch says.
-int64_t engine_first_sequence(const struct engine *engine);
+// The first of the rank's sequences in a global batch of the program; it has as many as the program's batch says.
+int64_t engine_first_sequence(const struct engine *engine, const struct compiled *compiled);
 // The rank's part of each sequence: `rows` tokens from `first` on.
 struct engine_rows {
     int64_t first, rows;
 };
-struct engine_rows engine_rows(const struct engine *engine);
+struct engine_rows engine_rows(const struct engine *engine, const struct compiled *compiled);
+// Tokens of a global batch of the program, and the model's operations on them in a training step (model_flops).
+int64_t engine_tokens(const struct engine *engine, const struct compiled *compiled);
+double engine_flops(const struct engine *engine, const struct compiled *compiled);
 // Bytes of both arenas of this rank, which all its programs share: what the rank is predicted to take.
 size_t engine_bytes(const struct engine *engine);
 

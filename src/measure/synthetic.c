@@ -20,8 +20,8 @@ trireme_status synthetic_model(struct model_config *out, const struct config *co
 void synthetic_fill(struct engine *e, uint64_t seed) {
     const struct compiled *c = engine_compiled(e, PROGRAM_TRAIN);
     const struct executor *executor = engine_executor(e, PROGRAM_TRAIN);
-    const struct engine_rows part = engine_rows(e);
-    const int64_t first = engine_first_sequence(e) * c->spec.batch.seq_len;
+    const struct engine_rows part = engine_rows(e, c);
+    const int64_t first = engine_first_sequence(e, c) * c->spec.batch.seq_len;
     for (int m = 0; m < c->spec.batch.microbatches; m++) {
         int32_t *tokens = executor_address(executor, c->tokens, m),
                 *targets = executor_address(executor, c->targets, m),

@@ -54,7 +54,7 @@ static bool loader_asked(const struct loader *l) {
 static trireme_status loader_read(const struct loader *l, struct staged *s, trireme_error *error) {
     const struct batch_shape *batch = &s->program->compiled->spec.batch;
     const struct sampler *sampler = l->split == SAMPLER_TRAIN ? &l->corpus->train : &l->corpus->validation;
-    const struct engine_rows rows = engine_rows(l->engine);
+    const struct engine_rows rows = engine_rows(l->engine, s->program->compiled);
     s->counts = (struct sampler_counts){0};
     for (int m = 0; m < batch->microbatches; m++) {
         const struct sampler_batch to = {.begin = rows.first,
@@ -64,7 +64,8 @@ static trireme_status loader_read(const struct loader *l, struct staged *s, trir
                                          .starts = staged_input(s, m, INPUT_STARTS),
                                          .positions = staged_input(s, m, INPUT_POSITIONS)};
         struct sampler_counts counts;
-        TRY(sampler_fill(sampler, l->split, l->batch, engine_first_sequence(l->engine) + m * batch->sequences,
+        TRY(sampler_fill(sampler, l->split, l->batch,
+                         engine_first_sequence(l->engine, s->program->compiled) + m * batch->sequences,
                          batch->sequences, &to, &counts, error));
         s->counts.targets += counts.targets;
         s->counts.text_bytes += counts.text_bytes;
@@ -169,7 +170,7 @@ static void staged_create(struct staged *s, const struct engine *engine, enum pr
     if (!s->program)
         return;
     const struct batch_shape *batch = &s->program->compiled->spec.batch;
-    s->each = batch->sequences * engine_rows(engine).rows;
+    s->each = batch->sequences * engine_rows(engine, s->program->compiled).rows;
     s->values = mem_alloc((size_t)(batch->microbatches * INPUTS * s->each) * sizeof *s->values);
 }
 

@@ -286,7 +286,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     }
     TRY(island_step(r, step, &result, error));
     double seconds = 1e-9 * (double)(clock_now() - began);
-    int64_t tokens = config->training.global_batch_size * config->training.seq_len;
+    int64_t tokens = engine_tokens(&r->engine, engine_compiled(&r->engine, PROGRAM_TRAIN));
     r->progress.tokens += tokens;
     spent_add_step(&r->spent, seconds);
     struct train_step s = {.step = step,
@@ -296,7 +296,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
                            .lr = lr,
                            .tokens = r->progress.tokens,
                            .step_tokens = tokens};
-    TRY(take_stock(r, model_flops(r->engine.model, tokens, config->training.seq_len) / seconds, &s, error));
+    TRY(take_stock(r, engine_flops(&r->engine, engine_compiled(&r->engine, PROGRAM_TRAIN)) / seconds, &s, error));
     r->done = (struct run_done){.step = s, .result = result, .waits = true};
     if (!done_may_wait(r)) {
         TRY(island_agree(r, &r->done.result, error));

@@ -314,8 +314,8 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
         return TRIREME_OK;
     const struct world_place *place = world_place(r->engine.member.world);
     int ranks = mesh_ranks(&r->engine.parallel->mesh), cores = place ? place->all_cores : usable_cores();
-    double tokens = (double)(r->config->training.steps * r->config->training.global_batch_size) *
-                    (double)r->config->training.seq_len;
+    const struct compiled *step = engine_compiled(&r->engine, PROGRAM_TRAIN);
+    double tokens = (double)r->config->training.steps * (double)engine_tokens(&r->engine, step);
     int64_t corpus = r->corpus->train.range[SAMPLER_TRAIN].end - r->corpus->train.range[SAMPLER_TRAIN].begin;
     char *mesh = mesh_print(&r->engine.parallel->mesh);
     struct train_start begin = {.parameters = r->engine.table->total,
@@ -328,8 +328,8 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
                                 .cores = cores,
                                 .nodes = place ? place->nodes : 1,
                                 .mesh = mesh,
-                                .microbatches = r->engine.parallel->batch.microbatches,
-                                .micro_batch_size = r->engine.parallel->batch.sequences,
+                                .microbatches = step->spec.batch.microbatches,
+                                .micro_batch_size = step->spec.batch.sequences,
                                 .predicted_bytes = (size_t)predicted,
                                 .peak_flops = r->peak};
     if (r->callbacks->started)

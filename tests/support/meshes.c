@@ -155,15 +155,15 @@ static void initialise(const struct job *job, struct engine *e) {
 void mesh_fill(const struct engine *e, enum program_kind kind, const struct batch *b) {
     struct executor *executor = engine_executor(e, kind);
     const struct compiled *c = engine_compiled(e, kind);
-    const struct batch_shape *shape = &e->parallel->batch;
-    const struct engine_rows part = engine_rows(e);
+    const struct batch_shape *shape = &c->spec.batch;
+    const struct engine_rows part = engine_rows(e, c);
     const size_t bytes = (size_t)part.rows * sizeof(int32_t);
     const int buffer[] = {c->tokens, c->targets, c->starts, c->positions};
     const int32_t *const from[] = {b->tokens, b->targets, b->starts, b->positions};
     for (int64_t s = 0; s < shape->microbatches * shape->sequences; s++)
         for (size_t i = 0; i < ARRAY_LENGTH(buffer); i++) {
             int32_t *to = executor_address(executor, buffer[i], (int)(s / shape->sequences));
-            const int64_t at = (engine_first_sequence(e) + s) * shape->seq_len + part.first;
+            const int64_t at = (engine_first_sequence(e, c) + s) * shape->seq_len + part.first;
             memcpy(to + s % shape->sequences * part.rows, from[i] + at, bytes);
         }
 }
