@@ -3,6 +3,7 @@
 #include "cli/command_show.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "compile/period.h"
 #include "launch/rank_file.h"
 #include "launch/ranks.h"
 #include "measure/synthetic.h"
@@ -10,17 +11,17 @@
 #include "run/run_directory.h"
 #include "run/step_trace.h"
 
-static trireme_status show_program(const struct engine *e, const struct config *config, struct text *out,
-                                   trireme_error *error) {
+// The program of the run that show.program names.
+static trireme_status show_find(const struct stages *stages, const struct config *config, enum program_kind *out,
+                                trireme_error *error) {
     struct text names = {0};
-    for (size_t i = 0; i < e->programs.count; i++) {
-        const struct program *p = &e->programs.item[i].compiled->program;
-        if (strcmp(p->name, config->show.program) == 0) {
-            program_print(p, e->ops, out);
+    for (size_t i = 0; i < stages->specs.count; i++) {
+        *out = stages->specs.item[i].kind;
+        if (strcmp(program_kinds[*out].name, config->show.program) == 0) {
             text_release(&names);
             return TRIREME_OK;
         }
-        text_add(&names, "%s%s", i ? ", " : "", p->name);
+        text_add(&names, "%s%s", i ? ", " : "", program_kinds[*out].name);
     }
     config_refuse(config, "show.program", error, "but this run's programs are %s", names.text);
     text_release(&names);
@@ -55,8 +56,8 @@ static int64_t bytes_outside(const struct program *p, int space) {
 }
 
 // Live bytes over the step, one row for each of PROFILE_ROWS equal parts of it: the most in that part.
-static void draw_profile(const struct engine *e, const struct memory_profile *profile, struct text *out) {
-    const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
+static void draw_profile(const struct engine *e, const struct program *p, const struct memory_profile *profile,
+                         struct text *out) {
     size_t n = profile->moments.count, rows = MIN(n, (size_t)PROFILE_ROWS);
     int64_t peak = profile->moments.item[profile->peak].live;
     text_add(out, "\nlive bytes of the step arena, %zu instructions:\n", n);
@@ -89,8 +90,8 @@ static int64_t held_for_others(const struct memory_profile *profile) {
     return bytes;
 }
 
-static void show_memory_text(const struct engine *e, const struct memory_profile *profile, struct text *out) {
-    const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
+static void show_memory_text(const struct engine *e, const struct program *p, const struct memory_profile *profile,
+                             struct text *out) {
     const int64_t state = stage_state_bytes(e->stage, SPACE_DEVICE);
     text_add(out, "state arena %s (parameters %s, gradients %s, optimizer %s", amount(state).text,
              amount(state_of_kind(p, KIND_PARAM)).text, amount(state_of_kind(p, KIND_GRAD)).text,
@@ -119,11 +120,11 @@ static void show_memory_text(const struct engine *e, const struct memory_profile
         const struct memory_holder *h = &profile->at_peak.item[i];
         text_add(out, "%9s  %s\n", amount(h->bytes).text, p->buffers.item[h->buffer].name);
     }
-    draw_profile(e, profile, out);
+    draw_profile(e, p, profile, out);
 }
 
-static void show_memory_json(const struct engine *e, const struct memory_profile *profile, struct text *out) {
-    const struct program *p = &engine_compiled(e, PROGRAM_TRAIN)->program;
+static void show_memory_json(const struct engine *e, const struct program *p, const struct memory_profile *profile,
+                             struct text *out) {
     json_begin_object(out, NULL);
     const int64_t state = stage_state_bytes(e->stage, SPACE_DEVICE);
     json_add_integer(out, "state_bytes", state);
@@ -157,13 +158,13 @@ static void show_memory_json(const struct engine *e, const struct memory_profile
     text_add(out, "\n");
 }
 
-static void show_memory(const struct engine *e, bool json, struct text *out) {
+static void show_memory(const struct engine *e, const struct program *p, bool json, struct text *out) {
     struct memory_profile profile;
-    program_memory_profile(&engine_compiled(e, PROGRAM_TRAIN)->program, e->ops, &profile);
+    program_memory_profile(p, e->ops, &profile);
     if (json)
-        show_memory_json(e, &profile, out);
+        show_memory_json(e, p, &profile, out);
     else
-        show_memory_text(e, &profile, out);
+        show_memory_text(e, p, &profile, out);
     memory_profile_release(&profile);
 }
 
@@ -174,28 +175,70 @@ struct timeline {
     struct text *out; // rank 0 adds to it
 };
 
-// The second of two real steps, on random tokens.
-static trireme_status trace_step(const struct timeline *t, struct engine *e, struct communicator *all,
-                                 struct step_trace *trace, trireme_error *error) {
-    struct engine_result result;
-    TRY(step_trace_create(trace, t->config, e, all, error));
+// What is run, and in which order; the kinds of the runs that are traced.
+struct timeline_runs {
+    struct period period;
+    VEC(enum program_kind) traced;
+};
+
+// All of a period, or the runs of the program that is asked for; one that no period has runs behind it.
+static trireme_status timeline_choose(const struct timeline *t, const struct engine *e, struct timeline_runs *runs,
+                                      trireme_error *error) {
+    enum program_kind asked;
+    const bool all = !show_is_given(t->config, "show.program");
+    TRY(show_find(e->stages, t->config, &asked, error));
+    runs->period = period_of(t->config);
+    if (!all && !period_has(&runs->period, asked))
+        VEC_PUSH(&runs->period.parts, ((struct period_part){asked, PERIOD_RUN}));
+    for (size_t i = 0; i < runs->period.parts.count; i++) {
+        const struct period_part *part = &runs->period.parts.item[i];
+        if (part->action != PERIOD_END && (all || part->kind == asked))
+            VEC_PUSH(&runs->traced, part->kind);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status run_part(struct engine *e, const struct period_part *part, struct trace *trace,
+                               trireme_error *error) {
+    return part->action == PERIOD_BEGIN ? engine_begin(e, part->kind, trace, error)
+           : part->action == PERIOD_END ? engine_end(e, part->kind, error)
+                                        : engine_run(e, engine_find(e, part->kind), trace, error);
+}
+
+// Real runs on random tokens, after a step that nobody looks at.
+static trireme_status trace_runs(const struct timeline *t, struct engine *e, struct communicator *all,
+                                 const struct timeline_runs *runs, struct step_trace *trace, trireme_error *error) {
+    TRY(step_trace_create(trace, t->config, e, runs->traced.item, runs->traced.count, all, error));
     engine_initialise(e, (uint64_t)t->config->training.seed, NULL);
     synthetic_fill(e, (uint64_t)t->config->training.seed);
-    TRY(engine_step(e, 0, NULL, &result, error));
+    TRY(engine_run(e, engine_find(e, PROGRAM_TRAIN), NULL, error));
     TRY(step_trace_begin(trace, e, all, error));
-    TRY(engine_step(e, 0, step_trace_events(trace, e), &result, error));
+    size_t number = 0;
+    for (size_t i = 0; i < runs->period.parts.count; i++) {
+        const struct period_part *part = &runs->period.parts.item[i];
+        const bool traced =
+            part->action != PERIOD_END && number < runs->traced.count && runs->traced.item[number] == part->kind;
+        TRY(run_part(e, part, traced ? step_trace_events(trace, e, number) : NULL, error));
+        number += traced;
+    }
     return step_trace_gather(trace, e, all, t->out, error);
 }
 
 static trireme_status trace_rank(void *user, const struct member *member, trireme_error *error) {
     const struct timeline *t = user;
     struct engine e;
-    struct communicator *all;
+    struct communicator *all = NULL;
     struct step_trace trace = {0};
-    TRY(engine_create(&e, t->config, t->model, t->plan, TRAIN_ALONE, member, error));
-    trireme_status status = ranks_control(&all, member, mesh_ranks(&e.parallel->mesh), error);
+    struct timeline_runs runs = {0};
+    const bool chosen = show_is_given(t->config, "show.program");
+    TRY(engine_create(&e, t->config, t->model, t->plan, chosen ? TRAIN_AND_EVALUATE : TRAIN_ALONE, member, error));
+    trireme_status status = timeline_choose(t, &e, &runs, error);
     if (status == TRIREME_OK)
-        status = trace_step(t, &e, all, &trace, error);
+        status = ranks_control(&all, member, mesh_ranks(&e.parallel->mesh), error);
+    if (status == TRIREME_OK)
+        status = trace_runs(t, &e, all, &runs, &trace, error);
+    VEC_RELEASE(&runs.period.parts);
+    VEC_RELEASE(&runs.traced);
     step_trace_release(&trace);
     communicator_free(all);
     engine_release(&e);
@@ -223,6 +266,18 @@ static trireme_status compile_rank(struct engine *e, struct parallel *plan, cons
     return engine_compile(e, config, model, plan, TRAIN_AND_EVALUATE, (int)config->show.rank, error);
 }
 
+static trireme_status show_compiled(const struct engine *e, bool memory, const struct config *config, bool json,
+                                    struct text *out, trireme_error *error) {
+    enum program_kind kind;
+    TRY(show_find(e->stages, config, &kind, error));
+    const struct program *p = &engine_compiled(e, kind)->program;
+    if (memory)
+        show_memory(e, p, json, out);
+    else
+        program_print(p, e->ops, out);
+    return TRIREME_OK;
+}
+
 static trireme_status show(const char *what, const struct config *config, bool json, struct text *out,
                            trireme_error *error) {
     struct model_config model;
@@ -233,10 +288,7 @@ static trireme_status show(const char *what, const struct config *config, bool j
         return show_timeline(config, &model, out, error);
     trireme_status status = compile_rank(&engine, &plan, config, &model, error);
     if (status == TRIREME_OK) {
-        if (strcmp(what, "program") == 0)
-            status = show_program(&engine, config, out, error);
-        else
-            show_memory(&engine, json, out);
+        status = show_compiled(&engine, strcmp(what, "memory") == 0, config, json, out, error);
         engine_release(&engine);
     }
     parallel_release(&plan);

@@ -31,6 +31,16 @@ enum program_kind {
     PROGRAM_KINDS
 };
 
+// How many kinds run beside others.
+enum {
+    PROGRAMS_BESIDE = 0
+#define BESIDE(symbol) +1
+#define PROGRAM(symbol, name, title, keep, compile, wanted, after, beside) +((0 beside) > 0)
+#include "compile/programs.def"
+#undef PROGRAM
+#undef BESIDE
+};
+
 // The shape of a program. It is made of these, of the configuration, the model and the plan of a stage, and of the
 // stage's state.
 struct program_spec {

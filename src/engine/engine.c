@@ -405,6 +405,14 @@ void engine_release(struct engine *e) {
     *e = (struct engine){0};
 }
 
+void engine_count_in(struct engine *e, struct stream_counters counters[]) {
+    int next = 0;
+    streams_count_in(e->streams, &counters[next++]);
+    for (size_t i = 0; i < e->programs.count; i++)
+        if (e->programs.item[i].streams)
+            streams_count_in(e->programs.item[i].streams, &counters[next++]);
+}
+
 void *engine_state(const struct engine *e, int entry) {
     const struct state_entry *of = &e->stage->state.table.entries.item[entry];
     return (memory_spaces[of->space].addressable ? e->state : e->file.map) + of->offset;
@@ -607,7 +615,7 @@ trireme_status engine_run(struct engine *e, const struct engine_program *p, stru
 
 static void *run_beside(void *argument) {
     struct engine_program *p = argument;
-    p->status = executor_run(p->executor, NULL, &p->error);
+    p->status = executor_run(p->executor, p->trace, &p->error);
     return NULL;
 }
 
@@ -617,9 +625,10 @@ static struct engine_program *engine_beside(const struct engine *e, enum program
     return p;
 }
 
-trireme_status engine_begin(struct engine *e, enum program_kind kind, trireme_error *error) {
+trireme_status engine_begin(struct engine *e, enum program_kind kind, struct trace *trace, trireme_error *error) {
     struct engine_program *p = engine_beside(e, kind);
     engine_turn_to(e, p->compiled);
+    p->trace = trace;
     TRY(thread_start(&p->thread, run_beside, p, "a program that runs beside others", error));
     p->under_way = true;
     return TRIREME_OK;

@@ -19,6 +19,7 @@ struct engine_program {
     // came to.
     bool under_way;
     pthread_t thread;
+    struct trace *trace;
     trireme_status status;
     trireme_error error;
 };
@@ -77,6 +78,11 @@ double engine_flops(const struct engine *engine, const struct compiled *compiled
 // Bytes of both arenas of this rank, which all its programs share: what the rank is predicted to take.
 size_t engine_bytes(const struct engine *engine);
 
+// Where streams of the rank stand: of all its programs, then of each that runs beside them.
+enum { ENGINE_COUNTERS = 1 + PROGRAMS_BESIDE };
+// Keeps them in counters[ENGINE_COUNTERS], which must outlive the engine. Not during a run.
+void engine_count_in(struct engine *engine, struct stream_counters counters[]);
+
 // Sets fresh weights, a pure function of the seed, and zero optimizer state. False where *stop (may be NULL) became
 // true before all weights were made: then they are not to be used.
 bool engine_initialise(struct engine *engine, uint64_t seed, const atomic_bool *stop);
@@ -118,7 +124,7 @@ trireme_status engine_run(struct engine *engine, const struct engine_program *pr
 // have failed when engine_end does, which waits for its end. In between, its buffers are not to be touched, and
 // engine_run is only for programs that may run beside it. What it does to the state does not depend on how long that
 // takes.
-trireme_status engine_begin(struct engine *engine, enum program_kind kind, trireme_error *error);
+trireme_status engine_begin(struct engine *engine, enum program_kind kind, struct trace *trace, trireme_error *error);
 trireme_status engine_end(struct engine *engine, enum program_kind kind, trireme_error *error);
 struct engine_result {
     double loss, count; // nats per target; how many targets

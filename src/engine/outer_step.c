@@ -4,7 +4,7 @@ trireme_status outer_step_begin(struct engine *e, double weight, trireme_error *
     const struct engine_program *exchange = engine_find(e, PROGRAM_OUTER_EXCHANGE);
     TRY(engine_run(e, engine_find(e, PROGRAM_OUTER_TAKE), NULL, error));
     *(double *)executor_address(exchange->executor, exchange->compiled->weight, 0) = weight;
-    return engine_begin(e, PROGRAM_OUTER_EXCHANGE, error);
+    return engine_begin(e, PROGRAM_OUTER_EXCHANGE, NULL, error);
 }
 
 trireme_status outer_step_wait(struct engine *e, trireme_error *error) {

@@ -26,10 +26,13 @@ struct counter {
 };
 _Static_assert(sizeof(struct counter) == 64, "part of a file; a cache line each");
 
-// Those of all streams, with the streams' names; an empty name: there is no such stream.
+// Those of all streams, with the streams' names; an empty name: there is no such stream. And the program that they run,
+// or ran last; empty: none yet.
+enum { COUNTERS_PROGRAM = 24 }; // bytes, with the 0
 struct stream_counters {
     struct counter of[STREAMS_MAX];
     char name[STREAMS_MAX][STREAM_NAME];
+    char program[COUNTERS_PROGRAM];
 };
 
 #endif

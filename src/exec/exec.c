@@ -124,6 +124,7 @@ void executor_free(struct executor *e) {
 
 trireme_status executor_run(struct executor *e, struct trace *trace, trireme_error *error) {
     e->trace = trace;
+    snprintf(e->streams->counters->program, COUNTERS_PROGRAM, "%s", e->program->name);
     kernels_pin(e->streams);
     trireme_status status = streams_run(e, error);
     kernels_unpin(e->streams);

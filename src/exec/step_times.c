@@ -9,13 +9,14 @@ static const struct instruction *instruction_of(const struct program *program, c
 }
 
 // Streams on which nothing ran are left out.
-static void name_streams(struct text *out, const struct program *program, const struct trace *trace, int rank) {
+static void name_streams(struct text *out, const struct program *program, const struct trace *trace, int rank,
+                         int track) {
     bool used[STREAMS_MAX] = {0};
     for (size_t i = 0; i < trace->events.count; i++)
         used[instruction_of(program, &trace->events.item[i])->stream] = true;
     for (int s = 0; s < STREAMS_MAX; s++)
         if (used[s])
-            timeline_name_stream(out, program, rank, s);
+            timeline_name_stream(out, program, rank, track, s);
 }
 
 static void add_first_output(struct text *out, const struct program *program, const struct instruction *instruction) {
@@ -27,15 +28,15 @@ static void add_first_output(struct text *out, const struct program *program, co
 }
 
 void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace, int rank,
-                 int64_t start, struct text *out) {
-    timeline_name_rank(out, rank);
-    name_streams(out, program, trace, rank);
+                 int track, int64_t start, struct text *out) {
+    name_streams(out, program, trace, rank, track);
     for (size_t i = 0; i < trace->events.count; i++) {
         const struct trace_event *e = &trace->events.item[i];
         const struct instruction *instruction = instruction_of(program, e);
         struct timeline_event event = {.invocation = e->invocation,
                                        .instruction = e->instruction,
                                        .rank = rank,
+                                       .track = track,
                                        .begin = 1e-9 * (double)(e->begin - start),
                                        .end = 1e-9 * (double)(e->end - start)};
         timeline_open_event(out, program, table, &event);

@@ -5,8 +5,9 @@
 #include "base/text.h"
 #include "exec/exec.h"
 
-// Appends a rank, its streams, and what ran on them; times count from `start`, a time of clock_now.
+// Appends the streams that a rank's run of a program used, and what ran on them; times count from `start`, a time of
+// clock_now. `track` as in struct timeline_event.
 void trace_print(const struct program *program, const struct op_table *table, const struct trace *trace, int rank,
-                 int64_t start, struct text *out);
+                 int track, int64_t start, struct text *out);
 
 #endif

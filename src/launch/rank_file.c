@@ -239,8 +239,8 @@ static int64_t rank_file_latest(const struct rank_view *view) {
     for (int r = 0; r < view->ranks; r++) {
         const struct rank_record *record = &view->record[r];
         t = MAX(t, time_of(record, record->changed));
-        for (int s = 0; s < STREAMS_MAX; s++)
-            t = MAX(t, time_of(record, record->streams.of[s].since));
+        for (int k = 0; k < RANK_FILE_RUNNING * STREAMS_MAX; k++)
+            t = MAX(t, time_of(record, record->streams[k / STREAMS_MAX].of[k % STREAMS_MAX].since));
     }
     return t;
 }
@@ -313,9 +313,13 @@ static const char *op_of(const struct rank_view *view, const struct counter *c) 
 }
 
 // A record that is read while it changes, or is damaged, may hold anything.
-static const char *stream_name(const struct rank_record *record, int stream) {
-    const bool known = stream >= 0 && stream < STREAMS_MAX && memchr(record->streams.name[stream], 0, STREAM_NAME);
-    return known && *record->streams.name[stream] ? record->streams.name[stream] : "?";
+static const char *stream_name(const struct stream_counters *streams, int stream) {
+    const bool known = stream >= 0 && stream < STREAMS_MAX && memchr(streams->name[stream], 0, STREAM_NAME);
+    return known && *streams->name[stream] ? streams->name[stream] : "?";
+}
+
+static const char *program_name(const struct stream_counters *streams) {
+    return *streams->program && memchr(streams->program, 0, COUNTERS_PROGRAM) ? streams->program : "?";
 }
 
 // Whether two ranks are in the same meeting. Programs of stages differ, so it is known by what it is, not by where it
@@ -327,8 +331,10 @@ static bool rank_file_meet(const struct counter *a, const struct counter *b) {
 
 // Finds the ranks for which a meeting rank may be waiting: its peer, or the members of its group that are not in the
 // same meeting of the same step. (In a reduction to one rank and in a broadcast, `peer` is the root, and all meet.)
-static void rank_file_missing(const struct rank_view *view, int rank, const struct counter *c, int stream,
+static void rank_file_missing(const struct rank_view *view, int rank, int running, int stream,
                               void (*add)(void *user, int rank), void *user) {
+    const struct stream_counters *streams = &view->record[rank].streams[running];
+    const struct counter *c = &streams->of[stream];
     axis_set group = c->group & AXES_ALL;
     int size = mesh_group_size(&view->mesh, group);
     bool rooted = strcmp(op_of(view, c), "reduce") == 0 || strcmp(op_of(view, c), "broadcast") == 0;
@@ -338,8 +344,11 @@ static void rank_file_missing(const struct rank_view *view, int rank, const stru
     }
     for (int i = 0; i < size; i++) {
         int other = mesh_member(&view->mesh, rank, group, i);
-        const struct counter *o = &view->record[other].streams.of[stream];
-        if (!rank_file_meet(c, o) || view->record[other].step != view->record[rank].step)
+        const struct stream_counters *theirs = &view->record[other].streams[running];
+        const bool same =
+            strncmp(theirs->program, streams->program, COUNTERS_PROGRAM) == 0 && rank_file_meet(c, &theirs->of[stream]);
+        // What runs beside steps is the same whatever step a rank has come to.
+        if (!same || (running == 0 && view->record[other].step != view->record[rank].step))
             add(user, other);
     }
 }
@@ -357,25 +366,34 @@ static void add_words(struct text *out, const char *words, size_t most) {
     text_add_shown(out, words, strnlen(words, most), true);
 }
 
-static void print_counter(const struct rank_view *view, int rank, int stream, int64_t now, struct text *out) {
+static void print_counter(const struct rank_view *view, int rank, int running, int stream, int64_t now,
+                          struct text *out) {
     const struct rank_record *record = &view->record[rank];
-    const struct counter *c = &record->streams.of[stream];
-    text_add(out, "    %-9s %-13s ", stream_name(record, stream), rank_file_word(STATES, COUNTER_STATES, c->state));
+    const struct stream_counters *streams = &record->streams[running];
+    const struct counter *c = &streams->of[stream];
+    text_add(out, "    ");
+    add_words(out, stream_name(streams, stream), STREAM_NAME);
+    text_add(out, "%*s %-13s ", MAX(0, 9 - (int)strlen(stream_name(streams, stream))), "",
+             rank_file_word(STATES, COUNTER_STATES, c->state));
     add_words(out, op_of(view, c), RANK_FILE_OP_BYTES);
-    text_add(out, " (invocation %d, instruction %d, %s", c->invocation, c->instruction,
+    text_add(out, " (");
+    add_words(out, program_name(streams), COUNTERS_PROGRAM);
+    text_add(out, ", invocation %d, instruction %d, %s", c->invocation, c->instruction,
              rank_file_word(PHASE_WORDS, PHASE_COUNT, c->phase));
     if (c->layer != NONE)
         text_add(out, ", layer %d", c->layer);
     if (c->microbatch != NONE)
         text_add(out, ", microbatch %d", c->microbatch);
     text_add(out, ")");
-    if (c->state == COUNTER_WAITING)
-        text_add(out, " for stream %s, %.1f s", stream_name(record, c->awaited),
-                 rank_file_seconds(record, now, c->since));
+    if (c->state == COUNTER_WAITING) {
+        text_add(out, " for stream ");
+        add_words(out, stream_name(streams, c->awaited), STREAM_NAME);
+        text_add(out, ", %.1f s", rank_file_seconds(record, now, c->since));
+    }
     if (c->state == COUNTER_MEETING) {
         char axes[AXES_TEXT];
         struct text ranks = {0};
-        rank_file_missing(view, rank, c, stream, add_text, &ranks);
+        rank_file_missing(view, rank, running, stream, add_text, &ranks);
         text_add(out, " over %s, %.1f s", axes_print(c->group & AXES_ALL, axes),
                  rank_file_seconds(record, now, c->since));
         if (ranks.length)
@@ -397,9 +415,9 @@ static void print_text(const struct rank_view *view, int64_t now, struct text *o
             add_words(out, record->error, sizeof record->error);
             text_add(out, "\n");
         }
-        for (int s = 0; s < STREAMS_MAX; s++)
-            if (record->streams.of[s].state != COUNTER_IDLE)
-                print_counter(view, r, s, now, out);
+        for (int k = 0; k < RANK_FILE_RUNNING * STREAMS_MAX; k++)
+            if (record->streams[k / STREAMS_MAX].of[k % STREAMS_MAX].state != COUNTER_IDLE)
+                print_counter(view, r, k / STREAMS_MAX, k % STREAMS_MAX, now, out);
     }
 }
 
@@ -418,13 +436,16 @@ static void rank_file_print_json(const struct rank_view *view, int64_t now, stru
             free(message);
         }
         json_begin_array(out, "streams");
-        for (int s = 0; s < STREAMS_MAX; s++) {
-            const struct counter *c = &record->streams.of[s];
+        for (int k = 0; k < RANK_FILE_RUNNING * STREAMS_MAX; k++) {
+            const int running = k / STREAMS_MAX, s = k % STREAMS_MAX;
+            const struct stream_counters *streams = &record->streams[running];
+            const struct counter *c = &streams->of[s];
             char axes[AXES_TEXT];
             if (c->state == COUNTER_IDLE)
                 continue;
             json_begin_object(out, NULL);
-            json_add_string(out, "stream", stream_name(record, s));
+            json_add_string(out, "program", program_name(streams));
+            json_add_string(out, "stream", stream_name(streams, s));
             json_add_string(out, "state", rank_file_word(STATES, COUNTER_STATES, c->state));
             json_add_string(out, "op", op_of(view, c));
             json_add_integer(out, "invocation", c->invocation);
@@ -433,11 +454,11 @@ static void rank_file_print_json(const struct rank_view *view, int64_t now, stru
             json_add_integer(out, "layer", c->layer);
             json_add_integer(out, "microbatch", c->microbatch);
             if (c->state == COUNTER_WAITING)
-                json_add_string(out, "awaits", stream_name(record, c->awaited));
+                json_add_string(out, "awaits", stream_name(streams, c->awaited));
             if (c->state == COUNTER_MEETING) {
                 json_add_string(out, "group", axes_print(c->group & AXES_ALL, axes));
                 json_begin_array(out, "missing");
-                rank_file_missing(view, r, c, s, add_json, out);
+                rank_file_missing(view, r, running, s, add_json, out);
                 json_end_array(out);
             }
             json_end_object(out);

@@ -1,7 +1,7 @@
 // ranks.bin of a run directory: where every rank stands. Ranks keep it current by plain stores into the mapped file, so
 // it can be read while the run lives and after it has died.
 //
-// Little-endian: the header and the names of ops, then one record per rank. Each record has a page of its own, since
+// Little-endian: the header and the names of ops, then one record per rank. Each record has pages of its own, since
 // machines that share a file write whole pages, and would overwrite each other's records with old content. A reader may
 // find a record half written.
 #ifndef LAUNCH_RANK_FILE_H
@@ -13,11 +13,13 @@
 #define RANK_FILE_NAME "ranks.bin"
 #define RANK_FILE_MAGIC "TRIRANKS"
 enum {
-    RANK_FILE_VERSION = 6,
+    RANK_FILE_VERSION = 7,
     RANK_FILE_AXES = 24,
     RANK_FILE_OP_BYTES = 32,
     RANK_FILE_ERROR_BYTES = 944,
-    RANK_FILE_PAGE = 4096
+    RANK_FILE_PAGE = 4096,
+    RANK_FILE_RECORD = 2 * RANK_FILE_PAGE,
+    RANK_FILE_RUNNING = 2 // programs that may run at one time: one after another, and one beside them
 };
 
 struct rank_file_header {
@@ -48,10 +50,10 @@ struct rank_record {
     char padding[4];
     int64_t epoch; // clock_real at the moment when clock_now of the rank's machine was 0
     char more_padding[48];
-    struct stream_counters streams;
-    char rest[RANK_FILE_PAGE - 1024 - sizeof(struct stream_counters)];
+    struct stream_counters streams[RANK_FILE_RUNNING]; // those of programs that run one after another are the first
+    char rest[RANK_FILE_RECORD - 1024 - RANK_FILE_RUNNING * sizeof(struct stream_counters)];
 };
-_Static_assert(sizeof(struct rank_record) == RANK_FILE_PAGE, "as in files");
+_Static_assert(sizeof(struct rank_record) == RANK_FILE_RECORD, "as in files");
 
 // Makes the file anew; no rank may have it open. *lock becomes a descriptor that holds a lock on it, by which others
 // see that the run is alive. *identity, never 0, tells the file from all others.

@@ -17,9 +17,9 @@ trireme_status synthetic_model(struct model_config *out, const struct config *co
     return checkpoint_model(out, config, vocab, NULL, NULL, error);
 }
 
-void synthetic_fill(struct engine *e, uint64_t seed) {
-    const struct compiled *c = engine_compiled(e, PROGRAM_TRAIN);
-    const struct executor *executor = engine_executor(e, PROGRAM_TRAIN);
+static void fill_batch(const struct engine *e, const struct engine_program *p, uint64_t seed) {
+    const struct compiled *c = p->compiled;
+    const struct executor *executor = p->executor;
     const struct engine_rows part = engine_rows(e, c);
     const int64_t first = engine_first_sequence(e, c) * c->spec.batch.seq_len;
     for (int m = 0; m < c->spec.batch.microbatches; m++) {
@@ -36,5 +36,20 @@ void synthetic_fill(struct engine *e, uint64_t seed) {
             positions[i] = (int32_t)position;
             starts[i] = 0;
         }
+    }
+}
+
+static void fill_number(const struct engine_program *p, int buffer, double number) {
+    if (buffer != NONE)
+        *(double *)executor_address(p->executor, buffer, 0) = number;
+}
+
+void synthetic_fill(struct engine *e, uint64_t seed) {
+    for (size_t i = 0; i < e->programs.count; i++) {
+        const struct engine_program *p = &e->programs.item[i];
+        if (p->compiled->tokens != NONE)
+            fill_batch(e, p, seed);
+        fill_number(p, p->compiled->lr, 0);
+        fill_number(p, p->compiled->weight, 1);
     }
 }

@@ -39,8 +39,15 @@ void timeline_name_rank(struct text *out, int rank) {
     name_line(out, "process_name", rank, 0, name);
 }
 
-void timeline_name_stream(struct text *out, const struct program *program, int rank, int stream) {
-    name_line(out, "thread_name", rank, stream, program->streams.item[stream].name);
+static int timeline_thread(int track, int stream) {
+    return track * STREAMS_MAX + stream;
+}
+
+void timeline_name_stream(struct text *out, const struct program *program, int rank, int track, int stream) {
+    char name[128];
+    snprintf(name, sizeof name, "%s%s%s", track ? program->name : "", track ? "/" : "",
+             program->streams.item[stream].name);
+    name_line(out, "thread_name", rank, timeline_thread(track, stream), name);
 }
 
 static int64_t nanoseconds(double seconds) {
@@ -52,7 +59,7 @@ void timeline_open_event(struct text *out, const struct program *program, const 
     const struct invocation *v = &program->schedule.item[event->invocation];
     const struct template *t = &program->templates.item[v->template];
     const struct instruction *in = &t->instructions.item[event->instruction];
-    event_begin(out, "X", table->op[in->op].name, event->rank, in->stream);
+    event_begin(out, "X", table->op[in->op].name, event->rank, timeline_thread(event->track, in->stream));
     json_add_string(out, "cat", t->name);
     // Where one event ends when another begins, they also do so in whole nanoseconds.
     int64_t starts = nanoseconds(event->begin), ends = nanoseconds(event->end);

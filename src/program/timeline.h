@@ -11,13 +11,14 @@ enum { TIMELINE_EVENTS_MAX = 2000000 };
 struct timeline_event {
     int invocation, instruction; // of the program
     int rank;
+    int track;         // 0; programs that run at one time have different ones, and so other threads in the trace
     double begin, end; // seconds
 };
 
 void timeline_begin(struct text *out);
 void timeline_end(struct text *out);
 void timeline_name_rank(struct text *out, int rank);
-void timeline_name_stream(struct text *out, const struct program *program, int rank, int stream);
+void timeline_name_stream(struct text *out, const struct program *program, int rank, int track, int stream);
 // Appends an event with its instruction, layer and microbatch. The caller may add further members to its "args" before
 // timeline_close_event.
 void timeline_open_event(struct text *out, const struct program *program, const struct op_table *table,

@@ -275,7 +275,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     loader_take(r->loader, SAMPLER_TRAIN, &counts);
     begin_next(r, step);
     struct engine_result result;
-    TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine) : NULL, &result, error));
+    TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine, 0) : NULL, &result, error));
     r->record->step = r->progress.step = step;
     const int64_t computed = clock_now();
     TRY(loader_end(r->loader, &r->agreed, error));

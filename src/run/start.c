@@ -254,7 +254,8 @@ static trireme_status keep_counters(struct run *r, trireme_error *why, trireme_e
         run_tell_mapped(r, r->ranks.bytes);
     }
     r->record->step = r->progress.step;
-    streams_count_in(r->engine.streams, &r->record->streams);
+    _Static_assert((int)ENGINE_COUNTERS <= (int)RANK_FILE_RUNNING, "each has a place in the file");
+    engine_count_in(&r->engine, r->record->streams);
     rank_record_set(r->record, RANK_STARTING);
     return TRIREME_OK;
 }
@@ -357,7 +358,8 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
     TRY(engine_create(&r->engine, r->config, model, plan, specs, member, error));
     TRY(loader_create(&r->loader, r->corpus, &r->engine, r->control, r->callbacks->stop, error));
     if (r->config->profiling.trace_step)
-        TRY(step_trace_create(&r->trace, r->config, &r->engine, r->control, error));
+        TRY(step_trace_create(&r->trace, r->config, &r->engine, &(enum program_kind){PROGRAM_TRAIN}, 1, r->control,
+                              error));
     TRY(start_open_directory(r, error));
     TRY(load_progress(r, error));
     if (r->leads)

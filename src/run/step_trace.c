@@ -19,8 +19,9 @@ trireme_status step_trace_check(const struct config *config, trireme_error *erro
 
 static trireme_status check_events(const struct step_trace *t, const struct config *config, const struct engine *engine,
                                    struct communicator *all, trireme_error *error) {
-    double events =
-        t->wanted[engine->member.rank] ? (double)program_length(&engine_compiled(engine, PROGRAM_TRAIN)->program) : 0;
+    double events = 0;
+    for (size_t i = 0; i < t->runs.count && t->wanted[engine->member.rank]; i++)
+        events += (double)program_length(&t->runs.item[i].program->compiled->program);
     TRY(ranks_sum(all, &events, 1, error));
     if (events > TIMELINE_EVENTS_MAX)
         return config_refuse(config, "profiling.trace_ranks", error,
@@ -30,29 +31,35 @@ static trireme_status check_events(const struct step_trace *t, const struct conf
 }
 
 trireme_status step_trace_create(struct step_trace *t, const struct config *config, const struct engine *engine,
-                                 struct communicator *all, trireme_error *error) {
+                                 const enum program_kind *kinds, size_t count, struct communicator *all,
+                                 trireme_error *error) {
     int ranks = mesh_ranks(&engine->parallel->mesh);
     *t = (struct step_trace){.wanted = ranks_parse(config->profiling.trace_ranks, ranks)};
     if (!t->wanted)
         return config_refuse(config, "profiling.trace_ranks", error, "expected ranks from 0 to %d, as 0,1, or all",
                              ranks - 1);
+    for (size_t i = 0; i < count; i++)
+        VEC_PUSH(&t->runs, (struct traced){.program = engine_find(engine, kinds[i])});
     trireme_status status = check_events(t, config, engine, all, error);
     if (status != TRIREME_OK)
         step_trace_release(t);
-    else if (t->wanted[engine->member.rank])
-        executor_trace_reserve(engine_executor(engine, PROGRAM_TRAIN), &t->trace);
+    for (size_t i = 0; i < t->runs.count && t->wanted[engine->member.rank]; i++)
+        executor_trace_reserve(t->runs.item[i].program->executor, &t->runs.item[i].trace);
     return status;
 }
 
 void step_trace_release(struct step_trace *t) {
-    VEC_RELEASE(&t->trace.events);
+    for (size_t i = 0; i < t->runs.count; i++)
+        VEC_RELEASE(&t->runs.item[i].trace.events);
+    VEC_RELEASE(&t->runs);
     free(t->wanted);
     *t = (struct step_trace){0};
 }
 
 trireme_status step_trace_begin(struct step_trace *t, const struct engine *engine, struct communicator *all,
                                 trireme_error *error) {
-    t->trace.events.count = 0;
+    for (size_t i = 0; i < t->runs.count; i++)
+        t->runs.item[i].trace.events.count = 0;
     t->start = clock_now();
     if (!all)
         return TRIREME_OK;
@@ -63,8 +70,8 @@ trireme_status step_trace_begin(struct step_trace *t, const struct engine *engin
     return TRIREME_OK;
 }
 
-struct trace *step_trace_events(struct step_trace *t, const struct engine *engine) {
-    return t->wanted[engine->member.rank] ? &t->trace : NULL;
+struct trace *step_trace_events(struct step_trace *t, const struct engine *engine, size_t run) {
+    return t->wanted[engine->member.rank] ? &t->runs.item[run].trace : NULL;
 }
 
 static trireme_status step_trace_receive(struct communicator *all, int rank, struct text *out, trireme_error *error) {
@@ -83,12 +90,20 @@ static trireme_status step_trace_send(struct communicator *all, const struct tex
     return comm_send(all, text->text, bytes, 0, error);
 }
 
+static void print_run(const struct traced *run, const struct op_table *ops, int rank, int64_t start, struct text *out) {
+    const struct compiled *c = run->program->compiled;
+    const int track = program_is_beside(c->spec.kind) ? 1 + (int)c->spec.kind : 0;
+    trace_print(&c->program, ops, &run->trace, rank, track, start, out);
+}
+
 trireme_status step_trace_gather(const struct step_trace *t, const struct engine *engine, struct communicator *all,
                                  struct text *out, trireme_error *error) {
     int own = engine->member.rank, ranks = mesh_ranks(&engine->parallel->mesh);
     struct text mine = {0};
     if (t->wanted[own])
-        trace_print(&engine_compiled(engine, PROGRAM_TRAIN)->program, engine->ops, &t->trace, own, t->start, &mine);
+        timeline_name_rank(&mine, own);
+    for (size_t i = 0; i < t->runs.count && t->wanted[own]; i++)
+        print_run(&t->runs.item[i], engine->ops, own, t->start, &mine);
     trireme_status status = TRIREME_OK;
     if (own == 0) {
         timeline_begin(out);

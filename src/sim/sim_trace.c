@@ -10,7 +10,8 @@ static void print_event(struct text *out, const struct program *p, const struct 
     const struct template *t = &p->templates.item[p->schedule.item[event->invocation].template];
     const struct instruction *in = &t->instructions.item[event->instruction];
     timeline_open_event(
-        out, p, table, &(struct timeline_event){event->invocation, event->instruction, rank, event->begin, event->end});
+        out, p, table,
+        &(struct timeline_event){event->invocation, event->instruction, rank, 0, event->begin, event->end});
     if (table->op[in->op].role == ROLE_COMMUNICATION) {
         char axes[AXES_TEXT];
         json_add_string(out, "group", axes_print(in->group, axes));
@@ -27,7 +28,7 @@ static void print_rank(struct text *out, const struct simulation *s, const struc
         const struct invocation *v = &who->program->schedule.item[event->invocation];
         int stream = who->program->templates.item[v->template].instructions.item[event->instruction].stream;
         if (!named[stream])
-            timeline_name_stream(out, who->program, rank, stream);
+            timeline_name_stream(out, who->program, rank, 0, stream);
         named[stream] = true;
         print_event(out, who->program, table, event, rank);
     }

@@ -298,7 +298,7 @@ static void a_killed_run_leaves_its_counters(void **state) {
         if (rank_view_read(&view, path_in(*state, "run"), &error) != TRIREME_OK)
             continue;
         there = view.record[0].step == FAULT_STEP - 1 && view.record[1].step == FAULT_STEP - 1 &&
-                view.record[0].streams.of[STREAM_TENSOR].state == COUNTER_MEETING;
+                view.record[0].streams[0].of[STREAM_TENSOR].state == COUNTER_MEETING;
         rank_view_release(&view);
     }
     assert_true(there);
@@ -339,6 +339,36 @@ static void assert_waits(const char *folder, const char *first, const char *seco
     rank_view_release(&view);
 }
 
+// What runs beside steps has streams of its own, and meets whatever step each rank has come to.
+static void check_beside(const char *directory, struct rank_record *record[3]) {
+    for (int r = 0; r < 3; r++) {
+        record[r]->streams[0].of[STREAM_TENSOR].state = COUNTER_IDLE;
+        strcpy(record[r]->streams[1].program, "outer_exchange");
+        strcpy(record[r]->streams[1].name[STREAM_TENSOR], "outer");
+        record[r]->streams[1].of[STREAM_TENSOR] = (struct counter){.since = clock_now(),
+                                                                   .state = COUNTER_MEETING,
+                                                                   .op = OP_ALL_REDUCE,
+                                                                   .layer = NONE,
+                                                                   .microbatch = NONE,
+                                                                   .group = AXES(AXIS_PP)};
+        record[r]->step += r;
+    }
+    strcpy(record[2]->streams[1].program, "another");
+    struct rank_view view;
+    struct text text = {0}, json = {0};
+    trireme_error error = {0};
+    assert_ok(rank_view_read(&view, path_in(directory, "run"), &error), &error);
+    rank_view_print(&view, view.latest, false, &text);
+    rank_view_print(&view, view.latest, true, &json);
+    const char *line = strstr(text.text, "    outer     communicating all_reduce (outer_exchange, ");
+    assert_non_null(line);
+    assert_true(strncmp(strstr(line, ", waiting"), ", waiting for rank 2\n", 21) == 0);
+    assert_non_null(strstr(json.text, "\"program\":\"outer_exchange\",\"stream\":\"outer\""));
+    text_release(&text);
+    text_release(&json);
+    rank_view_release(&view);
+}
+
 // Each stage has its own program, and each machine its own clock.
 static void meetings_of_unlike_ranks_are_told(void **state) {
     trireme_error error = {0};
@@ -353,30 +383,30 @@ static void meetings_of_unlike_ranks_are_told(void **state) {
     assert_ok(rank_file_create(&lock, &identity, path_in(*state, "run"), &mesh, ops, &error), &error);
     for (int r = 0; r < 3; r++) {
         assert_ok(rank_file_open(&file[r], path_in(*state, "run"), identity, r, &record[r], &error), &error);
-        assert_int_equal((uintptr_t)record[r] % 4096, 0);            // whose rest no other rank writes
-        assert_true(file[r].bytes <= (size_t)sysconf(_SC_PAGESIZE)); // nothing of others is mapped
+        assert_int_equal((uintptr_t)record[r] % 4096, 0); // whose rest no other rank writes
+        assert_true(file[r].bytes <= RANK_FILE_RECORD || sysconf(_SC_PAGESIZE) > 4096); // nothing of others is mapped
         rank_record_set(record[r], RANK_STEPPING);
-        record[r]->streams.of[STREAM_TENSOR] = (struct counter){.since = clock_now(),
-                                                                .state = r ? COUNTER_MEETING : COUNTER_IDLE,
-                                                                .invocation = 10 + r,
-                                                                .instruction = 20 - r,
-                                                                .op = OP_ALL_REDUCE,
-                                                                .phase = PHASE_OPTIMIZER,
-                                                                .layer = NONE,
-                                                                .microbatch = NONE,
-                                                                .group = AXES(AXIS_PP)};
+        record[r]->streams[0].of[STREAM_TENSOR] = (struct counter){.since = clock_now(),
+                                                                   .state = r ? COUNTER_MEETING : COUNTER_IDLE,
+                                                                   .invocation = 10 + r,
+                                                                   .instruction = 20 - r,
+                                                                   .op = OP_ALL_REDUCE,
+                                                                   .phase = PHASE_OPTIMIZER,
+                                                                   .layer = NONE,
+                                                                   .microbatch = NONE,
+                                                                   .group = AXES(AXIS_PP)};
     }
     const int64_t hour = INT64_C(3600000000000);
     record[2]->epoch -= hour; // its machine has been up for an hour longer
     record[2]->changed += hour;
-    record[2]->streams.of[STREAM_TENSOR].since += hour;
+    record[2]->streams[0].of[STREAM_TENSOR].since += hour;
     record[1]->epoch -= hour; // it has slept since, for as long
     rank_record_set(record[1], RANK_STEPPING);
     static const enum op OPS[] = {OP_ALL_REDUCE, OP_REDUCE, OP_BROADCAST};
     for (size_t i = 0; i < ARRAY_LENGTH(OPS); i++) {
         for (int r = 1; r < 3; r++) {
-            record[r]->streams.of[STREAM_TENSOR].op = OPS[i];
-            record[r]->streams.of[STREAM_TENSOR].peer = i ? 2 - r : 0; // the last rank is the root
+            record[r]->streams[0].of[STREAM_TENSOR].op = OPS[i];
+            record[r]->streams[0].of[STREAM_TENSOR].peer = i ? 2 - r : 0; // the last rank is the root
         }
         assert_waits(*state, "rank 0\n", "rank 0\n");
     }
@@ -385,8 +415,9 @@ static void meetings_of_unlike_ranks_are_told(void **state) {
     assert_waits(*state, "rank 0 2\n", "rank 0 1\n");
     record[2]->step++;
     assert_waits(*state, "rank 0\n", "rank 0\n");
-    record[2]->streams.of[STREAM_TENSOR].layer = 1;
+    record[2]->streams[0].of[STREAM_TENSOR].layer = 1;
     assert_waits(*state, "rank 0 2\n", "rank 0 1\n");
+    check_beside(*state, record);
     for (int r = 0; r < 3; r++)
         rank_file_close(&file[r]);
     close(lock);
@@ -459,14 +490,17 @@ static void words_of_the_file_are_shown(void **state) {
     struct rank_record *record = (void *)(bytes + header->header_bytes);
     record->activity = RANK_FAILED;
     strcpy(record->error, "\x1b]0;a title\x07");
-    record->streams.of[STREAM_COMPUTE].state = COUNTER_RUNNING;
-    record->streams.of[STREAM_COMPUTE].op = 1;
+    record->streams[0].of[STREAM_COMPUTE].state = COUNTER_RUNNING;
+    record->streams[0].of[STREAM_COMPUTE].op = 1;
     strcpy(bytes + sizeof *header + RANK_FILE_OP_BYTES, "\x1b[2J");
+    strcpy(record->streams[0].name[STREAM_COMPUTE], "\x1b[1m");
+    strcpy(record->streams[0].program, "\x1b[3m");
     assert_ok(rank_view_parse(&view, bytes, length, "seed", &error), &error);
     rank_view_print(&view, view.latest, false, &text);
     assert_null(strchr(text.text, '\x1b'));
     assert_non_null(strstr(text.text, "    \\x1b]0;a title\\x07\n"));
-    assert_non_null(strstr(text.text, " \\x1b[2J ("));
+    assert_non_null(strstr(text.text, "    \\x1b[1m "));
+    assert_non_null(strstr(text.text, " \\x1b[2J (\\x1b[3m, invocation "));
     text_release(&text);
     rank_view_release(&view);
 }
