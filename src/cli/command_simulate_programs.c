@@ -3,9 +3,12 @@
 #include "base/json.h"
 #include "base/parallel_for.h"
 #include "cli/command_simulate.h"
+#include "compile/period.h"
 #include "compile/stages.h"
 #include "measure/synthetic.h"
+#include "sim/exchanges.h"
 #include "sim/memory.h"
+#include "sim/sequence.h"
 #include "sim/sim_trace.h"
 
 struct prediction {
@@ -19,7 +22,13 @@ struct prediction {
     struct stages programs;
     const struct program **program; // of each stage
     struct simulation simulation;
-    double seconds[PROGRAM_KINDS];        // of each other program of the run, 0: it has none
+    double seconds[PROGRAM_KINDS]; // of each other program of the run, 0: it has none
+    struct exchanges exchanges[PROGRAM_KINDS];
+    // What the run does over and over, where that is more than a step: its parts as one program of each stage.
+    struct period period;
+    struct program *parts;      // [stages]; NULL: a step
+    struct simulation of_parts; // of which a step takes as long as those beside which something runs
+    double period_seconds;
     struct sim_memory *memory;            // of each stage's program
     double compiled, verified, simulated; // seconds that each took
 };
@@ -77,6 +86,54 @@ static trireme_status simulate_others(struct prediction *p, trireme_error *error
     return TRIREME_OK;
 }
 
+static void programs_find_exchanges(struct prediction *p) {
+    for (size_t k = 0; k < p->programs.specs.count; k++)
+        for (int i = 0; i < p->programs.count; i++)
+            exchanges_add(&p->exchanges[p->programs.specs.item[k].kind],
+                          &p->programs.stage[i].programs.item[k]->program);
+}
+
+static trireme_status make_parts(struct prediction *p, trireme_error *error) {
+    struct program *parts = mem_alloc((size_t)p->programs.count * sizeof *parts);
+    trireme_status status = TRIREME_OK;
+    int made = 0;
+    for (; made < p->programs.count && status == TRIREME_OK; made++) {
+        const struct program *of_kind[PROGRAM_KINDS] = {0};
+        for (size_t k = 0; k < p->programs.specs.count; k++)
+            of_kind[p->programs.specs.item[k].kind] = &p->programs.stage[made].programs.item[k]->program;
+        status = sequence_create(&parts[made], &p->period, of_kind, error);
+    }
+    if (status == TRIREME_OK)
+        p->parts = parts;
+    for (int i = 0; i < made - 1 && status != TRIREME_OK; i++)
+        program_release(&parts[i]);
+    if (status != TRIREME_OK)
+        free(parts);
+    return status;
+}
+
+// Simulates the parts of a period with what runs beside steps. Its further steps are as the one that was simulated.
+static trireme_status simulate_period(struct prediction *p, const struct simulation_options *options,
+                                      trireme_error *error) {
+    p->period = period_of(p->config);
+    p->period_seconds = p->simulation.seconds;
+    if (p->period.parts.count == 1)
+        return TRIREME_OK;
+    TRY(make_parts(p, error));
+    const struct program **program = mem_alloc((size_t)p->programs.count * sizeof *program);
+    for (int i = 0; i < p->programs.count; i++)
+        program[i] = &p->parts[i];
+    trireme_status status = simulate(&p->of_parts, program, p->ops, &p->cluster, options, error);
+    p->period_seconds = p->of_parts.seconds + (double)p->period.further * p->simulation.seconds;
+    free(program);
+    return status;
+}
+
+// What a trace or a picture has: a step, or the parts of a period.
+static const struct simulation *programs_shown(const struct prediction *p) {
+    return p->parts ? &p->of_parts : &p->simulation;
+}
+
 static trireme_status programs_predict(struct prediction *p, const struct command_value *values, trireme_error *error) {
     struct simulation_options options = {.events = values[SIMULATE_PROGRAM_TRACE].given ||
                                                    values[SIMULATE_PROGRAM_SVG].given};
@@ -104,6 +161,8 @@ static trireme_status programs_predict(struct prediction *p, const struct comman
     TRY(simulate(&p->simulation, p->program, p->ops, &p->cluster, &options, error));
     programs_measure_memory(p);
     TRY(simulate_others(p, error));
+    TRY(simulate_period(p, &options, error));
+    programs_find_exchanges(p);
     p->simulated = programs_seconds_since(&clock);
     progress_clear();
     return TRIREME_OK;
@@ -111,6 +170,13 @@ static trireme_status programs_predict(struct prediction *p, const struct comman
 
 static void prediction_release(struct prediction *p) {
     simulation_release(&p->simulation);
+    simulation_release(&p->of_parts);
+    for (int i = 0; i < p->programs.count && p->parts; i++)
+        program_release(&p->parts[i]);
+    for (int kind = 0; kind < PROGRAM_KINDS; kind++)
+        VEC_RELEASE(&p->exchanges[kind]);
+    VEC_RELEASE(&p->period.parts);
+    free(p->parts);
     free(p->program);
     stages_release(&p->programs);
     parallel_release(&p->plan);
@@ -159,6 +225,39 @@ static bool has_axis(const struct prediction *p, int axis) {
     return p->plan.mesh.degree[axis] > 1;
 }
 
+// The groups of a program's exchanges, each once.
+static int exchange_groups(const struct exchanges *e, axis_set group[]) {
+    int groups = 0;
+    for (size_t i = 0; i < e->count; i++) {
+        bool seen = false;
+        for (int g = 0; g < groups; g++)
+            seen |= group[g] == e->item[i].group;
+        if (!seen)
+            group[groups++] = e->item[i].group;
+    }
+    return groups;
+}
+
+// Tokens per second in all of a period.
+static double period_rate(const struct prediction *p) {
+    return (double)(tokens_of(p) * p->period.steps) / p->period_seconds;
+}
+
+static void print_other(const struct prediction *p, enum program_kind kind, struct text *out) {
+    if (p->seconds[kind] == 0)
+        return;
+    text_add(out, "%s: %.4g s", program_kinds[kind].name, p->seconds[kind]);
+    axis_set *group = mem_alloc(p->exchanges[kind].count * sizeof *group);
+    const int groups = exchange_groups(&p->exchanges[kind], group);
+    for (int g = 0; g < groups; g++) {
+        char axes[AXES_TEXT];
+        text_add(out, ", %s over %s", amount((int64_t)exchanges_bytes(&p->exchanges[kind], group[g])).text,
+                 axes_print(group[g], axes));
+    }
+    free(group);
+    text_add(out, "%s\n", program_is_beside(kind) ? ", which may be beside steps" : "");
+}
+
 static void print_summary(const struct prediction *p, struct text *out) {
     const struct simulation *s = &p->simulation;
     text_add(out, "%s", counted(s->ranks, "rank").text);
@@ -181,9 +280,10 @@ static void print_summary(const struct prediction *p, struct text *out) {
             text_add(out, ", exposed %s %.2f%%", axis_name((enum axis)a), 100 * s->exposed[a]);
     text_add(out, "\n");
     for (int kind = 0; kind < PROGRAM_KINDS; kind++)
-        if (p->seconds[kind] > 0)
-            text_add(out, "%s: %.4g s%s\n", program_kinds[kind].name, p->seconds[kind],
-                     program_is_beside((enum program_kind)kind) ? ", which may be beside steps" : "");
+        print_other(p, (enum program_kind)kind, out);
+    if (p->parts)
+        text_add(out, "%lld steps with all this: %.4g s, %.0f tokens/s\n", (long long)p->period.steps,
+                 p->period_seconds, period_rate(p));
 }
 
 static void print_memory(const struct prediction *p, struct text *out) {
@@ -258,6 +358,32 @@ static void add_class(const struct prediction *p, struct text *out, const struct
     json_end_object(out);
 }
 
+static void add_exchanges(const struct prediction *p, struct text *out) {
+    json_begin_object(out, "communicated_bytes");
+    for (int kind = 0; kind < PROGRAM_KINDS; kind++) {
+        const struct exchanges *e = &p->exchanges[kind];
+        axis_set *group = mem_alloc(e->count * sizeof *group);
+        const int groups = exchange_groups(e, group);
+        if (groups)
+            json_begin_object(out, program_kinds[kind].name);
+        for (int g = 0; g < groups; g++) {
+            char axes[AXES_TEXT];
+            json_add_number(out, axes_print(group[g], axes), exchanges_bytes(e, group[g]));
+        }
+        if (groups)
+            json_end_object(out);
+        free(group);
+    }
+    json_end_object(out);
+    if (!p->parts)
+        return;
+    json_begin_object(out, "period");
+    json_add_integer(out, "steps", p->period.steps);
+    json_add_number(out, "seconds", p->period_seconds);
+    json_add_number(out, "tokens_per_second", period_rate(p));
+    json_end_object(out);
+}
+
 static void programs_print_json(const struct prediction *p, struct text *out) {
     const struct simulation *s = &p->simulation;
     const struct sim_class *worst = programs_fullest(p);
@@ -275,6 +401,7 @@ static void programs_print_json(const struct prediction *p, struct text *out) {
     }
     json_add_number(out, "tokens_per_second", (double)tokens_of(p) / s->seconds);
     json_add_number(out, "mfu", mfu_of(p));
+    add_exchanges(p, out);
     json_add_number(out, "bubble", s->bubble);
     add_axes(p, out, "exposed", s->exposed);
     json_add_integer(out, "tightest_rank", worst->rank);
@@ -298,7 +425,7 @@ static void programs_print_json(const struct prediction *p, struct text *out) {
 // Writes the first rank of each class, unless others are asked for.
 static trireme_status programs_write_trace(const struct prediction *p, const struct command_value *values,
                                            trireme_error *error) {
-    const struct simulation *s = &p->simulation;
+    const struct simulation *s = programs_shown(p);
     const char *asked = values[SIMULATE_PROGRAM_RANKS].given;
     bool *wanted = asked ? ranks_parse(asked, s->ranks) : mem_alloc((size_t)s->ranks * sizeof *wanted);
     if (!wanted)
@@ -318,7 +445,7 @@ static trireme_status programs_write_trace(const struct prediction *p, const str
 static trireme_status write_picture(const struct prediction *p, const char *path, trireme_error *error) {
     struct text text = {0};
     char *mesh = mesh_print(&p->plan.mesh), *title = mem_printf("%s on %s", mesh, p->cluster.name);
-    trireme_status status = sim_picture_print(&p->simulation, title, &text, error);
+    trireme_status status = sim_picture_print(programs_shown(p), title, &text, error);
     if (status == TRIREME_OK)
         status = file_write_atomic(path, text.text, text.length, error);
     text_release(&text);

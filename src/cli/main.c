@@ -42,8 +42,9 @@ const struct command commands[] = {
     {"show", "program|memory|timeline|mesh CONFIG.yaml | ranks RUN_DIR",
      "the training step as text, its memory, or a trace of it; how ranks are arranged; where they stand",
      "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak. With\n"
-     "many ranks, --rank=3 chooses one.\n"
-     "timeline: two real steps on random tokens, the second as a Chrome trace, which Perfetto opens.\n"
+     "many ranks, --rank=3 chooses one; --show.program=evaluate chooses another program than the training step.\n"
+     "timeline: two real steps on random tokens, the second as a Chrome trace, which Perfetto opens; where islands\n"
+     "meet, a step and then a meeting, with the steps beside it. --show.program=NAME: that program alone.\n"
      "mesh: each rank's coordinates, layers and neighbours in the pipeline; the groups along each axis, its factors\n"
      "and products of axes, and what is communicated over them; --rank=3 for one rank's groups and neighbours in\n"
      "each. cluster=CLUSTER says which node and device a rank is on; svg=FILE draws it.\n"
@@ -58,7 +59,8 @@ const struct command commands[] = {
      "predict a step on a cluster, or what a pipeline schedule costs",
      "CLUSTER: a name (trireme help clusters) or a file; devices=N takes its first N devices; the keys of\n"
      "parallelism say how many ranks train. trace=FILE writes a Chrome trace of trace_ranks=0,8 or all, by default\n"
-     "of one rank of each kind; svg=FILE a picture of the pipeline.\n"
+     "of one rank of each kind; svg=FILE a picture of the pipeline. Where islands meet, both are of a meeting with\n"
+     "the steps beside it, and the output has the time of all steps from one meeting to the next.\n"
      "schedule=NAME stages=P microbatches=M needs no model. NAME: one of trireme help schedules, or the path of a\n"
      "file. forward, backward_input, backward_weight: times of one chunk and one microbatch; latency: time from\n"
      "rank to rank; chunks; waves (of hanayo); activation_limit (of auto, in microbatches of a stage, by default\n"

@@ -1,6 +1,6 @@
 // sim/: the time and memory that a step of given programs takes on given machines, and what they consist of, computed
 // without running anything. Reads the programs that exec/ runs, and never includes exec/. Includes base/, config/,
-// mesh/, program/, and of kernels/ only what says in which dtype an instruction computes.
+// mesh/, program/, of kernels/ only what says in which dtype an instruction computes, and of compile/ what a period is.
 //
 //   cluster    machines as a file describes them; efficiency: the part of it about what a device reaches
 //   fit        such a description from measurements; import: from measurements of other programs
@@ -9,6 +9,7 @@
 //   simulate   the instructions of all ranks in time, from programs that prepare has laid out for it
 //   memory     what a program's peak consists of
 //   exchanges  what a program communicates over each group
+//   sequence   the programs of a period as one
 //   trace      a simulated step as a trace for people to look at; picture: as SVG
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H

@@ -105,4 +105,114 @@ def test_refusals():
     tool.refused(2, "plan knows one island", "plan", "llama3-8b", "devices=8", "cluster=h100", "island_degree=2")
 
 
+CLUSTER = """\
+devices:
+  d:
+    peak: {f32: 200 GFLOP/s}
+    memory: 24 GB
+    bandwidth: 40 GB/s
+    efficiency: {other: {memory: 0.6}, matmul: {compute: 0.85}, attention: {compute: 0.6}}
+nodes: [{device: d, nodes: 4, devices: 1}]
+links: [{name: wan, spans: all, latency: 50 us, bandwidth: 125 MB/s}]
+"""
+MODEL = ["--model.family=llama", "--model.num_hidden_layers=2", "--model.hidden_size=256",
+         "--model.num_attention_heads=4", "--training.seq_len=64", "--training.global_batch_size=8"]
+
+
+def period(delay, *more):
+    said = tool.good_json("simulate", *MODEL, "--ranks=2", *ISLANDS, "--outer.sync_steps=8",
+                          f"--outer.delay_steps={delay}", *(more or ["cluster=wan.yaml"]))
+    return said, said["period"]["seconds"]
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-6 * b
+
+
+def test_a_period_is_simulated():
+    """From one meeting to the next: what is exchanged takes time only where the steps beside it are shorter."""
+    tool.write("wan.yaml", CLUSTER)
+    said, seconds = period(0)
+    step, exchange = said["step_seconds"], said["outer_exchange_seconds"]
+    ends = said["outer_take_seconds"] + said["outer_settle_seconds"]
+    assert step < exchange < 7 * step, (step, exchange)
+    assert near(seconds, ends + exchange + 8 * step), (seconds, said)
+    assert said["period"]["steps"] == 8 and near(said["period"]["tokens_per_second"], 8 * 8 * 64 / seconds)
+    said, seconds = period(1)
+    ends = said["outer_take_seconds"] + said["outer_settle_seconds"]
+    assert near(seconds, ends + exchange + 7 * step), (seconds, said)
+    for delay in 7, 8:
+        assert near(period(delay)[1], ends + 8 * step), delay
+    # Where cores communicate, the steps are longer by what they lose.
+    tool.write("cores.yaml", CLUSTER.replace("40 GB/s\n", "40 GB/s\n    communication: 0.5\n"))
+    said, seconds = period(7, "cluster=cores.yaml")
+    lost = seconds - ends - 8 * said["step_seconds"]
+    moved = said["communicated_bytes"]["outer_exchange"]["island"] / 125e6
+    assert .4 * moved < lost < .6 * moved, (lost, moved)
+    text = tool.good("simulate", *MODEL, "--ranks=2", *ISLANDS, "--outer.sync_steps=8", "cluster=wan.yaml")
+    assert "\n8 steps with all this: " in text and " over island, which may be beside steps\n" in text, text
+    # Stages and tensor ranks each exchange their own part, at the same time; a rank's memory is as before.
+    many = ["--ranks=8", *ISLANDS, "--tensor_parallel_degree=2", "--pipeline_parallel_degree=2", "cluster=h100"]
+    said = tool.good_json("simulate", *MODEL, *many, "--outer.sync_steps=4", "--outer.delay_steps=2")
+    least = 4 * said["step_seconds"] + said["outer_take_seconds"] + said["outer_settle_seconds"]
+    assert .98 * least < said["period"]["seconds"] < 1.1 * least, said
+    assert "period" not in tool.good_json("simulate", *MODEL, "--ranks=2", "cluster=h100")
+
+
+def test_bytes_of_a_meeting():
+    tool.write("wan.yaml", CLUSTER)
+    said = tool.good_json("simulate", *MODEL, "--ranks=2", *ISLANDS, "cluster=wan.yaml")
+    parameters = tool.good_json("show", "memory", *MODEL, "--ranks=1")["parameter_bytes"] - 4 * 64 * 64
+    assert said["communicated_bytes"] == {"outer_exchange": {"island": parameters + 8}}, (said, parameters)
+    shown = tool.good_json("show", "mesh", *MODEL, "--ranks=2", *ISLANDS)
+    (island,) = [g for g in shown["groups"] if g["axes"] == "island"]
+    assert sum(u["bytes"] for u in island["communication"]) == parameters + 8, island
+
+
+def spans(text):
+    """Of rank 0: the first beginning and the last end of each template's events, and the threads they are on."""
+    events = tool.strict_json(text)["traceEvents"]
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0}
+    out = {}
+    for e in (e for e in events if e["ph"] == "X" and e["pid"] == 0):
+        first, last, names = out.get(e["cat"], (e["ts"], 0, set()))
+        out[e["cat"]] = min(first, e["ts"]), max(last, e["ts"] + e["dur"]), names | {threads[e["tid"]]}
+    return out
+
+
+def test_timelines_have_meetings():
+    keys = ["c.yaml", "--ranks=2", *ISLANDS, "--outer.delay_steps=2"]
+    tool.write("wan.yaml", CLUSTER)
+    tool.good("simulate", *keys, "cluster=wan.yaml", "trace=t.json")
+    for text in tool.good("show", "timeline", *keys), tool.read("t.json").decode():
+        at = spans(text)
+        assert {"take", "exchange", "settle", "forward", "backward", "optimizer"} <= set(at), at
+        assert at["exchange"][2] == {"outer_exchange/compute", "outer_exchange/outer"}, at
+        # Steps run while what was taken is exchanged, and parameters settle when both are done.
+        assert at["take"][1] <= min(at["exchange"][0], at["forward"][0]), at
+        assert max(at["exchange"][1], at["optimizer"][1]) <= at["settle"][0] + 1e-3, at
+    waiting = spans(tool.good("show", "timeline", *keys[:-1]))
+    assert waiting["exchange"][1] <= waiting["settle"][0] and waiting["settle"][1] <= waiting["forward"][0], waiting
+    # One program alone, whether a period has it or not.
+    assert set(spans(tool.good("show", "timeline", *keys, "--show.program=outer_exchange"))) == {"exchange"}
+    assert set(spans(tool.good("show", "timeline", *keys, "--show.program=evaluate"))) == {"input", "forward"}
+    tool.refused(2, "this run's programs are train, evaluate$", "show", "timeline", "c.yaml",
+                 "--show.program=outer_take")
+
+
+def test_ranks_say_which_programs_they_run():
+    tool.good("train", "c.yaml", *ISLANDS, "--outer.sync_steps=1", "--validation.freq=0", "--run.directory=islands")
+    data = tool.read("islands/ranks.bin")
+    assert data.count(b"outer_exchange\0") == data.count(b"evaluate\0") == 2  # of each rank, what it ran last
+    tool.good("train", "c.yaml", "--ranks=2", "--run.directory=plain")
+    assert b"outer_" not in tool.read("plain/ranks.bin")
+
+
+def test_memory_of_a_program():
+    keys = ["show", "memory", "c.yaml", "--ranks=2", *ISLANDS]
+    sizes = {p: tool.good_json(*keys, f"--show.program={p}")["step_bytes"] for p in ("train", "outer_exchange")}
+    assert tool.good_json(*keys)["step_bytes"] == sizes["train"] > 100 * sizes["outer_exchange"], sizes
+    assert "outer.weight" in tool.good(*keys, "--show.program=outer_exchange")
+
+
 tool.main(globals())
