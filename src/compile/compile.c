@@ -659,9 +659,10 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
     int picked =
         program_buffer(p, "norm.row", o->state->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
     struct operand result = compile_whole(&c, picked);
-    program_emit(p, e.template, OP_EMBED, PHASE_FORWARD, NONE, 3,
-                 (struct operand[]){compile_whole(&c, c.row), compile_whole(&c, hidden), operand_none()}, 1, &result,
-                 NULL);
+    program_emit(p, e.template, OP_EMBED, PHASE_FORWARD, NONE,
+                 GIVEN(EMBED, [INPUT(EMBED, ids)] = compile_whole(&c, c.row),
+                       [INPUT(EMBED, w)] = compile_whole(&c, hidden), [INPUT(EMBED, first)] = operand_none()),
+                 1, &result, NULL);
     c.logits = emit_head(&e, picked, "logits");
     p->buffers.item[c.logits].kind = KIND_OUTPUT;
     p->buffers.item[c.logits].scope = SCOPE_STEP;

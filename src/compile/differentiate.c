@@ -350,15 +350,21 @@ static trireme_status gradient_add_term(struct gradients *g, struct place at, in
         FAIL(TRIREME_ERROR_PROGRAM, "%s cannot be differentiated: a term of its gradient is %s, the gradient %s",
              gradients_name(g, term.to.buffer), dtype_name(from), dtype_name(to));
     if (parameter)
-        return gradient_emit_sum(g, at, OP_GRADIENT_SUM_DW, 1, (struct operand[]){term.from, y},
-                                 covered          ? ACCUMULATE_YES
-                                 : is_kept(g, &y) ? ACCUMULATE_AFTER_FIRST
-                                                  : ACCUMULATE_NO);
+        return gradient_emit_sum(
+            g, at, OP_GRADIENT_SUM_DW, INPUTS(GRADIENT_SUM_DW),
+            (struct operand[]){[INPUT(GRADIENT_SUM_DW, dy)] = term.from, [INPUTS(GRADIENT_SUM_DW)] = y},
+            covered          ? ACCUMULATE_YES
+            : is_kept(g, &y) ? ACCUMULATE_AFTER_FIRST
+                             : ACCUMULATE_NO);
     struct operand other = covered ? y : operand_none();
     for (int i = 0; i < (int)g->terms.count && other.buffer == NONE; i++)
         if (operand_equal(&g->terms.item[i].to, &term.to))
             other = take_term(g, i).from;
-    return gradient_emit_sum(g, at, OP_GRADIENT_SUM, 2, (struct operand[]){term.from, other, y}, ACCUMULATE_NO);
+    return gradient_emit_sum(g, at, OP_GRADIENT_SUM, INPUTS(GRADIENT_SUM),
+                             (struct operand[]){[INPUT(GRADIENT_SUM, a)] = term.from,
+                                                [INPUT(GRADIENT_SUM, b)] = other,
+                                                [INPUTS(GRADIENT_SUM)] = y},
+                             ACCUMULATE_NO);
 }
 
 static trireme_status add_to_parameter(struct gradients *g, struct place at, struct gradient_term term) {

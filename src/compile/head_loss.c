@@ -29,6 +29,13 @@ static struct operand loss_rows_of(int buffer, int64_t first, int64_t rows) {
     return (struct operand){.buffer = buffer, .offset = first, .ndim = 1, .dim = {rows}, .stride = {1}};
 }
 
+// Ops of the loss that have the attribute have it in one place.
+enum { VOCAB = ATTRIBUTE(CROSS_ENTROPY, vocab) };
+_Static_assert((int)VOCAB == (int)ATTRIBUTE(CROSS_ENTROPY_GRAD, vocab) &&
+                   (int)VOCAB == (int)ATTRIBUTE(LOGITS_MAX, vocab) && (int)VOCAB == (int)ATTRIBUTE(LOGITS_SUM, vocab) &&
+                   (int)VOCAB == (int)ATTRIBUTE(LOGITS_GRAD, vocab) && (int)VOCAB == (int)ATTRIBUTE(LOGITS_EXP, vocab),
+               "as in struct logits_chunk");
+
 struct logits_chunk emit_logits_chunk(struct compiled *c, const struct compile_options *o, struct emitter *e,
                                       int hidden, int64_t first, int nll, int scale) {
     int64_t all = emit_row_count(e), width = o->model->hidden_size, rows = MIN(chunk_rows(o, all), all - first);
@@ -44,7 +51,7 @@ struct logits_chunk emit_logits_chunk(struct compiled *c, const struct compile_o
                              .targets = loss_rows_of(c->targets, first, rows),
                              .nll = loss_rows_of(nll, first, rows),
                              .scale = loss_whole(c, scale),
-                             .attribute = {{.i = o->model->vocab_size}}};
+                             .attribute = {[VOCAB] = {.i = o->model->vocab_size}}};
     k.hidden = program_slice(e->program, hidden, name[0], first * width, 2, (int64_t[]){rows, width});
     k.logits = emit_head(e, k.hidden, name[1]);
     return k;
@@ -70,10 +77,17 @@ static struct operand loss_gradient(const struct logits_chunk *k) {
 static void emit_whole(const struct logits_chunk *k, bool train) {
     struct operand logits = loss_whole(k->compiled, k->logits);
     if (train)
-        loss_emit(k, OP_CROSS_ENTROPY_GRAD, 3, (struct operand[]){logits, k->targets, k->scale}, 2,
-                  (struct operand[]){k->nll, loss_gradient(k)});
+        loss_emit(k, OP_CROSS_ENTROPY_GRAD,
+                  GIVEN(CROSS_ENTROPY_GRAD, [INPUT(CROSS_ENTROPY_GRAD, logits)] = logits,
+                        [INPUT(CROSS_ENTROPY_GRAD, targets)] = k->targets,
+                        [INPUT(CROSS_ENTROPY_GRAD, scale)] = k->scale),
+                  MADE(CROSS_ENTROPY_GRAD, [OUTPUT(CROSS_ENTROPY_GRAD, nll)] = k->nll,
+                       [OUTPUT(CROSS_ENTROPY_GRAD, dlogits)] = loss_gradient(k)));
     else
-        loss_emit(k, OP_CROSS_ENTROPY, 2, (struct operand[]){logits, k->targets}, 1, &k->nll);
+        loss_emit(
+            k, OP_CROSS_ENTROPY,
+            GIVEN(CROSS_ENTROPY, [INPUT(CROSS_ENTROPY, logits)] = logits, [INPUT(CROSS_ENTROPY, targets)] = k->targets),
+            1, &k->nll);
 }
 
 void chunk_stand_for(const struct logits_chunk *k, int template, size_t from, int set, enum op row) {
@@ -103,15 +117,25 @@ static void emit_split(const struct logits_chunk *k, bool train) {
     const size_t from = k->compiled->program.templates.item[k->template].instructions.count;
     struct operand sum = {.buffer = sums, .ndim = 1, .dim = {rows}, .stride = {1}}, picked = sum;
     picked.offset = rows;
-    loss_emit(k, OP_LOGITS_MAX, 2, (struct operand[]){logits, first}, 1, &m);
+    loss_emit(k, OP_LOGITS_MAX,
+              GIVEN(LOGITS_MAX, [INPUT(LOGITS_MAX, logits)] = logits, [INPUT(LOGITS_MAX, first)] = first), 1, &m);
     loss_all_reduce(k, max, true);
-    loss_emit(k, OP_LOGITS_SUM, 4, (struct operand[]){logits, k->targets, first, m}, 2,
-              (struct operand[]){sum, picked});
+    loss_emit(k, OP_LOGITS_SUM,
+              GIVEN(LOGITS_SUM, [INPUT(LOGITS_SUM, logits)] = logits, [INPUT(LOGITS_SUM, targets)] = k->targets,
+                    [INPUT(LOGITS_SUM, first)] = first, [INPUT(LOGITS_SUM, max)] = m),
+              MADE(LOGITS_SUM, [OUTPUT(LOGITS_SUM, sum)] = sum, [OUTPUT(LOGITS_SUM, picked)] = picked));
     loss_all_reduce(k, sums, false);
-    loss_emit(k, OP_LOGITS_NLL, 4, (struct operand[]){k->targets, m, sum, picked}, 1, &k->nll);
+    loss_emit(k, OP_LOGITS_NLL,
+              GIVEN(LOGITS_NLL, [INPUT(LOGITS_NLL, targets)] = k->targets, [INPUT(LOGITS_NLL, max)] = m,
+                    [INPUT(LOGITS_NLL, sum)] = sum, [INPUT(LOGITS_NLL, picked)] = picked),
+              1, &k->nll);
     if (train) {
         struct operand d = loss_gradient(k);
-        loss_emit(k, OP_LOGITS_GRAD, 6, (struct operand[]){logits, k->targets, first, m, sum, k->scale}, 1, &d);
+        loss_emit(k, OP_LOGITS_GRAD,
+                  GIVEN(LOGITS_GRAD, [INPUT(LOGITS_GRAD, logits)] = logits, [INPUT(LOGITS_GRAD, targets)] = k->targets,
+                        [INPUT(LOGITS_GRAD, first)] = first, [INPUT(LOGITS_GRAD, max)] = m,
+                        [INPUT(LOGITS_GRAD, sum)] = sum, [INPUT(LOGITS_GRAD, scale)] = k->scale),
+                  1, &d);
     }
     chunk_stand_for(k, k->template, from, program_set(&k->compiled->program),
                     train ? OP_CROSS_ENTROPY_GRAD : OP_CROSS_ENTROPY);
@@ -119,8 +143,10 @@ static void emit_split(const struct logits_chunk *k, bool train) {
 
 void emit_total(struct compiled *c, int template, int nll, int scale) {
     struct operand total = loss_whole(c, c->loss);
-    program_emit(&c->program, template, OP_LOSS_SUM, PHASE_FORWARD, NONE, 2,
-                 (struct operand[]){loss_whole(c, nll), loss_whole(c, scale)}, 1, &total, NULL)
+    program_emit(
+        &c->program, template, OP_LOSS_SUM, PHASE_FORWARD, NONE,
+        GIVEN(LOSS_SUM, [INPUT(LOSS_SUM, nll)] = loss_whole(c, nll), [INPUT(LOSS_SUM, scale)] = loss_whole(c, scale)),
+        1, &total, NULL)
         ->accumulate = ACCUMULATE_AFTER_FIRST;
 }
 

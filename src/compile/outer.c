@@ -124,11 +124,11 @@ trireme_status compile_outer_take(struct compiled *out, const struct compile_opt
     struct outer o;
     outer_begin(&o, options, spec, "take");
     for (int u = 0; u < o.state->units.units; u++) {
-        const struct operand in[INPUTS(TAKE)] = {outer_parameters(&o, u),
-                                                 outer_operand(&o, o.state->optimizer.remainder, u)},
-                             taken[OUTPUTS(TAKE)] = {outer_operand(&o, o.state->outer.value, u),
-                                                     outer_operand(&o, o.state->outer.taken, u)};
-        outer_emit(&o, OP_TAKE, INPUTS(TAKE), in, OUTPUTS(TAKE), taken);
+        const struct operand p = outer_parameters(&o, u), rem = outer_operand(&o, o.state->optimizer.remainder, u),
+                             value = outer_operand(&o, o.state->outer.value, u),
+                             taken = outer_operand(&o, o.state->outer.taken, u);
+        outer_emit(&o, OP_TAKE, GIVEN(TAKE, [INPUT(TAKE, p)] = p, [INPUT(TAKE, rem)] = rem),
+                   MADE(TAKE, [OUTPUT(TAKE, value)] = value, [OUTPUT(TAKE, taken)] = taken));
     }
     return outer_finish(&o, out, options, error);
 }
@@ -150,10 +150,10 @@ trireme_status compile_outer_exchange(struct compiled *out, const struct compile
     o.compiled.weight = weight;
     for (int u = 0; u < o.state->units.units; u++) {
         const struct operand value = outer_operand(&o, o.state->outer.value, u),
-                             total = u == 0 ? outer_total(&o) : operand_none(),
-                             in[INPUTS(WEIGH)] = {value, operand_whole(p, weight)},
-                             made[OUTPUTS(WEIGH)] = {value, total};
-        outer_emit(&o, OP_WEIGH, INPUTS(WEIGH), in, OUTPUTS(WEIGH), made);
+                             total = u == 0 ? outer_total(&o) : operand_none();
+        outer_emit(&o, OP_WEIGH,
+                   GIVEN(WEIGH, [INPUT(WEIGH, value)] = value, [INPUT(WEIGH, weight)] = operand_whole(p, weight)),
+                   MADE(WEIGH, [OUTPUT(WEIGH, value1)] = value, [OUTPUT(WEIGH, total)] = total));
         if (u == 0)
             outer_sum(&o, stream, total);
         outer_sum(&o, stream, value);
@@ -166,10 +166,13 @@ trireme_status compile_outer_settle(struct compiled *out, const struct compile_o
     struct outer o;
     outer_begin(&o, options, spec, "settle");
     for (int u = 0; u < o.state->units.units; u++) {
-        const struct operand in[INPUTS(SETTLE)] = {
-            outer_parameters(&o, u), outer_operand(&o, o.state->optimizer.remainder, u),
-            outer_operand(&o, o.state->outer.value, u), outer_total(&o), outer_operand(&o, o.state->outer.taken, u)};
-        outer_emit(&o, OP_SETTLE, INPUTS(SETTLE), in, OUTPUTS(SETTLE), in);
+        const struct operand p = outer_parameters(&o, u), rem = outer_operand(&o, o.state->optimizer.remainder, u),
+                             value = outer_operand(&o, o.state->outer.value, u), total = outer_total(&o),
+                             taken = outer_operand(&o, o.state->outer.taken, u);
+        outer_emit(&o, OP_SETTLE,
+                   GIVEN(SETTLE, [INPUT(SETTLE, p)] = p, [INPUT(SETTLE, rem)] = rem, [INPUT(SETTLE, value)] = value,
+                         [INPUT(SETTLE, total)] = total, [INPUT(SETTLE, taken)] = taken),
+                   MADE(SETTLE, [OUTPUT(SETTLE, p1)] = p, [OUTPUT(SETTLE, rem1)] = rem));
     }
     return outer_finish(&o, out, options, error);
 }

@@ -122,13 +122,19 @@ static struct exchanged emit_exchange(const struct logits_chunk *k, bool train) 
                           .max = chunk_operand(k, "logits.max", sums, 1, &k->rows),
                           .sum = chunk_operand(k, "logits.sum", sums, 1, &k->rows)};
     struct operand all = chunk_operand(k, "logits.all", sums, 3, all_dim);
-    program_emit(p, k->template, OP_LOGITS_EXP, PHASE_FORWARD, NONE, 3, (struct operand[]){logits, k->targets, m.first},
-                 2, (struct operand[]){m.exponentials, m.own}, k->attribute);
+    program_emit(p, k->template, OP_LOGITS_EXP, PHASE_FORWARD, NONE,
+                 GIVEN(LOGITS_EXP, [INPUT(LOGITS_EXP, logits)] = logits, [INPUT(LOGITS_EXP, targets)] = k->targets,
+                       [INPUT(LOGITS_EXP, first)] = m.first),
+                 MADE(LOGITS_EXP, [OUTPUT(LOGITS_EXP, e)] = m.exponentials, [OUTPUT(LOGITS_EXP, own)] = m.own),
+                 k->attribute);
     int64_t own_count = 3 * k->rows, all_count = own_count * all_dim[0];
     program_communicate(p, k->template, OP_ALL_GATHER, PHASE_FORWARD, loss_stream(p), group,
                         operand_shape(m.own, 1, &own_count), operand_shape(all, 1, &all_count));
-    on_loss_stream(p, program_emit(p, k->template, OP_LOGITS_MERGE, PHASE_FORWARD, NONE, 2,
-                                   (struct operand[]){all, k->targets}, 3, (struct operand[]){m.max, m.sum, k->nll},
+    on_loss_stream(p, program_emit(p, k->template, OP_LOGITS_MERGE, PHASE_FORWARD, NONE,
+                                   GIVEN(LOGITS_MERGE, [INPUT(LOGITS_MERGE, own)] = all,
+                                         [INPUT(LOGITS_MERGE, targets)] = k->targets),
+                                   MADE(LOGITS_MERGE, [OUTPUT(LOGITS_MERGE, max)] = m.max,
+                                        [OUTPUT(LOGITS_MERGE, sum)] = m.sum, [OUTPUT(LOGITS_MERGE, nll)] = k->nll),
                                    NULL));
     chunk_stand_for(k, k->template, from, m.set, m.row);
     return m;
@@ -146,13 +152,19 @@ static void emit_rows_gradient(const struct logits_chunk *k, const struct exchan
                    picked = chunk_operand(k, "logits.picked", rows.dtype, 2, rows.dim),
                    d = operand_whole(p, gradients_contribute(gradients, k->hidden));
     const size_t from = p->templates.item[k->template].instructions.count;
-    program_emit(p, k->template, OP_LOGITS_TIMES, PHASE_BACKWARD, NONE, 2, (struct operand[]){m->exponentials, weight},
-                 1, &times, NULL);
-    program_emit(p, k->template, OP_LOGITS_PICK, PHASE_BACKWARD, NONE, 3,
-                 (struct operand[]){k->targets, weight, m->first}, 1, &picked, NULL);
-    on_loss_stream(p, program_emit(p, k->template, OP_LOGITS_DX, PHASE_BACKWARD, NONE, 7,
-                                   (struct operand[]){times, picked, m->own, m->max, m->sum, k->targets, k->scale}, 1,
-                                   &d, NULL));
+    program_emit(p, k->template, OP_LOGITS_TIMES, PHASE_BACKWARD, NONE,
+                 GIVEN(LOGITS_TIMES, [INPUT(LOGITS_TIMES, e)] = m->exponentials, [INPUT(LOGITS_TIMES, w)] = weight), 1,
+                 &times, NULL);
+    program_emit(p, k->template, OP_LOGITS_PICK, PHASE_BACKWARD, NONE,
+                 GIVEN(LOGITS_PICK, [INPUT(LOGITS_PICK, targets)] = k->targets, [INPUT(LOGITS_PICK, w)] = weight,
+                       [INPUT(LOGITS_PICK, first)] = m->first),
+                 1, &picked, NULL);
+    on_loss_stream(p, program_emit(p, k->template, OP_LOGITS_DX, PHASE_BACKWARD, NONE,
+                                   GIVEN(LOGITS_DX, [INPUT(LOGITS_DX, a)] = times, [INPUT(LOGITS_DX, b)] = picked,
+                                         [INPUT(LOGITS_DX, own)] = m->own, [INPUT(LOGITS_DX, max)] = m->max,
+                                         [INPUT(LOGITS_DX, sum)] = m->sum, [INPUT(LOGITS_DX, targets)] = k->targets,
+                                         [INPUT(LOGITS_DX, scale)] = k->scale),
+                                   1, &d, NULL));
     chunk_stand_for(k, k->template, from, m->set, m->row);
 }
 
@@ -163,9 +175,12 @@ static void emit_weight_gradient(const struct logits_chunk *k, const struct exch
     const struct buffer logits = p->buffers.item[k->logits];
     struct operand d = chunk_operand(k, "d.logits", k->options->state->dtype, logits.ndim, logits.dim);
     size_t at = p->templates.item[template_number].instructions.count;
-    program_emit(p, template_number, OP_LOGITS_GRAD, PHASE_FORWARD, NONE, 6,
-                 (struct operand[]){operand_whole(p, k->logits), k->targets, m->first, m->max, m->sum, k->scale}, 1, &d,
-                 k->attribute);
+    program_emit(p, template_number, OP_LOGITS_GRAD, PHASE_FORWARD, NONE,
+                 GIVEN(LOGITS_GRAD, [INPUT(LOGITS_GRAD, logits)] = operand_whole(p, k->logits),
+                       [INPUT(LOGITS_GRAD, targets)] = k->targets, [INPUT(LOGITS_GRAD, first)] = m->first,
+                       [INPUT(LOGITS_GRAD, max)] = m->max, [INPUT(LOGITS_GRAD, sum)] = m->sum,
+                       [INPUT(LOGITS_GRAD, scale)] = k->scale),
+                 1, &d, k->attribute);
     chunk_stand_for(k, template_number, at, m->set, m->row);
     differentiate(gradients, template_number, at, at + 1, template_number);
     // The rows' gradient is made in another way.

@@ -103,20 +103,25 @@ int emit_norm(struct emitter *e, int layer, const char *norm, int x) {
     char *weight = mem_printf("%s.weight", norm), *bias = mem_printf("%s.bias", norm),
          *mean = mem_printf("%s.mean", norm), *rstd = mem_printf("%s.rstd", norm);
     int y = emit_new_activation(e, layer, norm, n_rows, e->config->hidden_size);
-    union attribute attribute[OP_MAX_ATTRIBUTES] = {{.f = e->config->norm_eps}};
+    const double eps = e->config->norm_eps;
     if (e->config->family == FAMILY_GPT2) {
         int m = emit_new_statistic(e, layer, mean, 1, &n_rows), r = emit_new_statistic(e, layer, rstd, 1, &n_rows);
-        emit_forward(e, OP_LAYERNORM, layer, 3,
-                     (struct operand[]){emit_whole_operand(e, x), emit_parameter(e, layer, weight),
-                                        emit_parameter(e, layer, bias)},
-                     3,
-                     (struct operand[]){emit_whole_operand(e, y), emit_whole_operand(e, m), emit_whole_operand(e, r)},
-                     attribute);
+        emit_forward(e, OP_LAYERNORM, layer,
+                     GIVEN(LAYERNORM, [INPUT(LAYERNORM, x)] = emit_whole_operand(e, x),
+                           [INPUT(LAYERNORM, w)] = emit_parameter(e, layer, weight),
+                           [INPUT(LAYERNORM, b)] = emit_parameter(e, layer, bias)),
+                     MADE(LAYERNORM, [OUTPUT(LAYERNORM, y)] = emit_whole_operand(e, y),
+                          [OUTPUT(LAYERNORM, mean)] = emit_whole_operand(e, m),
+                          [OUTPUT(LAYERNORM, rstd)] = emit_whole_operand(e, r)),
+                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(LAYERNORM, eps)] = {.f = eps}});
     } else {
         int r = emit_new_statistic(e, layer, rstd, 1, &n_rows);
-        emit_forward(e, OP_RMSNORM, layer, 2,
-                     (struct operand[]){emit_whole_operand(e, x), emit_parameter(e, layer, weight)}, 2,
-                     (struct operand[]){emit_whole_operand(e, y), emit_whole_operand(e, r)}, attribute);
+        emit_forward(e, OP_RMSNORM, layer,
+                     GIVEN(RMSNORM, [INPUT(RMSNORM, x)] = emit_whole_operand(e, x),
+                           [INPUT(RMSNORM, w)] = emit_parameter(e, layer, weight)),
+                     MADE(RMSNORM, [OUTPUT(RMSNORM, y)] = emit_whole_operand(e, y),
+                          [OUTPUT(RMSNORM, rstd)] = emit_whole_operand(e, r)),
+                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(RMSNORM, eps)] = {.f = eps}});
     }
     free(weight), free(bias), free(mean), free(rstd);
     return y;
@@ -128,9 +133,10 @@ static int emit_linear_onto(struct emitter *e, int layer, const char *part, int 
     struct operand weight = emit_parameter(e, layer, weight_name), bias = emit_parameter(e, layer, bias_name);
     free(weight_name), free(bias_name);
     int y = emit_new_activation(e, layer, result, e->program->buffers.item[x].dim[0], weight.dim[0]);
-    emit_forward(e, OP_MATMUL, layer, 4,
-                 (struct operand[]){emit_whole_operand(e, x), weight, bias, emit_whole_operand(e, residual)}, 1,
-                 (struct operand[]){emit_whole_operand(e, y)}, NULL);
+    emit_forward(e, OP_MATMUL, layer,
+                 GIVEN(MATMUL, [INPUT(MATMUL, x)] = emit_whole_operand(e, x), [INPUT(MATMUL, w)] = weight,
+                       [INPUT(MATMUL, b)] = bias, [INPUT(MATMUL, r)] = emit_whole_operand(e, residual)),
+                 MADE(MATMUL, [OUTPUT(MATMUL, y)] = emit_whole_operand(e, y)), NULL);
     return y;
 }
 
@@ -147,19 +153,22 @@ int emit_out(struct emitter *e, int layer, const char *part, int x, int residual
          *part_name = mem_printf("%s.part", part), *sum_name = mem_printf("%s.sum", part);
     struct operand weight = emit_parameter(e, layer, weight_name), bias = emit_parameter(e, layer, bias_name);
     int partial = emit_new_activation(e, layer, part_name, emit_row_count(e), weight.dim[0]);
-    emit_forward(e, OP_MATMUL, layer, 4,
-                 (struct operand[]){emit_whole_operand(e, x), weight, operand_none(), operand_none()}, 1,
-                 (struct operand[]){emit_whole_operand(e, partial)}, NULL);
+    emit_forward(e, OP_MATMUL, layer,
+                 GIVEN(MATMUL, [INPUT(MATMUL, x)] = emit_whole_operand(e, x), [INPUT(MATMUL, w)] = weight,
+                       [INPUT(MATMUL, b)] = operand_none(), [INPUT(MATMUL, r)] = operand_none()),
+                 MADE(MATMUL, [OUTPUT(MATMUL, y)] = emit_whole_operand(e, partial)), NULL);
     int sum = emit_leave(e, layer, sum_name, partial);
     int y = emit_new_activation(e, layer, result, emit_stream_rows(e), weight.dim[0]);
     if (bias.buffer != NONE)
-        emit_forward(e, OP_ADD_BIAS, layer, 3,
-                     (struct operand[]){emit_whole_operand(e, sum), emit_whole_operand(e, residual), bias}, 1,
-                     (struct operand[]){emit_whole_operand(e, y)}, NULL);
+        emit_forward(e, OP_ADD_BIAS, layer,
+                     GIVEN(ADD_BIAS, [INPUT(ADD_BIAS, a)] = emit_whole_operand(e, sum),
+                           [INPUT(ADD_BIAS, b)] = emit_whole_operand(e, residual), [INPUT(ADD_BIAS, bias)] = bias),
+                     MADE(ADD_BIAS, [OUTPUT(ADD_BIAS, y)] = emit_whole_operand(e, y)), NULL);
     else
-        emit_forward(e, OP_ADD, layer, 2,
-                     (struct operand[]){emit_whole_operand(e, sum), emit_whole_operand(e, residual)}, 1,
-                     (struct operand[]){emit_whole_operand(e, y)}, NULL);
+        emit_forward(
+            e, OP_ADD, layer,
+            GIVEN(ADD, [INPUT(ADD, a)] = emit_whole_operand(e, sum), [INPUT(ADD, b)] = emit_whole_operand(e, residual)),
+            MADE(ADD, [OUTPUT(ADD, y)] = emit_whole_operand(e, y)), NULL);
     free(weight_name), free(bias_name), free(part_name), free(sum_name);
     return y;
 }

@@ -134,7 +134,8 @@ static void muon_orthogonalise(const struct optimizer_update *u, const struct mu
     const struct operand in = operand_shape(operand_whole(p, m->group ? m->whole : m->direction), 3, m->dim),
                          out = operand_shape(operand_whole(p, m->group ? m->whole_update : m->update), 3, m->dim);
     program_emit(p, u->template, OP_NEWTON_SCHULZ, PHASE_OPTIMIZER, NONE, 1, &in, 1, &out,
-                 (union attribute[OP_MAX_ATTRIBUTES]){{.i = ITERATIONS}, {.f = UPDATE_SIZE * size}})
+                 (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(NEWTON_SCHULZ, iterations)] = {.i = ITERATIONS},
+                                                      [ATTRIBUTE(NEWTON_SCHULZ, scale)] = {.f = UPDATE_SIZE * size}})
         ->predicate = u->outputs.finite;
 }
 

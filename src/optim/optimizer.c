@@ -391,11 +391,13 @@ void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsew
     emit_transfers(update, 0, false);
     struct operand total = emit_square_sum(update, counted_elsewhere);
     struct operand t = operand_whole(program, update->state->t);
-    program_emit(program, update->template, OP_CLIP, PHASE_OPTIMIZER, NONE, 2,
-                 (struct operand[]){total, operand_whole(program, loss)}, 3,
-                 (struct operand[]){operand_whole(program, outputs->norm), operand_whole(program, outputs->factor),
-                                    operand_whole(program, outputs->finite)},
-                 (union attribute[OP_MAX_ATTRIBUTES]){{.f = update->config->training.max_norm}});
+    program_emit(
+        program, update->template, OP_CLIP, PHASE_OPTIMIZER, NONE,
+        GIVEN(CLIP, [INPUT(CLIP, sum)] = total, [INPUT(CLIP, loss)] = operand_whole(program, loss)),
+        MADE(CLIP, [OUTPUT(CLIP, norm)] = operand_whole(program, outputs->norm),
+             [OUTPUT(CLIP, factor)] = operand_whole(program, outputs->factor),
+             [OUTPUT(CLIP, finite)] = operand_whole(program, outputs->finite)),
+        (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(CLIP, max_norm)] = {.f = update->config->training.max_norm}});
     program_emit(program, update->template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
         outputs->finite;
     const enum config_optimizer_name *of = update->state->entries->of;

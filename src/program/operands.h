@@ -27,5 +27,17 @@ enum {
 #define INPUTS(op) INPUTS_##op
 #define OUTPUTS(op) OUTPUTS_##op
 #define ATTRIBUTES(op) ATTRIBUTES_##op
+// All inputs, or all outputs, of an instruction that is emitted, each by its name, as the two arguments that say so:
+//   program_emit(program, template, OP_ADD, phase, layer, GIVEN(ADD, [INPUT(ADD, a)] = x, [INPUT(ADD, b)] = r), 1, &y,
+//   NULL)
+// Optional ones that are absent are operand_none() here; one that is forgotten has no dims, which the verifier refuses.
+#define GIVEN(op, ...)                               \
+    INPUTS(op), (const struct operand[INPUTS(op)]) { \
+        __VA_ARGS__                                  \
+    }
+#define MADE(op, ...)                                  \
+    OUTPUTS(op), (const struct operand[OUTPUTS(op)]) { \
+        __VA_ARGS__                                    \
+    }
 
 #endif

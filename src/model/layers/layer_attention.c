@@ -203,18 +203,24 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
     struct operand q = heads_of(e, in.queries, e->seq_rows, 0, h), k = heads_of(e, others, e->batch->seq_len, first, g),
                    v = heads_of(e, others, e->batch->seq_len, first + g, g);
     int o = emit_new_activation(e, layer, "attention.heads", emit_row_count(e), h * size);
-    union attribute attribute[OP_MAX_ATTRIBUTES] = {{.f = 1 / sqrt((double)size)},
-                                                    {.i = model_layer(c, layer)->sliding_window}};
+    const double scale = 1 / sqrt((double)size);
+    const int64_t window = model_layer(c, layer)->sliding_window;
     if (e->cache) {
         struct operand keys = emit_whole_operand(e, e->cache->of[layer][KEYS]),
                        values = emit_whole_operand(e, e->cache->of[layer][VALUES]);
         struct operand at = emit_whole_operand(e, e->cache->at);
-        emit_forward(e, OP_CACHE_APPEND, layer, 5, (struct operand[]){k, v, at, keys, values}, 2,
-                     (struct operand[]){keys, values}, NULL);
+        struct operand heads = operand_shape(emit_whole_operand(e, o), 3, (int64_t[]){emit_row_count(e), h, size});
         emit_forward(
-            e, OP_ATTENTION_CACHED, layer, 4, (struct operand[]){q, keys, values, at}, 1,
-            (struct operand[]){operand_shape(emit_whole_operand(e, o), 3, (int64_t[]){emit_row_count(e), h, size})},
-            attribute);
+            e, OP_CACHE_APPEND, layer,
+            GIVEN(CACHE_APPEND, [INPUT(CACHE_APPEND, k)] = k, [INPUT(CACHE_APPEND, v)] = v,
+                  [INPUT(CACHE_APPEND, at)] = at, [INPUT(CACHE_APPEND, kc)] = keys, [INPUT(CACHE_APPEND, vc)] = values),
+            MADE(CACHE_APPEND, [OUTPUT(CACHE_APPEND, kc1)] = keys, [OUTPUT(CACHE_APPEND, vc1)] = values), NULL);
+        emit_forward(e, OP_ATTENTION_CACHED, layer,
+                     GIVEN(ATTENTION_CACHED, [INPUT(ATTENTION_CACHED, q)] = q, [INPUT(ATTENTION_CACHED, kc)] = keys,
+                           [INPUT(ATTENTION_CACHED, vc)] = values, [INPUT(ATTENTION_CACHED, at)] = at),
+                     1, &heads,
+                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ATTENTION_CACHED, scale)] = {.f = scale},
+                                                          [ATTRIBUTE(ATTENTION_CACHED, window)] = {.i = window}});
         return o;
     }
     int lse = emit_new_statistic(e, layer, "attention.lse", 3, (int64_t[]){e->batch->sequences, h, e->seq_rows});
@@ -222,15 +228,20 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
         operand_shape(emit_whole_operand(e, e->starts), 2, (int64_t[]){e->batch->sequences, e->seq_rows});
     struct operand heads =
         operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){e->batch->sequences, e->seq_rows, h, size});
-    emit_forward(e, OP_ATTENTION, layer, 5,
-                 (struct operand[]){q, k, v, starts, emit_whole_operand(e, e->first_position)}, 2,
-                 (struct operand[]){heads, emit_whole_operand(e, lse)}, attribute);
+    emit_forward(e, OP_ATTENTION, layer,
+                 GIVEN(ATTENTION, [INPUT(ATTENTION, q)] = q, [INPUT(ATTENTION, k)] = k, [INPUT(ATTENTION, v)] = v,
+                       [INPUT(ATTENTION, starts)] = starts,
+                       [INPUT(ATTENTION, first)] = emit_whole_operand(e, e->first_position)),
+                 MADE(ATTENTION, [OUTPUT(ATTENTION, o)] = heads, [OUTPUT(ATTENTION, lse)] = emit_whole_operand(e, lse)),
+                 (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ATTENTION, scale)] = {.f = scale},
+                                                      [ATTRIBUTE(ATTENTION, window)] = {.i = window}});
     if (e->heads_end == NONE)
         return o;
     int kept = emit_new_activation(e, layer, "attention.kept", emit_row_count(e), h * size);
-    emit_forward(e, OP_KEEP_COLUMNS, layer, 2,
-                 (struct operand[]){emit_whole_operand(e, o), emit_whole_operand(e, e->heads_end)}, 1,
-                 (struct operand[]){emit_whole_operand(e, kept)}, NULL);
+    emit_forward(e, OP_KEEP_COLUMNS, layer,
+                 GIVEN(KEEP_COLUMNS, [INPUT(KEEP_COLUMNS, x)] = emit_whole_operand(e, o),
+                       [INPUT(KEEP_COLUMNS, end)] = emit_whole_operand(e, e->heads_end)),
+                 MADE(KEEP_COLUMNS, [OUTPUT(KEEP_COLUMNS, y)] = emit_whole_operand(e, kept)), NULL);
     return kept;
 }
 
@@ -244,20 +255,25 @@ static int attention_positioned(struct emitter *e, int layer, int x, int64_t hea
     if (c->qk_norm) {
         int y = emit_new_activation(e, layer, norm, emit_row_count(e), columns);
         int rstd = emit_new_statistic(e, layer, rstd_name, 2, (int64_t[]){emit_row_count(e), heads + kv_heads});
-        emit_forward(e, OP_QKNORM, layer, 3,
-                     (struct operand[]){emit_whole_operand(e, x), emit_parameter(e, layer, "attention.q_norm.weight"),
-                                        emit_parameter(e, layer, "attention.k_norm.weight")},
-                     2, (struct operand[]){emit_whole_operand(e, y), emit_whole_operand(e, rstd)},
-                     (union attribute[OP_MAX_ATTRIBUTES]){{.i = heads}, {.i = kv_heads}, {.f = c->norm_eps}});
+        emit_forward(e, OP_QKNORM, layer,
+                     GIVEN(QKNORM, [INPUT(QKNORM, x)] = emit_whole_operand(e, x),
+                           [INPUT(QKNORM, wq)] = emit_parameter(e, layer, "attention.q_norm.weight"),
+                           [INPUT(QKNORM, wk)] = emit_parameter(e, layer, "attention.k_norm.weight")),
+                     MADE(QKNORM, [OUTPUT(QKNORM, y)] = emit_whole_operand(e, y),
+                          [OUTPUT(QKNORM, rstd)] = emit_whole_operand(e, rstd)),
+                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(QKNORM, heads)] = {.i = heads},
+                                                          [ATTRIBUTE(QKNORM, kv_heads)] = {.i = kv_heads},
+                                                          [ATTRIBUTE(QKNORM, eps)] = {.f = c->norm_eps}});
         x = y;
     }
     if (e->rope != NONE) {
         int y = emit_new_activation(e, layer, rope, emit_row_count(e), columns);
-        emit_forward(e, OP_ROPE, layer, 3,
-                     (struct operand[]){emit_whole_operand(e, x), emit_row_numbers(e, e->positions),
-                                        emit_whole_operand(e, e->rope)},
-                     1, (struct operand[]){emit_whole_operand(e, y)},
-                     (union attribute[OP_MAX_ATTRIBUTES]){{.i = heads + kv_heads}});
+        emit_forward(e, OP_ROPE, layer,
+                     GIVEN(ROPE, [INPUT(ROPE, x)] = emit_whole_operand(e, x),
+                           [INPUT(ROPE, pos)] = emit_row_numbers(e, e->positions),
+                           [INPUT(ROPE, table)] = emit_whole_operand(e, e->rope)),
+                     MADE(ROPE, [OUTPUT(ROPE, y)] = emit_whole_operand(e, y)),
+                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ROPE, heads)] = {.i = heads + kv_heads}});
         x = y;
     }
     free(norm), free(rstd_name), free(rope);

@@ -46,9 +46,10 @@ static int embed_own_rows(struct emitter *e, const char *name) {
     const int x = emit_new_activation(e, NONE, name, emit_row_count(e), e->config->hidden_size);
     program_communicate(p, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program), e->own_rows_along,
                         emit_row_numbers(e, e->tokens), emit_whole_operand(e, tokens));
-    emit_forward(e, OP_EMBED, NONE, 3,
-                 (struct operand[]){emit_whole_operand(e, tokens), e->own_rows, emit_whole_operand(e, e->own_first)}, 1,
-                 (struct operand[]){emit_whole_operand(e, part)}, NULL);
+    emit_forward(e, OP_EMBED, NONE,
+                 GIVEN(EMBED, [INPUT(EMBED, ids)] = emit_whole_operand(e, tokens), [INPUT(EMBED, w)] = e->own_rows,
+                       [INPUT(EMBED, first)] = emit_whole_operand(e, e->own_first)),
+                 MADE(EMBED, [OUTPUT(EMBED, y)] = emit_whole_operand(e, part)), NULL);
     program_communicate(p, e->template, OP_REDUCE_SCATTER, PHASE_FORWARD, tensor_stream(e->program), e->own_rows_along,
                         emit_whole_operand(e, part), emit_whole_operand(e, x));
     return x;
@@ -60,10 +61,11 @@ static int embed_tokens(struct emitter *e, const char *name) {
     char *part = mem_printf("%s.part", name);
     int x = emit_new_activation(e, NONE, emit_is_split(e) ? part : name, emit_row_count(e), e->config->hidden_size);
     free(part);
-    emit_forward(e, OP_EMBED, NONE, 3,
-                 (struct operand[]){emit_row_numbers(e, e->tokens), emit_parameter(e, NONE, "embed.weight"),
-                                    emit_whole_operand(e, e->vocab_first)},
-                 1, (struct operand[]){emit_whole_operand(e, x)}, NULL);
+    emit_forward(e, OP_EMBED, NONE,
+                 GIVEN(EMBED, [INPUT(EMBED, ids)] = emit_row_numbers(e, e->tokens),
+                       [INPUT(EMBED, w)] = emit_parameter(e, NONE, "embed.weight"),
+                       [INPUT(EMBED, first)] = emit_whole_operand(e, e->vocab_first)),
+                 MADE(EMBED, [OUTPUT(EMBED, y)] = emit_whole_operand(e, x)), NULL);
     return emit_is_split(e) ? emit_leave(e, NONE, name, x) : x;
 }
 
@@ -72,9 +74,10 @@ static void embed_positions(struct emitter *e, struct operand table, int y, bool
     struct operand positions = emit_row_numbers(e, e->positions);
     if (e->split->sequence)
         positions = operand_part(e->program, positions, AXES_TENSOR);
-    program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE, 3,
-                 (struct operand[]){positions, table, operand_none()}, 1, (struct operand[]){emit_whole_operand(e, y)},
-                 NULL)
+    program_emit(e->program, e->template, OP_EMBED, PHASE_FORWARD, NONE,
+                 GIVEN(EMBED, [INPUT(EMBED, ids)] = positions, [INPUT(EMBED, w)] = table,
+                       [INPUT(EMBED, first)] = operand_none()),
+                 MADE(EMBED, [OUTPUT(EMBED, y)] = emit_whole_operand(e, y)), NULL)
         ->accumulate = add ? ACCUMULATE_YES : ACCUMULATE_NO;
 }
 
@@ -98,8 +101,10 @@ int emit_positions(struct emitter *e, int x) {
     int rows_of = emit_new_activation(e, NONE, "position", emit_stream_rows(e), width);
     int y = emit_new_activation(e, NONE, "embedding.positioned", emit_stream_rows(e), width);
     embed_positions(e, position, rows_of, false);
-    emit_forward(e, OP_ADD, NONE, 2, (struct operand[]){emit_whole_operand(e, x), emit_whole_operand(e, rows_of)}, 1,
-                 (struct operand[]){emit_whole_operand(e, y)}, NULL);
+    emit_forward(
+        e, OP_ADD, NONE,
+        GIVEN(ADD, [INPUT(ADD, a)] = emit_whole_operand(e, x), [INPUT(ADD, b)] = emit_whole_operand(e, rows_of)),
+        MADE(ADD, [OUTPUT(ADD, y)] = emit_whole_operand(e, y)), NULL);
     return y;
 }
 

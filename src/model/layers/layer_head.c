@@ -20,9 +20,10 @@ int emit_final_norm(struct emitter *e, int x) {
 int emit_head(struct emitter *e, int x, const char *name) {
     struct operand weight = emit_parameter(e, NONE, e->config->tie_word_embeddings ? "embed.weight" : "head.weight");
     int logits = emit_new_activation(e, NONE, name, e->program->buffers.item[x].dim[0], weight.dim[0]);
-    emit_forward(e, OP_MATMUL, NONE, 4,
-                 (struct operand[]){emit_whole_operand(e, x), weight, operand_none(), operand_none()}, 1,
-                 (struct operand[]){emit_whole_operand(e, logits)}, NULL);
+    emit_forward(e, OP_MATMUL, NONE,
+                 GIVEN(MATMUL, [INPUT(MATMUL, x)] = emit_whole_operand(e, x), [INPUT(MATMUL, w)] = weight,
+                       [INPUT(MATMUL, b)] = operand_none(), [INPUT(MATMUL, r)] = operand_none()),
+                 MADE(MATMUL, [OUTPUT(MATMUL, y)] = emit_whole_operand(e, logits)), NULL);
     return logits;
 }
 

@@ -68,9 +68,13 @@ static trireme_status mlp_split(struct model_split *split, const struct model_co
 static int mlp_activation(struct emitter *e, int layer, int up) {
     int y = emit_new_activation(e, layer, "mlp.activation", emit_row_count(e), e->split->intermediate_size);
     bool gated = mlp_is_gated(e->config);
-    union attribute attribute[OP_MAX_ATTRIBUTES] = {{.i = !gated && e->config->activation == ACTIVATION_GELU_TANH}};
-    emit_forward(e, gated ? OP_SWIGLU : OP_GELU, layer, 1, (struct operand[]){emit_whole_operand(e, up)}, 1,
-                 (struct operand[]){emit_whole_operand(e, y)}, attribute);
+    const struct operand in = emit_whole_operand(e, up), out = emit_whole_operand(e, y);
+    if (gated)
+        emit_forward(e, OP_SWIGLU, layer, 1, &in, 1, &out, NULL);
+    else
+        emit_forward(e, OP_GELU, layer, 1, &in, 1, &out,
+                     (union attribute[OP_MAX_ATTRIBUTES]){
+                         [ATTRIBUTE(GELU, tanh)] = {.i = e->config->activation == ACTIVATION_GELU_TANH}});
     return y;
 }
 
