@@ -112,6 +112,14 @@ static trireme_status make_parts(struct prediction *p, trireme_error *error) {
     return status;
 }
 
+// More steps than there can be beside anything: the others are as one by itself.
+static int64_t steps_beside(const struct prediction *p) {
+    double seconds = 0;
+    for (int kind = 0; kind < PROGRAM_KINDS; kind++)
+        seconds += program_is_beside((enum program_kind)kind) ? p->seconds[kind] : 0;
+    return 2 + (int64_t)MIN(seconds / MAX(p->simulation.seconds, 1e-12), 1e9);
+}
+
 // Simulates the parts of a period with what runs beside steps. Its further steps are as the one that was simulated.
 static trireme_status simulate_period(struct prediction *p, const struct simulation_options *options,
                                       trireme_error *error) {
@@ -119,6 +127,7 @@ static trireme_status simulate_period(struct prediction *p, const struct simulat
     p->period_seconds = p->simulation.seconds;
     if (p->period.parts.count == 1)
         return TRIREME_OK;
+    period_shorten(&p->period, steps_beside(p));
     TRY(make_parts(p, error));
     const struct program **program = mem_alloc((size_t)p->programs.count * sizeof *program);
     for (int i = 0; i < p->programs.count; i++)

@@ -27,3 +27,14 @@ struct period period_of(const struct config *config) {
     p.further = p.steps - MAX(beside, 1);
     return p;
 }
+
+void period_shorten(struct period *p, int64_t steps) {
+    size_t kept = 0;
+    for (size_t i = 0; i < p->parts.count; i++) {
+        const bool step = p->parts.item[i].kind == PROGRAM_TRAIN, more = step && steps-- <= 0;
+        p->further += more;
+        if (!more)
+            p->parts.item[kept++] = p->parts.item[i];
+    }
+    p->parts.count = kept;
+}

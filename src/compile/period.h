@@ -23,6 +23,8 @@ struct period {
 };
 // The caller releases `parts`.
 struct period period_of(const struct config *config);
+// Leaves no more than `steps` (at least one) among the parts; the others become further ones.
+void period_shorten(struct period *period, int64_t steps);
 static inline bool period_has(const struct period *period, enum program_kind kind) {
     for (size_t i = 0; i < period->parts.count; i++)
         if (period->parts.item[i].kind == kind)

@@ -143,6 +143,12 @@ def test_a_period_is_simulated():
     assert near(seconds, ends + exchange + 7 * step), (seconds, said)
     for delay in 7, 8:
         assert near(period(delay)[1], ends + 8 * step), delay
+    # Of many steps only those are simulated beside which something runs.
+    text = tool.good("simulate", *MODEL, "--ranks=2", *ISLANDS, "--outer.sync_steps=100000",
+                     "--outer.delay_steps=50000", "cluster=wan.yaml", "--json", "trace=t.json")
+    many = tool.strict_json(text)["period"]
+    assert many["steps"] == 100000 and near(many["seconds"], ends + 100000 * step), many
+    assert 2 < tool.read("t.json").count(b'"increment"') < 10
     # Where cores communicate, the steps are longer by what they lose.
     tool.write("cores.yaml", CLUSTER.replace("40 GB/s\n", "40 GB/s\n    communication: 0.5\n"))
     said, seconds = period(7, "cluster=cores.yaml")

@@ -13,6 +13,7 @@ static void assert_period(const char *const *overrides, size_t count, int64_t st
     trireme_error error = {0};
     assert_ok(config_load(&config, NULL, overrides, count, &error), &error);
     struct period period = period_of(&config);
+    period_shorten(&period, 2);
     for (size_t i = 0; i < period.parts.count; i++) {
         const struct period_part *part = &period.parts.item[i];
         text_add(&text, "%s%s%s", i ? ", " : "", program_kinds[part->kind].name, WORDS[part->action]);
@@ -36,9 +37,8 @@ static void a_period_follows_from_the_table(void **unused) {
     assert_period(NULL, 0, 1, 0, "train");
     assert_period(keys, 4, 5, 4, "outer_take, outer_exchange begins, outer_exchange ends, outer_settle, train");
     assert_period(later, 4, 5, 3, "outer_take, outer_exchange begins, train, train, outer_exchange ends, outer_settle");
-    assert_period(always, 4, 5, 0,
-                  "outer_take, outer_exchange begins, train, train, train, train, train, outer_exchange ends, "
-                  "outer_settle");
+    assert_period(always, 4, 5, 3, // of the five beside it, two are left
+                  "outer_take, outer_exchange begins, train, train, outer_exchange ends, outer_settle");
 }
 
 // The streams of a program that runs beside others are its own, and all its tables come along.
