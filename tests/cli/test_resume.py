@@ -148,13 +148,16 @@ def test_metrics_that_cannot_be_used():
 
 def await_own_metrics(process):
     """Waits until a training has a metrics.jsonl of its own again."""
-    while True:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             found = os.lstat("run/metrics.jsonl")
             if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size > 0:
                 return
         assert process.poll() is None, tool.finish(process)
         time.sleep(0.01)
+    process.kill()  # or it would outlive the test
+    assert False, os.listdir("run")
 
 
 def test_metrics_taken_away():

@@ -91,6 +91,9 @@ def test_every_step():
         for tag, key in TAGS.items():
             assert (tag in values) == (key in line), (step, tag)
             assert tag not in values or math.isclose(values[tag], line[key], rel_tol=1e-6, abs_tol=1e-6), (step, tag)
+        assert values["time_metrics/end_to_end(s)"] > values["time_metrics/data_loading(s)"] >= 0
+        assert ("time_metrics/checkpoint(s)" in values) == (step == 4), values
+        assert ("time_metrics/validation(s)" in values) == (step in (2, 4, 5)), values
         assert math.isclose(values["memory/max_reserved(GiB)"], line["peak_bytes"] / 2**30, rel_tol=1e-6)
         assert math.isclose(values["mfu(%)"], 100 * line["mfu"], rel_tol=1e-5)
         assert .1 < values["tflops"] / (line["mfu"] * peak) < 10 # the peak may have been timed again

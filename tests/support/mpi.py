@@ -21,11 +21,11 @@ if tool.SANITIZED:
     os.environ.update(OMPI_MCA_odls_base_sigkill_timeout="5", ASAN_OPTIONS="detect_leaks=0")
 
 
-def start(ranks, *command, stdout=subprocess.PIPE, **environment):
+def start(ranks, *command, **environment):
     # By default all mpiruns of a user make and remove the same directory, and fail where another makes it meanwhile.
     session = tempfile.mkdtemp(prefix="trireme-mpi-")
     atexit.register(shutil.rmtree, session, ignore_errors=True)
-    return subprocess.Popen([MPIRUN, "-n", str(ranks), *command], stdin=subprocess.DEVNULL, stdout=stdout,
+    return subprocess.Popen([MPIRUN, "-n", str(ranks), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, errors="replace",
                             env={**os.environ, "OMPI_MCA_orte_tmpdir_base": session, **environment})
 
