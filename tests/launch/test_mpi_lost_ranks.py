@@ -228,7 +228,7 @@ def test_signals():
 
 
 def test_nobody_reads():
-    """Nobody reads the pipe that rank 0 writes to: no rank waits for it, and all save and end when they are asked to."""
+    """Nobody reads the pipe that rank 0 writes to: no rank waits for it, and all save when they are asked to stop."""
     os.mkfifo("held")
     reading = os.open("held", os.O_RDWR)
     os.set_blocking(reading, False)
