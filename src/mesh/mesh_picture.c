@@ -78,16 +78,19 @@ static struct line line_of(const struct drawing *d, axis_set axes) {
     return (struct line){present, cells_of(d, present)};
 }
 
+// Along these, ranks have stages of their own.
+enum { APART = AXES_OWN & ~AXES_STAGE };
+
 // Within a stage, ranks that say most to each other lie side by side.
 static void arrange(struct drawing *d) {
-    const axis_set within = mesh_present(&d->view->mesh, AXES_ALL & ~(AXES_STAGE | AXES_ISLAND));
+    const axis_set within = mesh_present(&d->view->mesh, AXES_ALL & ~AXES_OWN);
     axis_set columns = within & AXES_TENSOR;
     if (columns == AXES_NONE)
         columns = within & AXES(axes_first(within));
     d->column = line_of(d, columns);
     d->row = line_of(d, within & ~columns);
     d->stage = line_of(d, AXES_STAGE);
-    d->island = line_of(d, AXES_ISLAND);
+    d->island = line_of(d, APART);
 }
 
 // Adds to a rank's number what a slot of a line says. False: it stands for dots.
@@ -159,7 +162,7 @@ static void draw_cells(const struct drawing *d, axis_set group, struct colours *
 static char *frame_words(const struct drawing *d, int rank) {
     struct text words = {0};
     if (d->island.axes)
-        text_add(&words, "island %d%s", mesh_index(&d->view->mesh, rank, AXES_ISLAND), d->stage.axes ? ", " : "");
+        text_add(&words, "island %d%s", mesh_index(&d->view->mesh, rank, APART), d->stage.axes ? ", " : "");
     const int stage = mesh_index(&d->view->mesh, rank, AXES_STAGE);
     if (d->stage.axes)
         text_add(&words, "stage %d", stage);

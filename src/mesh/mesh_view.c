@@ -136,7 +136,7 @@ static bool has_stages(const struct mesh_view *v) {
 static void print_ranks(const struct mesh_view *v, struct text *out) {
     const int ranks = mesh_ranks(&v->mesh), fold = view_fold(v);
     const int width = cell_width("rank", ranks - 1, fold > 1);
-    const bool stages = has_stages(v) && fold <= ranks / mesh_group_size(&v->mesh, AXES_STAGE | AXES_ISLAND);
+    const bool stages = has_stages(v) && fold <= ranks / mesh_group_size(&v->mesh, AXES_OWN);
     text_add(out, "\n %*s", width, "rank");
     if (v->node)
         text_add(out, " %*s %*s", width, "node", MAX(width, 6), "device");
@@ -175,9 +175,9 @@ static const char *roles_words(axis_set group) {
             return NULL;
     return roles & AXIS_IS_TENSOR      ? "parts of each layer"
            : roles & AXIS_IS_STAGE     ? "other layers"
-           : roles & AXIS_IS_ISLAND    ? "values of their own, from other sequences"
            : roles & AXIS_IS_SEQUENCES ? "other sequences"
-                                       : "parts of each sequence";
+           : roles & AXIS_IS_ROWS      ? "parts of each sequence"
+                                       : "values of their own, from other sequences";
 }
 
 static void print_uses(const struct mesh_view *v, axis_set group, struct text *out) {
