@@ -34,7 +34,7 @@ struct drawing {
     int chosen; // the rank whose groups are outlined
     struct text *out;
     int shown[AXIS_COUNT]; // how many slots an axis takes: its degree, or fewer where it is folded
-    struct line column, row, stage, island;
+    struct line column, row, stage, outer;
     int digits;
 };
 
@@ -78,9 +78,6 @@ static struct line line_of(const struct drawing *d, axis_set axes) {
     return (struct line){present, cells_of(d, present)};
 }
 
-// Along these, ranks have stages of their own.
-enum { APART = AXES_OWN & ~AXES_STAGE };
-
 // Within a stage, ranks that say most to each other lie side by side.
 static void arrange(struct drawing *d) {
     const axis_set within = mesh_present(&d->view->mesh, AXES_ALL & ~AXES_OWN);
@@ -90,7 +87,7 @@ static void arrange(struct drawing *d) {
     d->column = line_of(d, columns);
     d->row = line_of(d, within & ~columns);
     d->stage = line_of(d, AXES_STAGE);
-    d->island = line_of(d, APART);
+    d->outer = line_of(d, AXES_OWN & ~AXES_STAGE);
 }
 
 // Adds to a rank's number what a slot of a line says. False: it stands for dots.
@@ -112,7 +109,7 @@ static double frame_height(const struct drawing *d) {
     return d->row.slots * CELL_HEIGHT + 2 * INSIDE + LABEL;
 }
 static double panel_height(const struct drawing *d) {
-    return d->island.slots * (frame_height(d) + GAP) + 2 * LABEL;
+    return d->outer.slots * (frame_height(d) + GAP) + 2 * LABEL;
 }
 
 // What the colour of a panel says of a rank: the number of its group; of the first panel where machines are known, its
@@ -160,9 +157,11 @@ static void draw_cells(const struct drawing *d, axis_set group, struct colours *
 }
 
 static char *frame_words(const struct drawing *d, int rank) {
+    char axes[AXES_TEXT];
     struct text words = {0};
-    if (d->island.axes)
-        text_add(&words, "island %d%s", mesh_index(&d->view->mesh, rank, APART), d->stage.axes ? ", " : "");
+    if (d->outer.axes)
+        text_add(&words, "%s %d%s", axes_print(d->outer.axes, axes), mesh_index(&d->view->mesh, rank, d->outer.axes),
+                 d->stage.axes ? ", " : "");
     const int stage = mesh_index(&d->view->mesh, rank, AXES_STAGE);
     if (d->stage.axes)
         text_add(&words, "stage %d", stage);
@@ -198,11 +197,11 @@ static void draw_panel(const struct drawing *d, axis_set group, double x, double
     text_add(d->out, "<g font-size=\"11\" font-weight=\"bold\">");
     svg_text(d->out, x, y + LABEL - 2, words);
     text_add(d->out, "</g>\n");
-    for (int i = 0; i < d->island.slots; i++)
+    for (int i = 0; i < d->outer.slots; i++)
         for (int s = 0; s < d->stage.slots; s++) {
             const double at = x + s * (frame_width(d) + GAP), down = y + LABEL + 4 + i * (frame_height(d) + GAP);
             int rank = 0;
-            if (line_rank(d, &d->island, i, &rank) && line_rank(d, &d->stage, s, &rank))
+            if (line_rank(d, &d->outer, i, &rank) && line_rank(d, &d->stage, s, &rank))
                 draw_frame(d, group, &colours, at, down, rank);
             else
                 svg_text(d->out, at + frame_width(d) / 2 - 4, down + frame_height(d) / 2, "...");
