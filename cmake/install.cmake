@@ -25,7 +25,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trireme-config.cmake ${CMAKE_CURRENT_B
 
 # Static linking needs the dependencies by name, whatever prefix they were found under.
 set(private_libraries "")
-foreach(name yaml jansson sodium)
+foreach(name yaml jansson sodium xxhash)
     get_filename_component(directory ${TRIREME_${name}_LIBRARY} DIRECTORY)
     string(APPEND private_libraries " -L${directory} -l${name}")
 endforeach()

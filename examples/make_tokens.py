@@ -25,7 +25,7 @@ def main():
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     lengths = []
     # Both files are written beside old ones, which a run may be reading. The old index, and what `trireme prepare`
-    # wrote about its tokenizer, are removed first: they must not be found with the new tokens.
+    # wrote about its tokenizer and its checksums, are removed first: they must not be found with the new tokens.
     with open(prefix + ".bin.tmp", "wb") as out:
         for path in texts:
             try:
@@ -43,7 +43,7 @@ def main():
         array.array("i", lengths).tofile(out)
         array.array("q", [end * (4 if wide else 2) for end in ends[:-1]]).tofile(out)
         array.array("q", range(len(lengths) + 1)).tofile(out)
-    for old in prefix + ".idx", prefix + ".json":
+    for old in prefix + ".idx", prefix + ".json", prefix + ".sums":
         if os.path.exists(old):
             os.remove(old)
     os.replace(prefix + ".bin.tmp", prefix + ".bin")

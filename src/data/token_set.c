@@ -1,6 +1,7 @@
 #include "data/token_set.h"
 
-#include "base/text.h"
+#include "base/xxh3.h"
+#include "data/token_files.h"
 #include "data/token_shard.h"
 
 #include <errno.h>
@@ -44,9 +45,12 @@ static trireme_status add_glob(struct token_set *set, const char *pattern, trire
     if (found.gl_pathc)
         qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, text_compare);
     for (size_t i = 0; i < found.gl_pathc && status == TRIREME_OK; i++) {
-        if (has_suffix(found.gl_pathv[i], ".bin"))
+        char *prefix = token_prefix(found.gl_pathv[i]);
+        status = token_files_mend(prefix, false, error);
+        free(prefix);
+        if (status == TRIREME_OK && has_suffix(found.gl_pathv[i], ".bin"))
             status = add_shard(set, found.gl_pathv[i], error);
-        else
+        else if (status == TRIREME_OK)
             status =
                 error_set(error, TRIREME_ERROR_USAGE, "%s: matches %s, which is not a .bin; let the pattern end so",
                           pattern, found.gl_pathv[i]);
@@ -63,8 +67,10 @@ static bool is_file(const char *path) {
 
 static trireme_status set_add_path(struct token_set *set, const char *path, trireme_error *error) {
     char *prefix = token_prefix(path), *bin = mem_printf("%s.bin", prefix);
-    trireme_status status;
-    if (is_file(bin))
+    trireme_status status = token_files_mend(prefix, false, error);
+    if (status != TRIREME_OK)
+        ; // nothing can be opened
+    else if (is_file(bin))
         status = add_shard(set, bin, error);
     else if (is_file(path) && !has_suffix(path, ".idx"))
         status = add_shard(set, path, error);
@@ -114,7 +120,7 @@ static void keep_small(struct token_set *set) {
     for (size_t i = 0; i < set->shards.count && bytes <= SMALL; i++)
         bytes += set->shards.item[i].bin.bytes + set->shards.item[i].index.bytes;
     for (size_t i = 0; i < set->shards.count; i++)
-        set->shards.item[i].stays = bytes <= SMALL;
+        set->shards.item[i].bin.stays = set->shards.item[i].index.stays = bytes <= SMALL;
 }
 
 trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error) {
@@ -156,12 +162,127 @@ int64_t token_set_shard_tokens(const struct token_set *set, size_t shard) {
     return set->shards.item[shard].tokens;
 }
 
-const char *token_set_rewritten(const struct token_set *set) {
-    for (size_t i = 0; i < set->shards.count; i++)
-        if (token_shard_is_rewritten(&set->shards.item[i]))
-            return set->shards.item[i].bin.path;
-    return NULL;
+// ---- what is in the files
+
+// The i-th file of a set: of each shard the tokens, then the index, which may be absent.
+static struct token_mapping *set_file(const struct token_set *set, size_t i) {
+    struct token_shard *shard = &set->shards.item[i / 2];
+    return i % 2 == 0 ? &shard->bin : shard->index.data ? &shard->index : NULL;
 }
+
+trireme_status token_set_check_unchanged(struct token_set *set, trireme_error *error) {
+    for (size_t i = 0; i < 2 * set->shards.count; i++)
+        if (set_file(set, i))
+            TRY(mapping_check_unchanged(set_file(set, i), error));
+    return TRIREME_OK;
+}
+
+bool token_set_is_known(const struct token_set *set) {
+    for (size_t i = 0; i < 2 * set->shards.count; i++)
+        if (set_file(set, i) && !block_sums_known(&set_file(set, i)->sums))
+            return false;
+    return true;
+}
+
+void token_set_learn(const struct token_set *set, const atomic_bool *stop) {
+    trireme_error ignored;
+    for (size_t i = 0; i < 2 * set->shards.count; i++) {
+        const struct token_mapping *file = set_file(set, i);
+        uint64_t sum;
+        for (int64_t b = 0; file && b < file->sums.count && !*stop; b++)
+            if (mapping_sum(file, b, &sum, &ignored) != TRIREME_OK)
+                break;
+    }
+}
+
+int64_t token_set_known_blocks(const struct token_set *set) {
+    int64_t known = 0;
+    for (size_t i = 0; i < 2 * set->shards.count; i++)
+        for (int64_t b = 0; set_file(set, i) && b < set_file(set, i)->sums.count; b++)
+            known += set_file(set, i)->sums.sum[b] != 0;
+    return known;
+}
+
+// Adds to the checksum every `apart`-th block of a file, counted over all files of tokens; *number: of its first block.
+static trireme_status add_file_sum(const struct token_mapping *file, int64_t apart, int64_t *number, struct xxh3 *xxh3,
+                                   trireme_error *error) {
+    xxh3_add(xxh3, &file->bytes, sizeof file->bytes);
+    for (int64_t b = 0; b < file->sums.count; b++, ++*number) {
+        uint64_t sum;
+        if (*number % apart)
+            continue;
+        TRY(mapping_sum(file, b, &sum, error));
+        xxh3_add(xxh3, &sum, sizeof sum);
+    }
+    return TRIREME_OK;
+}
+
+trireme_status token_set_checksum(const struct token_set *set, bool all, uint64_t *out, trireme_error *error) {
+    enum { SOME = 128 }; // blocks that take little time to read, from any disk
+    int64_t blocks = 0, number = 0, none = 0;
+    for (size_t s = 0; s < set->shards.count; s++)
+        blocks += set->shards.item[s].bin.sums.count;
+    const int64_t apart = all ? 1 : divide_up(blocks, SOME);
+    struct xxh3 xxh3 = xxh3_begin();
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < 2 * set->shards.count && status == TRIREME_OK; i++)
+        if (set_file(set, i))
+            status = add_file_sum(set_file(set, i), i % 2 ? 1 : apart, i % 2 ? &none : &number, &xxh3, error);
+    *out = xxh3_end(&xxh3);
+    return status;
+}
+
+void token_set_list(const struct token_set *set, struct sums_list *out) {
+    for (size_t i = 0; i < 2 * set->shards.count; i++) {
+        const struct token_mapping *file = set_file(set, i);
+        if (file)
+            sums_list_add(out, file->path, block_sums_copy(&file->sums), file->modified);
+    }
+}
+
+// Appends to *differs the first block that is another than the list says of this file.
+static trireme_status compare_file(struct token_mapping *file, const struct sums_file *then, void (*read)(void *user),
+                                   void *user, struct text *differs, trireme_error *error) {
+    if (then->sums.bytes != file->bytes) {
+        text_add(differs, "%s has %lld bytes, before %lld", file->path, (long long)file->bytes,
+                 (long long)then->sums.bytes);
+        return TRIREME_OK;
+    }
+    for (int64_t b = 0; b < file->sums.count; b++) {
+        const uint64_t before = then->sums.sum[b];
+        uint64_t now = file->sums.sum[b];
+        if (before && !now && read && then->modified != file->modified) {
+            TRY(mapping_sum(file, b, &now, error));
+            read(user);
+        }
+        if (before && now && before != now) {
+            text_add(differs, "bytes %lld to %lld of %s are others than before", (long long)block_begin(b),
+                     (long long)block_end(&file->sums, b), file->path);
+            return TRIREME_OK;
+        }
+    }
+    return TRIREME_OK;
+}
+
+trireme_status token_set_compare(struct token_set *set, const struct sums_list *list, const char *path,
+                                 void (*read)(void *user), void *user, struct text *differs, trireme_error *error) {
+    const size_t before = differs->length;
+    size_t files = 0, at = 0;
+    for (size_t i = 0; i < 2 * set->shards.count; i++)
+        files += set_file(set, i) != NULL;
+    for (size_t i = 0; i < 2 * set->shards.count && at < list->count && differs->length == before; i++)
+        if (set_file(set, i))
+            TRY(compare_file(set_file(set, i), &list->item[at++], read, user, differs, error));
+    if (differs->length == before && files != list->count)
+        text_add(differs, "there are %zu files of tokens, before %zu", files, list->count);
+    at = 0;
+    for (size_t i = 0; i < 2 * set->shards.count && differs->length == before; i++)
+        if (set_file(set, i))
+            mapping_expect(set_file(set, i), &list->item[at++].sums, path);
+    return TRIREME_OK;
+}
+
+// ---- reading
 
 // The shard that holds token `position`.
 static size_t find_shard(const struct token_set *set, int64_t position) {

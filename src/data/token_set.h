@@ -1,8 +1,10 @@
 // data/: text into tokens, tokens into batches. May include base/ only.
 //
-//   prepare     text -> PREFIX.bin, PREFIX.idx (Megatron's indexed dataset) and PREFIX.json (token_manifest.h)
+//   prepare     text -> PREFIX.bin, PREFIX.idx (Megatron's indexed dataset), PREFIX.json (token_manifest.h) and
+//               PREFIX.sums (block_sums.h)
 //   tokenizer   text <-> token ids
 //   token_set   one interface to token files, whichever their format and however many shards
+//   block_sums  checksums of token files, PREFIX.sums
 //   sampler     (seed, step, row) -> a window of a token_set
 // Text and tokens stream through constant memory everywhere; nothing in a file is trusted.
 //
@@ -11,7 +13,7 @@
 #ifndef DATA_TOKEN_SET_H
 #define DATA_TOKEN_SET_H
 
-#include "base/base.h"
+#include "data/block_sums.h"
 
 struct token_set;
 
@@ -31,8 +33,28 @@ int64_t token_set_tokens(const struct token_set *set);
 size_t token_set_shards(const struct token_set *set);
 const char *token_set_shard_path(const struct token_set *set, size_t shard);
 int64_t token_set_shard_tokens(const struct token_set *set, size_t shard);
-// The path of the first file that was written to since it was opened; NULL: none.
-const char *token_set_rewritten(const struct token_set *set);
+
+// What is in the files. A block of one (block_sums.h) is checked when it is first read; of a file without checksums,
+// what is read then is what is expected from then on.
+// CORRUPT where a file was written to since it was opened, and holds something else now than was expected.
+trireme_status token_set_check_unchanged(struct token_set *set, trireme_error *error);
+// Whether the checksums of all blocks are known, so that token_set_checksum reads none.
+bool token_set_is_known(const struct token_set *set);
+// *out = a checksum of sizes, indices, and of the tokens all blocks or, unless `all`, some of a large set.
+trireme_status token_set_checksum(const struct token_set *set, bool all, uint64_t *out, trireme_error *error);
+// Adds all files by their paths, with what is known of their content.
+void token_set_list(const struct token_set *set, struct sums_list *out);
+// Makes the checksums of all blocks that are not known, until *stop is set. What cannot be read is left to who needs
+// it.
+void token_set_learn(const struct token_set *set, const atomic_bool *stop);
+// How many blocks are known.
+int64_t token_set_known_blocks(const struct token_set *set);
+// Compares the files, in their order, with a list that was made of them before, wherever they were then. Appends to
+// *differs the first difference; without one, blocks that only the list knows are from then on expected to be as it
+// says. What only it knows of a file that was written to since then is read now, and `read` called after every block;
+// nothing is with `read` NULL. `path`: of the list, for messages.
+trireme_status token_set_compare(struct token_set *set, const struct sums_list *list, const char *path,
+                                 void (*read)(void *user), void *user, struct text *differs, trireme_error *error);
 // Copies tokens [begin, end) to out[end - begin]. A token outside of [0, vocab_size) is refused, naming its position.
 trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_t end, int32_t vocab_size, int32_t *out,
                               trireme_error *error);

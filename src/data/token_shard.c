@@ -1,14 +1,10 @@
 #include "data/token_shard.h"
 
-#include "base/mapped.h"
 #include "base/text.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { LLMC_HEADER_BYTES = 1024 };
 
@@ -32,88 +28,6 @@ static int64_t load_i64(const uint8_t *p) {
     int64_t value;
     memcpy(&value, p, sizeof value);
     return value;
-}
-
-// Takes ownership of `path`, also when it fails.
-static trireme_status mapping_open(struct mapping *m, char *path, trireme_error *error) {
-    *m = (struct mapping){.path = path};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe that nobody writes to is refused, not waited for
-    if (fd < 0)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
-    struct stat info;
-    trireme_status status = TRIREME_OK;
-    if (fstat(fd, &info) != 0)
-        status = error_set(error, TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        status = error_set(error, TRIREME_ERROR_USAGE, "%s: is not a regular file", path);
-    else if (info.st_size == 0)
-        status = error_set(error, TRIREME_ERROR_CORRUPT, "%s: the token file is empty (0 bytes)", path);
-    if (status == TRIREME_OK) {
-        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (data == MAP_FAILED) {
-            const int reason = errno;
-            // With a set of many files it is not memory that runs out.
-            status = error_set(error, TRIREME_ERROR_IO, "%s: cannot map %" PRId64 " bytes: %s%s", path,
-                               (int64_t)info.st_size, strerror(reason),
-                               reason == ENOMEM ? ": a process may have no more address space (ulimit -v), or no more "
-                                                  "files mapped (vm.max_map_count)"
-                                                : "");
-        } else {
-            m->data = data;
-            m->bytes = info.st_size;
-            m->device = info.st_dev;
-            m->inode = info.st_ino;
-            m->modified = info.st_mtim;
-            // Windows are read in random order: reading ahead (megabytes on some disks), the kernel would read what is
-            // not needed. will_need asks for what is. Advice may fail: it only changes speed.
-            madvise(data, (size_t)info.st_size, MADV_RANDOM);
-        }
-    }
-    close(fd);
-    return status;
-}
-
-// Refuses a file that has become shorter: touching pages beyond its end raises SIGBUS. The file is looked up by its
-// path, since a set may have more files than a process may have descriptors. Of a file that no longer has that name,
-// the last byte is read.
-static trireme_status mapping_check(const struct mapping *m, trireme_error *error) {
-    struct stat info;
-    uint8_t last;
-    if (!m->data)
-        return TRIREME_OK;
-    if (stat(m->path, &info) == 0 && info.st_dev == m->device && info.st_ino == m->inode) {
-        if (info.st_size < m->bytes)
-            FAIL(TRIREME_ERROR_CORRUPT,
-                 "%s became shorter while it was read (%" PRId64 " bytes, before %" PRId64
-                 "): write another file and rename it",
-                 m->path, (int64_t)info.st_size, m->bytes);
-    } else if (!mapped_copy(m->data + m->bytes - 1, 1, &last)) {
-        FAIL(TRIREME_ERROR_CORRUPT,
-             "%s has another name now, and became shorter while it was read, or its disk failed: write another file",
-             m->path);
-    }
-    return TRIREME_OK;
-}
-
-bool token_shard_is_rewritten(const struct token_shard *shard) {
-    const struct mapping *m = &shard->bin;
-    struct stat info;
-    return stat(m->path, &info) == 0 && info.st_dev == m->device && info.st_ino == m->inode &&
-           info.st_size >= m->bytes &&
-           (info.st_mtim.tv_sec != m->modified.tv_sec || info.st_mtim.tv_nsec != m->modified.tv_nsec);
-}
-
-// Gives back what was read of one of the shard's files: here and there, it would come to be all of them.
-static void give_back(const struct token_shard *shard, const struct mapping *m, int64_t from, int64_t bytes) {
-    if (!shard->stays)
-        mapped_forget(m->data, (size_t)m->bytes, (size_t)from, (size_t)bytes);
-}
-
-static void mapping_release(struct mapping *m) {
-    if (m->data)
-        munmap((void *)m->data, (size_t)m->bytes);
-    free(m->path);
-    *m = (struct mapping){0};
 }
 
 void token_shard_release(struct token_shard *shard) {
@@ -188,7 +102,7 @@ static trireme_status document_start(const struct token_shard *shard, int64_t do
 
 // Reads from the index alone the dtype of tokens and the numbers of sequences and documents.
 static trireme_status megatron_header(struct token_shard *shard, trireme_error *error) {
-    const struct mapping *index = &shard->index;
+    const struct token_mapping *index = &shard->index;
     if (index->bytes < MEGATRON_HEADER_BYTES)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRId64 " bytes, too short for the header of %d bytes", index->path,
              index->bytes, MEGATRON_HEADER_BYTES);
@@ -232,31 +146,59 @@ static trireme_status megatron_header(struct token_shard *shard, trireme_error *
     return TRIREME_OK;
 }
 
+// How much of an index is looked at before what was read of it is given back, bytes.
+enum { INDEX_AT_ONCE = 1 << 22 };
+
+// Checks that sequences lie one after another: a wrong length would end the run when its document is reached, or end
+// documents where none ends.
+static trireme_status shard_check_sequences(const struct token_shard *shard, trireme_error *error) {
+    const struct token_mapping *index = &shard->index;
+    int64_t end = 0;
+    for (int64_t i = 0; i < shard->sequences; i++) {
+        const int64_t at = pointer_offset(shard, i), pointer = load_i64(index->data + at);
+        if (pointer != end)
+            return index_refuse(shard, at, "the pointer to a sequence", pointer, end, error);
+        TRY(sequence_end(shard, i, &end, error));
+        if (i % (INDEX_AT_ONCE / 8) == 0) {
+            mapping_give_back(index, MAX(0, length_offset(i) - INDEX_AT_ONCE), INDEX_AT_ONCE);
+            mapping_give_back(index, MAX(0, at - INDEX_AT_ONCE), INDEX_AT_ONCE);
+        }
+    }
+    return TRIREME_OK;
+}
+
 // Checks the order of documents in an index whose ends are right: bisection would find wrong documents in a wrong
 // order.
 static trireme_status shard_check_order(const struct token_shard *shard, trireme_error *error) {
-    enum { AT_ONCE = 1 << 22 };
-    const struct mapping *index = &shard->index;
+    const struct token_mapping *index = &shard->index;
     int64_t begin = document_offset(shard, 0), previous = 0;
-    trireme_status status = TRIREME_OK;
-    madvise((void *)index->data, (size_t)index->bytes, MADV_SEQUENTIAL);
-    for (int64_t at = begin; at < index->bytes && status == TRIREME_OK; at += 8) {
+    for (int64_t at = begin; at < index->bytes; at += 8) {
         int64_t sequence = load_i64(index->data + at);
         if (sequence < previous)
-            status = error_set(error, TRIREME_ERROR_CORRUPT,
-                               "%s byte %" PRId64 ": document %" PRId64 " begins with sequence %" PRId64
-                               ", but the one before it with %" PRId64,
-                               index->path, at, (at - begin) / 8, sequence, previous);
+            FAIL(TRIREME_ERROR_CORRUPT,
+                 "%s byte %" PRId64 ": document %" PRId64 " begins with sequence %" PRId64
+                 ", but the one before it with %" PRId64,
+                 index->path, at, (at - begin) / 8, sequence, previous);
         previous = sequence;
-        if ((at - begin) % AT_ONCE == 0)
-            give_back(shard, index, MAX(0, at - AT_ONCE), AT_ONCE);
+        if ((at - begin) % INDEX_AT_ONCE == 0)
+            mapping_give_back(index, MAX(0, at - INDEX_AT_ONCE), INDEX_AT_ONCE);
     }
+    return TRIREME_OK;
+}
+
+// Checks all entries, one after another.
+static trireme_status shard_check_entries(const struct token_shard *shard, trireme_error *error) {
+    const struct token_mapping *index = &shard->index;
+    madvise((void *)index->data, (size_t)index->bytes, MADV_SEQUENTIAL);
+    trireme_status status = shard_check_sequences(shard, error);
+    if (status == TRIREME_OK)
+        status = shard_check_order(shard, error);
     madvise((void *)index->data, (size_t)index->bytes, MADV_RANDOM);
     return status;
 }
 
 static trireme_status megatron_check(struct token_shard *shard, trireme_error *error) {
-    const struct mapping *index = &shard->index;
+    const struct token_mapping *index = &shard->index;
     TRY(megatron_header(shard, error));
     if (shard->bin.bytes % shard->width != 0)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRId64 " bytes, expected a multiple of %d (the width of a token)",
@@ -276,7 +218,7 @@ static trireme_status megatron_check(struct token_shard *shard, trireme_error *e
     if (last != shard->sequences)
         return index_refuse(shard, document_offset(shard, shard->documents), "the end of the document index", last,
                             shard->sequences, error);
-    TRY(shard_check_order(shard, error));
+    TRY(shard_check_entries(shard, error));
     shard->tokens = shard->bin.bytes / shard->width;
     return TRIREME_OK;
 }
@@ -284,7 +226,7 @@ static trireme_status megatron_check(struct token_shard *shard, trireme_error *e
 // ---- llm.c
 
 static trireme_status llmc_check(struct token_shard *shard, trireme_error *error) {
-    const struct mapping *bin = &shard->bin;
+    const struct token_mapping *bin = &shard->bin;
     if (bin->bytes < LLMC_HEADER_BYTES)
         FAIL(TRIREME_ERROR_CORRUPT,
              "%s: not a token file: there is no .idx beside it (Megatron's pair), and its %" PRId64
@@ -323,13 +265,45 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
 
 // ---- both formats
 
+// Takes what a list of checksums says of a file, whose name there is its ending.
+static trireme_status shard_expect(struct token_mapping *m, const struct sums_list *list, const char *ending,
+                                   const char *path, trireme_error *error) {
+    const struct sums_file *file = m->data ? sums_list_find(list, ending) : NULL;
+    if (!m->data)
+        return TRIREME_OK;
+    if (!file || file->sums.bytes != m->bytes)
+        FAIL(TRIREME_ERROR_CORRUPT,
+             "%s: %" PRId64 " bytes, but %s tells of %" PRId64 ": damaged, or made by another program since: prepare "
+             "the text again, or remove %s if the tokens are right",
+             m->path, m->bytes, path, file ? file->sums.bytes : 0, path);
+    mapping_expect(m, &file->sums, path);
+    return TRIREME_OK;
+}
+
+// Reads PREFIX.sums, if there is one, and checks all of the index.
+static trireme_status shard_open_sums(struct token_shard *shard, int stem, trireme_error *error) {
+    char *path = mem_printf("%.*s.sums", stem, shard->bin.path);
+    struct sums_list list;
+    bool found;
+    trireme_status status = sums_list_read(&list, path, &found, error);
+    if (status == TRIREME_OK && found)
+        status = shard_expect(&shard->bin, &list, "bin", path, error);
+    if (status == TRIREME_OK && found)
+        status = shard_expect(&shard->index, &list, "idx", path, error);
+    if (status == TRIREME_OK)
+        sums_list_release(&list);
+    free(path);
+    TRY(status);
+    return shard->index.data ? mapping_verify(&shard->index, 0, shard->index.bytes, error) : TRIREME_OK;
+}
+
 trireme_status token_shard_open(struct token_shard *out, const char *path, trireme_error *error) {
     struct token_shard shard = {.delimiter = -1};
     trireme_status status = mapping_open(&shard.bin, mem_strdup(path), error);
     if (status != TRIREME_OK)
         goto fail;
-    size_t stem = strlen(path) - (text_ends(path, ".bin") ? strlen(".bin") : 0);
-    char *index = mem_printf("%.*s.idx", (int)stem, path);
+    const int stem = (int)(strlen(path) - (text_ends(path, ".bin") ? strlen(".bin") : 0));
+    char *index = mem_printf("%.*s.idx", stem, path);
     struct stat info;
     if (stat(index, &info) == 0) {
         status = mapping_open(&shard.index, index, error);
@@ -339,11 +313,13 @@ trireme_status token_shard_open(struct token_shard *out, const char *path, trire
         free(index);
         status = llmc_check(&shard, error);
     }
+    if (status == TRIREME_OK)
+        status = shard_open_sums(&shard, stem, error);
     if (status != TRIREME_OK)
         goto fail;
     // Of many files, the pages that were looked at would add up.
-    give_back(&shard, &shard.bin, 0, shard.bin.bytes);
-    give_back(&shard, &shard.index, 0, shard.index.bytes);
+    mapping_give_back(&shard.bin, 0, shard.bin.bytes);
+    mapping_give_back(&shard.index, 0, shard.index.bytes);
     *out = shard;
     return TRIREME_OK;
 fail:
@@ -351,11 +327,11 @@ fail:
     return status;
 }
 
-// Starts reading the pages of tokens [begin, end), all at once instead of one by one as they are touched.
-static void will_need(const struct token_shard *shard, int64_t begin, int64_t end) {
-    int64_t page = sysconf(_SC_PAGESIZE), from = shard->offset + begin * shard->width;
-    int64_t aligned = from / page * page;
-    madvise((void *)(shard->bin.data + aligned), (size_t)(shard->offset + end * shard->width - aligned), MADV_WILLNEED);
+// Starts reading tokens [begin, end), and checks the blocks that they are in.
+static trireme_status shard_need(const struct token_shard *shard, int64_t begin, int64_t end, trireme_error *error) {
+    const int64_t from = shard->offset + begin * shard->width, to = shard->offset + end * shard->width;
+    mapping_will_need(&shard->bin, from, to);
+    return mapping_verify(&shard->bin, from, to, error);
 }
 
 enum { READ_BYTES = 1 << 14 };
@@ -395,20 +371,16 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
     uint8_t bytes[READ_BYTES];
     int64_t at = begin, count = 0;
     uint64_t worst = 0;
-    will_need(shard, begin, end);
     TRY(mapping_check(&shard->index, error)); // where the caller looks for the row's documents next
     TRY(mapping_check(&shard->bin, error));
+    TRY(shard_need(shard, begin, end, error));
     for (; at < end && worst < (uint64_t)vocab_size; at += count) {
         count = MIN(end - at, READ_BYTES / width);
-        if (!mapped_copy(shard->bin.data + shard->offset + at * width, (size_t)(count * width), bytes)) {
-            TRY(mapping_check(&shard->bin, error));
-            FAIL(TRIREME_ERROR_CORRUPT,
-                 "%s became shorter while it was read (write another file and rename it), or its disk failed",
-                 shard->bin.path);
-        }
+        const int64_t from = shard->offset + at * width;
+        TRY(mapping_copy(&shard->bin, from, from + count * width, bytes, error));
         worst = shard_convert(bytes, width, count, &out[at - begin]);
     }
-    give_back(shard, &shard->bin, shard->offset + begin * width, (end - begin) * width);
+    mapping_give_back(&shard->bin, shard->offset + begin * width, (end - begin) * width);
     if (begin == end || worst < (uint64_t)vocab_size)
         return TRIREME_OK;
     const uint8_t *p = bytes;
@@ -449,17 +421,18 @@ static int64_t llmc_find(const struct token_shard *shard, int64_t from, int64_t 
 // How many tokens or documents are looked at before what was read of them is given back.
 enum { PIECE = 1 << 18 };
 
-static void llmc_documents(const struct token_shard *shard, int64_t from, int64_t limit,
-                           bool (*each)(void *user, int64_t position), void *user) {
+static trireme_status llmc_documents(const struct token_shard *shard, int64_t from, int64_t limit,
+                                     bool (*each)(void *user, int64_t position), void *user, trireme_error *error) {
     bool more = true;
     for (int64_t end; from < limit && more; from = end) {
         end = MIN(limit, from + PIECE);
-        will_need(shard, from, end);
+        TRY(shard_need(shard, from, end, error));
         int64_t at = llmc_find(shard, from, end);
         while (at < end && (more = each(user, at)))
             at = llmc_find(shard, at + 1, end);
-        give_back(shard, &shard->bin, shard->offset + from * shard->width, (end - from) * shard->width);
+        mapping_give_back(&shard->bin, shard->offset + from * shard->width, (end - from) * shard->width);
     }
+    return TRIREME_OK;
 }
 
 static trireme_status megatron_documents(const struct token_shard *shard, int64_t from, int64_t limit,
@@ -487,9 +460,9 @@ static trireme_status megatron_documents(const struct token_shard *shard, int64_
         more = start == last || each(user, start); // empty documents begin where the next one does
         last = start;
         if (low % PIECE == 0)
-            give_back(shard, &shard->index, 0, shard->index.bytes);
+            mapping_give_back(&shard->index, 0, shard->index.bytes);
     }
-    give_back(shard, &shard->index, 0, shard->index.bytes);
+    mapping_give_back(&shard->index, 0, shard->index.bytes);
     return TRIREME_OK;
 }
 
@@ -500,6 +473,5 @@ trireme_status token_shard_documents(const struct token_shard *shard, int64_t fr
         return TRIREME_OK;
     if (shard->index.data)
         return megatron_documents(shard, from, limit, each, user, error);
-    llmc_documents(shard, from, limit, each, user);
-    return TRIREME_OK;
+    return llmc_documents(shard, from, limit, each, user, error);
 }

@@ -14,16 +14,15 @@
 // A shard of llm.c begins with 256 i32 (magic, version, number of tokens, zeros), then the tokens. A document begins
 // with the end-of-text token, so documents are found by looking at the tokens.
 //
-// Opening checks sizes, the entries at the ends, and the order of the documents; the rest is checked when it is
-// touched. A file that has become shorter since is refused by token_shard_read. But if another process cuts the file
-// short after that, the search for documents, which touches the mapped file, still ends the process with SIGBUS.
+// Beside either there may be PREFIX.sums, checksums of these files (block_sums.h).
+//
+// Opening checks sizes and all of the index; tokens are checked when they are read. A file that has become shorter
+// since is refused by token_shard_read. But if another process cuts the file short after that, the search for
+// documents, which touches the mapped file, still ends the process with SIGBUS.
 #ifndef DATA_TOKEN_SHARD_H
 #define DATA_TOKEN_SHARD_H
 
-#include "base/base.h"
-
-#include <sys/types.h>
-#include <time.h>
+#include "data/token_mapping.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read and written in the machine's order");
 
@@ -31,35 +30,20 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read 
 enum { MEGATRON_MAGIC_BYTES = 9, MEGATRON_VERSION = 1, MEGATRON_HEADER_BYTES = 34 };
 enum token_dtype { TOKEN_U8 = 1, TOKEN_I32 = 4, TOKEN_I64 = 5, TOKEN_U16 = 8 };
 
-struct mapping {
-    char *path;
-    const uint8_t *data;
-    int64_t bytes;
-    dev_t device; // which file was opened: another may get its name
-    ino_t inode;
-    struct timespec modified;
-};
-
 struct token_shard {
-    struct mapping bin;
-    struct mapping index; // data is NULL for a shard of llm.c
-    int64_t offset;       // of the first token in bin, bytes
+    struct token_mapping bin;
+    struct token_mapping index; // data is NULL for a shard of llm.c
+    int64_t offset;             // of the first token in bin, bytes
     int64_t tokens;
     int width;                    // bytes per token: 1, 2, 4 or 8
     int32_t delimiter;            // token that begins each document in a shard of llm.c; -1 where there is an index
     const char *tokenizer;        // of a shard of llm.c ("GPT-2"); NULL where only a manifest may name it
     int64_t sequences, documents; // S and D - 1
-    // What was read of the files stays in this process's memory. May be set where it is little, which is faster to read
-    // again; otherwise it is given back.
-    bool stays;
 };
 
 // `path` is the .bin. CORRUPT names the byte offset, what is there and what was expected.
 trireme_status token_shard_open(struct token_shard *shard, const char *path, trireme_error *error);
 void token_shard_release(struct token_shard *shard);
-// Whether the file of the tokens was written to since it was opened, so that it may hold other tokens now. Another file
-// that has taken its name does not count, nor does a file that has become shorter, which token_shard_read refuses.
-bool token_shard_is_rewritten(const struct token_shard *shard);
 // Copies tokens [begin, end) of the shard to out[end - begin]. CORRUPT names the position of a token that is not in
 // [0, vocab_size).
 trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, int64_t end, int32_t vocab_size,

@@ -1,6 +1,7 @@
 #include "data/token_writer.h"
 
-#include "data/token_set.h"
+#include "base/xxh3.h"
+#include "data/token_files.h"
 #include "data/token_shard.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 1 << 20, UINT16_VOCAB_LIMIT = 65500 };
+enum { BUFFER_BYTES = BLOCK_BYTES, UINT16_VOCAB_LIMIT = 65500 }; // a full buffer is a block
 
 // A file that is written from its beginning to its end under a temporary name.
 struct draft {
@@ -21,10 +22,11 @@ struct draft {
     int64_t written; // bytes that the kernel has taken
     size_t used;     // bytes in the buffer
     uint8_t *buffer;
+    VEC(uint64_t) sums; // XXH3 of every piece that was written: of every block, if only full buffers are
 };
 
 struct token_writer {
-    struct draft bin, index, manifest;
+    struct draft draft[TOKEN_FILES];
     char *prefix;
     char *made; // the topmost directory that did not exist before, or NULL
     int32_t vocab_size, sequence_limit;
@@ -42,13 +44,11 @@ static trireme_status draft_open(struct draft *d, trireme_error *error) {
         d->fd = open(d->temporary, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (d->fd < 0)
             FAIL(TRIREME_ERROR_IO, "%s: cannot create: %s", d->temporary, strerror(errno));
-        if (flock(d->fd, LOCK_EX | LOCK_NB) != 0) {
-            int reason = errno;
+        // A file system without locks leaves it to the user that nobody else writes there.
+        if (flock(d->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
             close(d->fd);
             d->fd = -1;
-            if (reason == EWOULDBLOCK)
-                FAIL(TRIREME_ERROR_BUSY, "%s: another process is writing it; wait for it to end", d->temporary);
-            FAIL(TRIREME_ERROR_IO, "%s: cannot lock: %s", d->temporary, strerror(reason));
+            FAIL(TRIREME_ERROR_BUSY, "%s: another process is writing it; wait for it to end", d->temporary);
         }
         // Another writer may have put the file in place or removed it between our open and our lock.
         struct stat locked, named;
@@ -74,6 +74,8 @@ static trireme_status draft_open(struct draft *d, trireme_error *error) {
 static trireme_status draft_flush(struct draft *d, trireme_error *error) {
     size_t put = file_write(d->fd, d->buffer, d->used);
     d->written += (int64_t)put;
+    if (d->used)
+        VEC_PUSH(&d->sums, block_sum(xxh3_of(d->buffer, d->used)));
     if (put < d->used)
         FAIL(TRIREME_ERROR_IO, "%s: cannot write %zu bytes at byte %" PRId64 ": %s; nothing was kept", d->temporary,
              d->used - put, d->written, strerror(errno));
@@ -102,19 +104,13 @@ static trireme_status draft_sync(struct draft *d, trireme_error *error) {
     return TRIREME_OK;
 }
 
-static trireme_status draft_commit(struct draft *d, trireme_error *error) {
-    if (rename(d->temporary, d->path) != 0)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot rename to %s: %s", d->temporary, d->path, strerror(errno));
-    d->committed = true;
-    return TRIREME_OK;
-}
-
 static void draft_release(struct draft *d) {
     if (d->fd >= 0) {
         if (!d->committed)
             unlink(d->temporary);
         close(d->fd);
     }
+    VEC_RELEASE(&d->sums);
     free(d->buffer);
     free(d->temporary);
     free(d->path);
@@ -133,24 +129,35 @@ static bool begins_with_magic(const char *path) {
     return ours;
 }
 
+// Whether the file that a draft is to replace, which exists, is what `prepare` writes there.
+static bool is_ours(const struct token_writer *w, enum token_file file) {
+    const struct draft *draft = &w->draft[file], *index = &w->draft[TOKEN_FILE_INDEX];
+    if (file == TOKEN_FILE_MANIFEST)
+        return token_manifest_recognise(draft->path);
+    if (file == TOKEN_FILE_SUMS)
+        return sums_list_recognise(draft->path);
+    // A .bin does not say what it is. The index beside it does, or the temporary index of a writer that was killed
+    // while it put the files in place.
+    return begins_with_magic(index->path) || (file == TOKEN_FILE_BIN && begins_with_magic(index->temporary));
+}
+
 static trireme_status check_target(const struct token_writer *w, trireme_error *error) {
+    static const char *const WHAT[TOKEN_FILES] = {[TOKEN_FILE_BIN] = "part of Megatron's .bin/.idx pair",
+                                                  [TOKEN_FILE_SUMS] = "a list of checksums",
+                                                  [TOKEN_FILE_MANIFEST] = "a manifest of token files",
+                                                  [TOKEN_FILE_INDEX] = "part of Megatron's .bin/.idx pair"};
     struct stat info;
-    const struct draft *drafts[] = {&w->bin, &w->index, &w->manifest};
-    for (size_t i = 0; i < ARRAY_LENGTH(drafts); i++) {
-        const char *path = drafts[i]->path;
+    for (enum token_file file = 0; file < TOKEN_FILES; file++) {
+        const char *path = w->draft[file].path;
         if (lstat(path, &info) != 0) {
             if (errno != ENOENT)
                 FAIL(TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
             continue;
         }
-        // A .bin does not say what it is. The index beside it does, or the temporary index of a writer that was killed
-        // while it put the files in place.
-        bool ours = drafts[i] == &w->manifest ? token_manifest_recognise(path) : begins_with_magic(w->index.path);
-        ours |= drafts[i] == &w->bin && begins_with_magic(w->index.temporary);
-        if (!ours || !S_ISREG(info.st_mode))
+        if (!is_ours(w, file) || !S_ISREG(info.st_mode))
             FAIL(TRIREME_ERROR_USAGE,
                  "%s: is in the way and not %s; it is left as it is, choose another data.path or remove it", path,
-                 drafts[i] == &w->manifest ? "a manifest of token files" : "part of Megatron's .bin/.idx pair");
+                 WHAT[file]);
     }
     return TRIREME_OK;
 }
@@ -192,9 +199,8 @@ static void remove_directories(const struct token_writer *w) {
 void token_writer_discard(struct token_writer *w) {
     if (!w)
         return;
-    draft_release(&w->bin);
-    draft_release(&w->index);
-    draft_release(&w->manifest);
+    for (enum token_file file = 0; file < TOKEN_FILES; file++)
+        draft_release(&w->draft[file]);
     remove_directories(w);
     VEC_RELEASE(&w->continued);
     free(w->prefix);
@@ -202,12 +208,22 @@ void token_writer_discard(struct token_writer *w) {
     free(w);
 }
 
-static struct draft draft_named(const char *prefix, const char *suffix) {
+static struct draft draft_named(const char *prefix, enum token_file file) {
     return (struct draft){
-        .path = mem_printf("%s%s", prefix, suffix),
-        .temporary = mem_printf("%s%s.tmp", prefix, suffix),
+        .path = token_file_path(prefix, file, ""),
+        .temporary = token_file_path(prefix, file, ".tmp"),
         .fd = -1,
     };
+}
+
+static trireme_status writer_open(struct token_writer *w, trireme_error *error) {
+    TRY(token_files_mend(w->prefix, true, error));
+    TRY(make_directories(w, error));
+    TRY(check_target(w, error));
+    for (enum token_file file = 0; file < TOKEN_FILES; file++)
+        TRY(draft_open(&w->draft[file], error));
+    token_files_tidy(w->prefix); // no other writer is at work now
+    return TRIREME_OK;
 }
 
 trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32_t sequence_limit,
@@ -218,25 +234,16 @@ trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32
         FAIL(TRIREME_ERROR_USAGE, "data.path \"%s\": expected a prefix of file names, such as data/text", prefix);
     struct token_writer *w = mem_alloc(sizeof *w);
     w->prefix = token_prefix(prefix);
-    w->bin = draft_named(w->prefix, ".bin");
-    w->index = draft_named(w->prefix, ".idx");
-    w->manifest = draft_named(w->prefix, ".json");
+    for (enum token_file file = 0; file < TOKEN_FILES; file++)
+        w->draft[file] = draft_named(w->prefix, file);
     w->vocab_size = vocab_size;
     w->sequence_limit = sequence_limit ? sequence_limit : INT32_MAX;
     w->width = vocab_size < UINT16_VOCAB_LIMIT ? 2 : 4;
     static const uint8_t NO_HEADER[MEGATRON_HEADER_BYTES];
-    trireme_status status = make_directories(w, error);
-    if (status == TRIREME_OK)
-        status = check_target(w, error);
-    if (status == TRIREME_OK)
-        status = draft_open(&w->bin, error);
-    if (status == TRIREME_OK)
-        status = draft_open(&w->index, error);
-    if (status == TRIREME_OK)
-        status = draft_open(&w->manifest, error);
+    trireme_status status = writer_open(w, error);
     // The header is filled in at the very end, so that a half-written index never looks whole.
     if (status == TRIREME_OK)
-        status = draft_add(&w->index, NO_HEADER, sizeof NO_HEADER, error);
+        status = draft_add(&w->draft[TOKEN_FILE_INDEX], NO_HEADER, sizeof NO_HEADER, error);
     if (status == TRIREME_OK)
         *out = w;
     else
@@ -245,14 +252,14 @@ trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32
 }
 
 static trireme_status end_sequence(struct token_writer *w, trireme_error *error) {
-    TRY(draft_add(&w->index, &w->sequence_length, sizeof w->sequence_length, error));
+    TRY(draft_add(&w->draft[TOKEN_FILE_INDEX], &w->sequence_length, sizeof w->sequence_length, error));
     w->sequences++;
     w->sequence_length = 0;
     return TRIREME_OK;
 }
 
 trireme_status token_writer_add(struct token_writer *w, const int32_t *tokens, size_t count, trireme_error *error) {
-    struct draft *d = &w->bin;
+    struct draft *d = &w->draft[TOKEN_FILE_BIN];
     while (count) {
         if (w->sequence_length == w->sequence_limit) {
             TRY(end_sequence(w, error));
@@ -302,14 +309,14 @@ static trireme_status add_pointers(struct token_writer *w, trireme_error *error)
     for (int64_t done = 0; done < w->sequences;) {
         int64_t count = MIN((int64_t)ARRAY_LENGTH(length), w->sequences - done);
         size_t bytes = (size_t)count * sizeof *length;
-        ssize_t n = pread(w->index.fd, length, bytes, MEGATRON_HEADER_BYTES + 4 * done);
+        ssize_t n = pread(w->draft[TOKEN_FILE_INDEX].fd, length, bytes, MEGATRON_HEADER_BYTES + 4 * done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n != (ssize_t)bytes)
-            FAIL(TRIREME_ERROR_IO, "%s: cannot read %zu bytes back: %s; nothing was kept", w->index.temporary, bytes,
-                 n < 0 ? strerror(errno) : "the file was cut short");
+            FAIL(TRIREME_ERROR_IO, "%s: cannot read %zu bytes back: %s; nothing was kept",
+                 w->draft[TOKEN_FILE_INDEX].temporary, bytes, n < 0 ? strerror(errno) : "the file was cut short");
         for (int64_t i = 0; i < count; i++) {
-            TRY(draft_add(&w->index, &pointer, sizeof pointer, error));
+            TRY(draft_add(&w->draft[TOKEN_FILE_INDEX], &pointer, sizeof pointer, error));
             pointer += (int64_t)length[i] * w->width;
         }
         done += count;
@@ -318,14 +325,14 @@ static trireme_status add_pointers(struct token_writer *w, trireme_error *error)
 }
 
 static trireme_status finish_index(struct token_writer *w, trireme_error *error) {
-    TRY(draft_flush(&w->index, error));
+    TRY(draft_flush(&w->draft[TOKEN_FILE_INDEX], error));
     TRY(add_pointers(w, error));
     size_t next = 0;
     for (int64_t sequence = 0; sequence <= w->sequences; sequence++) {
         if (next < w->continued.count && w->continued.item[next] == sequence)
             next++;
         else
-            TRY(draft_add(&w->index, &sequence, sizeof sequence, error));
+            TRY(draft_add(&w->draft[TOKEN_FILE_INDEX], &sequence, sizeof sequence, error));
     }
     uint8_t header[MEGATRON_HEADER_BYTES];
     int64_t version = MEGATRON_VERSION, entries = w->documents + 1;
@@ -334,21 +341,58 @@ static trireme_status finish_index(struct token_writer *w, trireme_error *error)
     header[17] = w->width == 2 ? TOKEN_U16 : TOKEN_I32;
     memcpy(header + 18, &w->sequences, 8);
     memcpy(header + 26, &entries, 8);
-    TRY(draft_flush(&w->index, error));
-    if (pwrite(w->index.fd, header, sizeof header, 0) != (ssize_t)sizeof header)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot write the header: %s; nothing was kept", w->index.temporary,
-             strerror(errno));
-    return draft_sync(&w->index, error);
+    TRY(draft_flush(&w->draft[TOKEN_FILE_INDEX], error));
+    if (pwrite(w->draft[TOKEN_FILE_INDEX].fd, header, sizeof header, 0) != (ssize_t)sizeof header)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot write the header: %s; nothing was kept",
+             w->draft[TOKEN_FILE_INDEX].temporary, strerror(errno));
+    return draft_sync(&w->draft[TOKEN_FILE_INDEX], error);
 }
 
 static trireme_status finish_manifest(struct token_writer *w, const struct token_manifest *manifest,
                                       trireme_error *error) {
+    struct draft *draft = &w->draft[TOKEN_FILE_MANIFEST];
     struct text json = {0};
     token_manifest_print(manifest, &json);
-    trireme_status status = draft_add(&w->manifest, json.text, json.length, error);
+    trireme_status status = draft_add(draft, json.text, json.length, error);
     text_release(&json);
     TRY(status);
-    return draft_sync(&w->manifest, error);
+    return draft_sync(draft, error);
+}
+
+// The index is not written from its beginning to its end, so it is read once more.
+static trireme_status sum_index(struct token_writer *w, struct block_sums *sums, trireme_error *error) {
+    const struct draft *draft = &w->draft[TOKEN_FILE_INDEX];
+    for (int64_t block = 0; block < sums->count; block++) {
+        const int64_t begin = block_begin(block), bytes = block_end(sums, block) - begin;
+        if (pread(draft->fd, draft->buffer, (size_t)bytes, begin) != bytes)
+            FAIL(TRIREME_ERROR_IO, "%s: cannot read %" PRId64 " bytes back: %s; nothing was kept", draft->temporary,
+                 bytes, strerror(errno));
+        sums->sum[block] = block_sum(xxh3_of(draft->buffer, (size_t)bytes));
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status finish_sums(struct token_writer *w, trireme_error *error) {
+    struct draft *draft = &w->draft[TOKEN_FILE_SUMS];
+    const struct draft *bin = &w->draft[TOKEN_FILE_BIN];
+    struct block_sums tokens = block_sums_create(bin->written),
+                      index = block_sums_create(w->draft[TOKEN_FILE_INDEX].written);
+    struct sums_list list = {0};
+    struct text json = {0};
+    CHECK((int64_t)bin->sums.count == tokens.count);
+    for (int64_t i = 0; i < tokens.count; i++)
+        tokens.sum[i] = bin->sums.item[i];
+    sums_list_add(&list, "bin", tokens, 0);
+    sums_list_add(&list, "idx", index, 0);
+    trireme_status status = sum_index(w, &index, error);
+    if (status == TRIREME_OK) {
+        sums_list_print(&list, &json);
+        status = draft_add(draft, json.text, json.length, error);
+    }
+    text_release(&json);
+    sums_list_release(&list);
+    TRY(status);
+    return draft_sync(draft, error);
 }
 
 static trireme_status writer_finish(struct token_writer *w, const struct token_manifest *manifest,
@@ -356,22 +400,17 @@ static trireme_status writer_finish(struct token_writer *w, const struct token_m
     CHECK(w->document_tokens == 0);
     if (w->documents == 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: there is no document to write", w->prefix);
-    TRY(draft_sync(&w->bin, error));
+    TRY(draft_sync(&w->draft[TOKEN_FILE_BIN], error));
     TRY(finish_index(w, error));
+    TRY(finish_sums(w, error));
     if (manifest)
         TRY(finish_manifest(w, manifest, error));
-    // A machine that stops between these steps leaves no index, which token_set_open refuses. With the old index, new
-    // tokens of the same number would look right.
-    if (unlink(w->index.path) != 0 && errno != ENOENT)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot remove what was there: %s", w->index.path, strerror(errno));
-    TRY(draft_commit(&w->bin, error));
-    TRY(draft_commit(&w->index, error));
-    if (manifest) {
-        TRY(draft_commit(&w->manifest, error));
-    } else {
-        unlink(w->manifest.path);
-    }
-    return file_sync_directory(w->prefix, error);
+    const bool has[TOKEN_FILES] = {
+        [TOKEN_FILE_BIN] = true, [TOKEN_FILE_SUMS] = true, [TOKEN_FILE_MANIFEST] = manifest, [TOKEN_FILE_INDEX] = true};
+    TRY(token_files_replace(w->prefix, has, error));
+    for (enum token_file file = 0; file < TOKEN_FILES; file++)
+        w->draft[file].committed = has[file];
+    return TRIREME_OK;
 }
 
 trireme_status token_writer_finish(struct token_writer *w, const struct token_manifest *manifest,

@@ -1,9 +1,11 @@
 // Writes Megatron's indexed dataset (the layout is in token_shard.h) in constant memory.
 //
-// All files are written under temporary names (PREFIX.bin.tmp and so on), synced, and renamed only when every byte is
-// on the disk: a failure before that leaves the files of an earlier run as they were, and nothing else.
-// A second writer of the same prefix is refused while the first runs; what a killed writer left is taken over.
-// The process must ignore SIGXFSZ if its file size may be limited.
+// All files, PREFIX.sums (block_sums.h) among them, are written under temporary names (PREFIX.bin.tmp and so on),
+// synced, and renamed only when every byte is on the disk (token_files.h): whatever fails leaves the files of an
+// earlier run as they were, and nothing else. A writer that is killed leaves the old files, or all new ones, or what
+// token_files_mend makes the old files of again. A second writer of the same prefix is refused while the first runs,
+// where files can be locked; what a killed writer left is taken over. The process must ignore SIGXFSZ if its file size
+// may be limited.
 #ifndef DATA_TOKEN_WRITER_H
 #define DATA_TOKEN_WRITER_H
 

@@ -27,12 +27,12 @@ int64_t corpus_vocab_size(const struct corpus *corpus);
 // Refuses tokens made by another tokenizer than that of the model in `directory` ("": no model), where both are known.
 trireme_status corpus_check_model(const struct corpus *corpus, const struct config *config, const char *directory,
                                   trireme_error *error);
-// Appends the number of tokens and a hash, in words, that identify these tokens. In sets of more than 64M tokens only a
-// sample is hashed.
-trireme_status corpus_identify(const struct token_set *set, struct text *out, trireme_error *error);
-// CORRUPT where a file of the training data was written to since it was opened, and `identity` no longer ends with what
-// corpus_identify appends now.
-trireme_status corpus_check_unchanged(const struct corpus *corpus, const char *identity, trireme_error *error);
+// Appends the number of tokens and a checksum, in words, that identify these tokens and their documents. Of a large set
+// without checksums, only of some. `like`: words that identified tokens before, perhaps those of an older version, to
+// be compared with; NULL: none.
+trireme_status corpus_identify(const struct token_set *set, const char *like, struct text *out, trireme_error *error);
+// CORRUPT where a file was written to since it was opened, and what was expected of it is no longer so.
+trireme_status corpus_check_unchanged(const struct corpus *corpus, trireme_error *error);
 
 // How many batches to validate on: `asked`, 0 for all, or as many as there are.
 int64_t corpus_validation_batches(const struct corpus *corpus, int64_t asked);

@@ -88,7 +88,7 @@ static trireme_status evaluation_identify(void *user, struct text *out, trireme_
     char hex[CHECKSUM_HEX];
     checkpoint_identify(job->directory, hex);
     text_add(out, "%s: a hash of its manifest %.16s\ntokens: ", job->directory, *hex ? hex : "none");
-    TRY(corpus_identify(corpus->validation_set ? corpus->validation_set : corpus->set, out, error));
+    TRY(corpus_identify(corpus->validation_set ? corpus->validation_set : corpus->set, NULL, out, error));
     text_add(out, "\n");
     model_config_write(&job->model, "float32", out);
     return TRIREME_OK;

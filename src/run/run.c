@@ -9,6 +9,7 @@
 #include "launch/processes.h"
 #include "launch/ranks.h"
 #include "run/checkpoint.h"
+#include "run/same_run.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -51,11 +52,13 @@ static trireme_status run_save(struct run *r, trireme_error *error) {
     rank_record_set(r->record, RANK_SAVING);
     if (r->leads)
         TRY(run_directory_check(&r->directory, error));
-    trireme_status status = r->leads ? corpus_check_unchanged(r->corpus, r->data, error) : TRIREME_OK;
+    trireme_status status = r->leads ? corpus_check_unchanged(r->corpus, error) : TRIREME_OK;
     if (status != TRIREME_OK)
         return error_prefix(error, status, "step %lld is not saved", (long long)r->progress.step);
     if (r->leads)
         metrics_sync(&r->directory.metrics);
+    if (r->leads && data_record_write(r->config->run.directory, r->corpus->set, &r->data_known, error) != TRIREME_OK)
+        return say_what_is_lost(r, "saved", error);
     TRY(island_save(r, error));
     status = checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
     // A save takes long. If the directory is gone afterwards, its error and its path are of no use, and nothing there
@@ -415,6 +418,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
         job->result = done;
         job->verdict = verdict;
     }
+    data_learner_end(r.learner);
     loader_free(r.loader);
     engine_release(&r.engine);
     communicator_free(r.control);
@@ -436,7 +440,7 @@ static trireme_status run_identify(void *user, struct text *out, trireme_error *
     text_add(out, "data.path: %s\n", job->data.text);
     if (job->corpus.validation_set) {
         text_add(out, "data.validation_path: ");
-        TRY(corpus_identify(job->corpus.validation_set, out, error));
+        TRY(corpus_identify(job->corpus.validation_set, NULL, out, error));
         text_add(out, "\n");
     }
     const char *given = job->config.model.init_from;
@@ -496,9 +500,7 @@ static trireme_status run_prepare(void *user, trireme_error *error) {
     if (job->start)
         TRY(corpus_check_model(&job->corpus, config, job->start, error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
-    const struct sampler_range *part = &job->corpus.train.range[SAMPLER_TRAIN];
-    text_add(&job->data, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);
-    TRY(corpus_identify(job->corpus.set, &job->data, error));
+    TRY(same_run_data(&job->corpus, NULL, &job->data, error));
     TRY(parallel_resolve(&job->plan, config, &job->model, error));
     job->ranks = mesh_ranks(&job->plan.mesh);
     return TRIREME_OK;

@@ -6,6 +6,7 @@
 #include "ckpt/state_files.h"
 #include "engine/tuning.h"
 #include "launch/rank_file.h"
+#include "run/data_record.h"
 #include "run/island.h"
 #include "run/run_directory.h"
 #include "run/spent.h"
@@ -33,6 +34,7 @@ struct run {
     const struct train_callbacks *callbacks;
     const struct corpus *corpus;
     const char *data;             // the tokens that the run trains on, in words to compare
+    int64_t data_known;           // blocks of them that are known, in the record (data_record.h)
     const char *start;            // the directory that weights come from, or ""; NULL where the run has a checkpoint
     atomic_int *start_hold;       // directory_hold of start, until all of this process's ranks have read it
     struct communicator *control; // all ranks by number, for what they agree on; NULL with one rank
@@ -44,8 +46,9 @@ struct run {
     struct rank_record own;
     struct engine engine;
     struct loader *loader;
-    struct control agreed; // during the last step, about the next one
-    bool is_first;         // whether the step is the first one of this process
+    struct data_learner *learner; // of rank 0
+    struct control agreed;        // during the last step, about the next one
+    bool is_first;                // whether the step is the first one of this process
     struct state_progress progress;
     struct run_island island;
     struct run_done done;

@@ -31,8 +31,8 @@ static bool directory_holds(const char *path, const char *name) {
 // metrics.jsonl; after a start that was cut short, a lock, perhaps with ranks.bin. Other files do no harm unless they
 // have a name that the run will use. A user who names a checkpoint, or the directory of checkpoints, meant its run.
 static trireme_status check_ours(const char *path, trireme_error *error) {
-    static const char *const OWN[] = {"checkpoint", "config.yaml", "kernels.json", "metrics.jsonl",
-                                      "ranks.bin",  "tb",          "trace"};
+    static const char *const OWN[] = {"checkpoint",    "config.yaml", "data.json", "kernels.json",
+                                      "metrics.jsonl", "ranks.bin",   "tb",        "trace"};
     if (directory_holds(path, "config.yaml") &&
         (directory_holds(path, "lock") || directory_holds(path, "metrics.jsonl")))
         return TRIREME_OK;

@@ -5,8 +5,8 @@ static trireme_status same_run_load(struct config *saved, const struct state_pro
     return config_load_text(saved, "the checkpoint's configuration", yaml, strlen(yaml), NULL, 0, error);
 }
 
-trireme_status same_run_check(const struct config *now, const struct state_progress *progress, const char *data,
-                              const char *directory, trireme_error *error) {
+trireme_status same_run_check(const struct config *now, const struct state_progress *progress, const char *directory,
+                              trireme_error *error) {
     struct config saved;
     trireme_error why;
     if (same_run_load(&saved, progress, &why) != TRIREME_OK)
@@ -38,13 +38,13 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
             text_release(&then);
         }
     config_release(&saved);
-    if (status == TRIREME_OK && progress->data && strcmp(progress->data, data) != 0)
-        status =
-            config_refuse(now, "data.path", error,
-                          "%s; but the run in %s trains on %s: set data.path and data.split back, or start another "
-                          "run.directory with model.init_from=%s",
-                          data, now->run.directory, progress->data, directory);
     return status;
+}
+
+trireme_status same_run_data(const struct corpus *corpus, const char *like, struct text *out, trireme_error *error) {
+    const struct sampler_range *part = &corpus->train.range[SAMPLER_TRAIN];
+    text_add(out, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);
+    return corpus_identify(corpus->set, like, out, error);
 }
 
 void same_run_differences(const struct config *now, const struct state_progress *progress, struct text *out) {

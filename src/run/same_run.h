@@ -3,13 +3,14 @@
 #define RUN_SAME_RUN_H
 
 #include "ckpt/state_files.h"
-#include "config/config.h"
+#include "run/corpus.h"
 
 // Refuses (TRIREME_ERROR_USAGE) changes of what makes a run the run that it is: seed, batches, dtype, kernels,
-// optimizer, data. `data`: the tokens to train on now, in words; `directory`: the checkpoint whose progress is given,
-// for messages.
-trireme_status same_run_check(const struct config *now, const struct state_progress *progress, const char *data,
-                              const char *directory, trireme_error *error);
+// optimizer. `directory`: the checkpoint whose progress is given, for messages.
+trireme_status same_run_check(const struct config *now, const struct state_progress *progress, const char *directory,
+                              trireme_error *error);
+// Appends the tokens that are trained on, in words to compare; `like` as in corpus_identify.
+trireme_status same_run_data(const struct corpus *corpus, const char *like, struct text *out, trireme_error *error);
 // Appends the settings that have changed and may (config_differences). For a run that has passed same_run_check.
 void same_run_differences(const struct config *now, const struct state_progress *progress, struct text *out);
 

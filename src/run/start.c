@@ -68,6 +68,44 @@ static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
     return status;
 }
 
+// Appends to *differs in what the tokens are others than those that the run in the checkpoint trains on.
+static trireme_status find_other_data(struct run *r, const char *saved, struct text *differs, trireme_error *error) {
+    struct text now = {0};
+    trireme_error damaged = {0};
+    trireme_status status = saved ? same_run_data(r->corpus, saved, &now, error) : TRIREME_OK;
+    if (status == TRIREME_OK && saved && strcmp(saved, now.text) != 0)
+        text_add(differs, "%s; but the run in %s trains on %s", now.text, r->config->run.directory, saved);
+    text_release(&now);
+    TRY(status);
+    if (differs->length)
+        return TRIREME_OK;
+    TRY(data_record_compare(r->config->run.directory, r->corpus->set, ranks_tell_more, r->control, differs, &damaged,
+                            error));
+    if (differs->length)
+        text_add(differs, ", as the run in %s has read them", r->config->run.directory);
+    if (damaged.status != TRIREME_OK)
+        run_tell(r, "passed over: %s", damaged.message);
+    return TRIREME_OK;
+}
+
+// Refuses other tokens than those that the run has been trained on. They may have to be read, for minutes.
+static trireme_status check_data(struct run *r, trireme_error *error) {
+    if (!r->resumed_from)
+        return TRIREME_OK;
+    struct state_progress saved;
+    struct text differs = {0};
+    TRY(state_files_progress(r->resumed_from, &saved, error));
+    trireme_status status = find_other_data(r, saved.data, &differs, error);
+    if (status == TRIREME_OK && differs.length)
+        status = config_refuse(r->config, "data.path", error,
+                               "%s: set data.path and data.split back, or start another run.directory with "
+                               "model.init_from=%s",
+                               differs.text, r->resumed_from);
+    text_release(&differs);
+    state_progress_release(&saved);
+    return status;
+}
+
 // For a run that goes on in the middle of a row of skipped steps: finds the last checkpoint from before them.
 static trireme_status find_sound(struct run *r, trireme_error *error) {
     if (!r->progress.skipped_in_a_row)
@@ -110,7 +148,7 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
     if (r->progress.step != r->saved_step)
         FAIL(TRIREME_ERROR_CORRUPT, "%s holds the state of step %lld: name it step-%lld again, or remove it",
              r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
-    TRY(same_run_check(r->config, &r->progress, r->data, r->resumed_from, error));
+    TRY(same_run_check(r->config, &r->progress, r->resumed_from, error));
     TRY(island_check(r, error));
     TRY(model_files_check(r->resumed_from, r->engine.model, true, error));
     if (r->progress.step > r->config->training.steps)
@@ -173,6 +211,16 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     return checkpoint_load_model(&r->engine, r->control, r->start, false, error);
 }
 
+// Lets a process whose rank does not lead expect of files without checksums what the run has read of them before.
+static trireme_status expect_data(struct run *r, trireme_error *error) {
+    struct text differs = {0}; // rank 0 has seen to that
+    trireme_error damaged;
+    trireme_status status =
+        data_record_compare(r->config->run.directory, r->corpus->set, NULL, NULL, &differs, &damaged, error);
+    text_release(&differs);
+    return status;
+}
+
 // Checks that all processes find the same checkpoint: with other working directories, or on other machines' disks, they
 // may find another run's by the same name. All come to the same answer.
 static trireme_status check_same_checkpoint(struct run *r, trireme_error *error) {
@@ -204,7 +252,8 @@ static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
     if (!r->leads)
         r->resumed_from = mem_alloc((size_t)found[1]);
     TRY(comm_broadcast(r->control, r->resumed_from, found[1], 0, error));
-    return check_same_checkpoint(r, error);
+    TRY(check_same_checkpoint(r, error));
+    return r->leads || !world_place(r->engine.member.world) ? TRIREME_OK : expect_data(r, error);
 }
 
 static trireme_status start_open_directory(struct run *r, trireme_error *error) {
@@ -216,6 +265,7 @@ static trireme_status start_open_directory(struct run *r, trireme_error *error) 
     }
     TRY(run_directory_open(&r->directory, r->config->run.directory, error));
     TRY(find_checkpoint(r, error)); // which may read for minutes
+    TRY(check_data(r, error));
     TRY(run_directory_check(&r->directory, error));
     TRY(ranks_tell_end(r->control, error));
     checkpoint_sweep(r->config->run.directory); // before anything is written: it may be what fills the disk
@@ -290,6 +340,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
         if (r->saved_step >= 0)
             run_prune(r); // here, since a run that has nothing left to do saves nothing more
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
+        TRY(data_record_write(r->config->run.directory, r->corpus->set, &r->data_known, error));
     }
     TRY(ranks_meet(r->control, error));
     if (!r->leads)
@@ -371,5 +422,5 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
     TRY(load_values(r, error));
     TRY(begin_directory(r, tuning, &no_counters, error));
     say_in_progress(r);
-    return TRIREME_OK;
+    return r->leads ? data_learner_begin(&r->learner, r->corpus->set, error) : TRIREME_OK;
 }

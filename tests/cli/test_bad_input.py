@@ -157,6 +157,7 @@ def test_token_files():
     # Tokens outside of the model's vocabulary.
     shutil.copytree("text", "high")
     tool.write("high/t.bin", tool.read("text/t.bin").replace(b"f\0", b"f\1"))
+    os.remove("high/t.sums")
     for arguments in ["train", "c.yaml", "run.directory=new"], ["eval", "run"]:
         code, out, err = tool.run(*arguments, "--data.path=high/t")
         assert code == 4 and "high/t.bin" in err.splitlines()[-1] and "vocabulary" in err, (arguments, code, err)

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import glob
+import json
 import os
 import re
 import shutil
@@ -589,42 +590,123 @@ def test_tokens_cut_short():
     assert os.listdir("run/checkpoint") == [f"step-{tool.metrics('run')[-1]['step']}"]
 
 
+def one_document(index):
+    """An index of the same tokens that tells of one document."""
+    sequences, entries = struct.unpack_from("<QQ", index, 18)
+    assert entries > 2
+    documents = 34 + 12 * sequences
+    return index[:documents + 8] + struct.pack("<q", sequences) * (entries - 1)
+
+
+def write_into(path, content):
+    with open(path, "r+b") as file:
+        file.write(content)
+
+
+def two_documents(prefix):
+    text = "The quick brown fox jumps over the lazy dog. "
+    tool.write("two.jsonl", "".join(json.dumps({"text": text * count}) + "\n" for count in (60, 40)))
+    tool.good("prepare", "two.jsonl", f"--data.path={prefix}")
+
+
 def test_tokens_rewritten():
     """Token files that are written into while they are read, and keep their size."""
     train = ["train", "c.yaml", "--data.path=other/t", "--validation.freq=0", "--checkpoint.interval=0",
              "--training.steps=1000000"]
-    shutil.copytree("text", "other")
-    kept = tool.read("other/t.bin")
-    for new, code, words, saved in ((kept, 75, "all is saved, the same command goes on", True),
-                                    (kept[2:] + kept[:2], 4, "other/t.bin was written into while the run read it",
-                                     False)):
+    two_documents("other/t")
+    tokens, index = tool.read("other/t.bin"), tool.read("other/t.idx")
+    same = 75, "all is saved, the same command goes on", True
+    for end, kept, new in ("bin", tokens, tokens), ("bin", tokens, tokens[2:] + tokens[:2]), \
+                          ("idx", index, index), ("idx", index, one_document(index)):
+        changed = rf"other/t\.{end} was written into while the run read it, and bytes 0 to {len(kept)} are others now"
+        code, words, saved = same if new == kept else (4, changed, False)
         shutil.rmtree("run", ignore_errors=True)
         process = tool.start(*train)
         tool.await_step(process, "run")
-        with open("other/t.bin", "r+b") as file:
-            file.write(new)
+        write_into(f"other/t.{end}", new)
         process.send_signal(signal.SIGINT)
         got, _, err = tool.finish(process)
         last = tool.metrics("run")[-1]["step"]
-        assert got == code and words in err.splitlines()[-1] and f"step {last}" in err.splitlines()[-1], (got, err)
+        line = err.splitlines()[-1]
+        assert got == code and re.search(words, line) and f"step {last}" in line, (end, got, err)
         assert os.path.exists(f"run/checkpoint/step-{last}") == saved, os.listdir("run")
+        write_into(f"other/t.{end}", kept)
+
+
+def test_damaged_tokens():
+    """A bit that flips is found where it is, by whatever reads it."""
+    shutil.copytree("text", "flipped")
+    for end, code in ("bin", 1), ("idx", 1):
+        kept = tool.read(f"text/t.{end}")
+        at = len(kept) // 2
+        tool.write(f"flipped/t.{end}", kept[:at] + bytes([kept[at] ^ 4]) + kept[at + 1:])
+        for arguments in ["train", "c.yaml"], ["eval", "model"]:
+            if arguments[0] == "eval" and not os.path.exists("model"):
+                tool.good("train", "c.yaml", "--run.directory=model")
+            got, _, err = tool.run(*arguments, "--data.path=flipped/t")
+            assert got == code and f"flipped/t.{end}" in err.splitlines()[-1], (got, err)
+        tool.write(f"flipped/t.{end}", kept)
+    tool.good("train", "c.yaml", "--data.path=flipped/t", "--run.directory=run2")
+    tool.write("flipped/t.sums", tool.read("text/t.sums").replace(b"bytes", b"Bytes"))
+    tool.refused(1, "flipped/t.sums", "train", "c.yaml", "--data.path=flipped/t", "--run.directory=run3")
+
+
+def test_other_documents():
+    """The same tokens with another index are other data, whether `prepare` or somebody else has made them."""
+    train = ["train", "c.yaml", "--data.path=other/t", "--validation.freq=0", "--data.split=[1, 0]"]
+    for foreign in False, True:
+        shutil.rmtree("other", ignore_errors=True)
+        shutil.rmtree("run", ignore_errors=True)
+        two_documents("other/t")
+        if foreign:
+            os.remove("other/t.sums")
+            os.remove("other/t.json")
+            train.append("--model.vocab_size=256")
+        os.chmod("other", 0o555)  # data that may not be written to
+        tool.good(*train)
+        kept = tool.snapshot("run")
+        os.chmod("other", 0o755)
+        index = tool.read("other/t.idx")
+        tool.write("other/t.idx", one_document(index))
+        if not foreign:
+            tool.refused(1, "other/t.idx: bytes 0 to 82 are not those that other/t.sums", *train, "--training.steps=7")
+            os.remove("other/t.sums")
+        tool.refused(2, "data.path: given .*trains on tokens 0 to .* or start another run.directory", *train,
+                     "--training.steps=7")
+        assert tool.snapshot("run") == kept
+        tool.write("other/t.idx", index)
+        tool.good(*train, "--training.steps=7")
+        # With a record that is damaged, or none.
+        tool.write("run/data.json", tool.read("run/data.json").replace(b"xxh3", b"xxh4"))
+        code, _, err = tool.run(*train, "--training.steps=8")
+        assert code == 0 and "passed over: run/data.json: " in err, (code, err)
+        os.remove("run/data.json")
+        tool.good(*train, "--training.steps=9")
+        assert os.path.exists("run/data.json")
 
 
 def test_other_tokens_far_behind():
-    """Of more tokens than are looked at one by one, a stretch that is others is noticed wherever it is."""
+    """Of more tokens than are looked at one by one at the start, a stretch that is others is noticed wherever it is."""
     count = 70000000
-    tool.write("large.bin", struct.pack("<256i", 20240520, 1, count, *[0] * 253))
+    tool.write("large.bin", struct.pack("<256i2H", 20240520, 1, count, *[0] * 253, 0, 50256))
     os.truncate("large.bin", 1024 + 2 * count)
     train = ["train", "c.yaml", "--data.path=large.bin", "--data.split=[1, 0]", "--validation.freq=0",
-             "--model.vocab_size=256"]
+             "--model.vocab_size=50257", "--model.hidden_size=4", "--training.threads=1"]
+    steps = 0
+    while not os.path.exists("run/data.json") or b"0" * 16 in tool.read("run/data.json"):
+        steps += 20
+        tool.good(*train, f"--training.steps={steps}")
     for part in 0.2, 0.5, 0.99:
-        tool.good(*train, "--training.steps=1")
+        at = 1024 + 2 * int(part * count)
         with open("large.bin", "r+b") as file:
-            file.seek(1024 + 2 * int(part * count))
-            file.write(bytes([1, 0]) * 30000)
-            tool.refused(2, "data.path: .* tokens with a hash of some", *train, "--training.steps=2")
-            file.seek(1024 + 2 * int(part * count))
-            file.write(bytes(60000))
+            file.seek(at)
+            file.write(bytes([1, 0]) * 10)
+        tool.refused(2, f"data.path: .* (bytes {at >> 20 << 20} to .* of large.bin are others than before, as the run "
+                     "in run|tokens with a checksum of some)", *train, f"--training.steps={steps + 1}")
+        with open("large.bin", "r+b") as file:
+            file.seek(at)
+            file.write(bytes(20))
+    tool.good(*train, f"--training.steps={steps + 1}")
 
 
 def test_damaged_kernels():

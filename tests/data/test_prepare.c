@@ -32,7 +32,7 @@ static struct prepared prepare_well(void **state, const struct prepare_options *
     struct prepared p = {0};
     const char *prefix = in(state, "out/t");
     assert_ok(prepare(prefix, with, &error, &p.result, first, second));
-    assert_int_equal(count_entries(in(state, "out")), 3);
+    assert_int_equal(count_entries(in(state, "out")), 4);
     struct token_set *set;
     assert_ok(token_set_open(prefix, &set, &error));
     int64_t total = token_set_tokens(set), next;
@@ -326,7 +326,7 @@ static void test_progress_and_cancel(void **state) {
         with.cancel = &x.cancel;
         assert_refused(prepare(in(state, "out/t"), &with, &error, &result, in(state, "a.txt"), in(state, "b.jsonl")),
                        TRIREME_ERROR_INTERRUPTED, "interrupted");
-        assert_int_equal(count_entries(in(state, "out")), 3);
+        assert_int_equal(count_entries(in(state, "out")), 4);
         char *again = get(in(state, "out/t.bin"), &again_length);
         assert_int_equal(again_length, length);
         assert_memory_equal(again, bin, length);
@@ -359,7 +359,7 @@ static void test_disk_full(void **state) {
     }
     // A manifest that does not fit, where tokens and index do.
     put_text(in(state, "a.txt"), "xyz");
-    limit = (struct rlimit){.rlim_cur = 100, .rlim_max = before.rlim_max};
+    limit = (struct rlimit){.rlim_cur = 220, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     trireme_error error = {0};
     trireme_status status = prepare(in(state, "new/t"), &plain, &error, &result, in(state, "a.txt"), NULL);

@@ -49,7 +49,7 @@ static void test_bytes_on_disk(void **state) {
     assert_int_equal(length, sizeof index);
     assert_memory_equal(found, index, sizeof index);
     free(found);
-    assert_int_equal(count_entries(((struct folder *)*state)->path), 2);
+    assert_int_equal(count_entries(((struct folder *)*state)->path), 3);
 }
 
 static void check_round_trip(void **state, int32_t vocab_size, int32_t sequence_limit, int width) {
@@ -249,6 +249,11 @@ static void test_malformed_at_open(void **state) {
     refuse_index(state, LENGTHS + 8, -3, 4, "x.idx byte 42: the length of sequence 2 is negative (-3)");
     refuse_index(state, LENGTHS + 8, 4, 4, "tells of 20");
     refuse_index(state, LENGTHS + 8, INT32_MAX, 4, "tells of 4294967306");
+    // In the middle, too, where no document is looked for yet.
+    refuse_index(state, LENGTHS, 5, 4, "x.idx byte 54: the pointer to a sequence is 8, expected 10");
+    refuse_index(state, LENGTHS + 4, -2, 4, "x.idx byte 38: the length of sequence 1 is negative (-2)");
+    refuse_index(state, LENGTHS + 4, INT32_MAX, 4, "x.idx byte 62: the pointer to a sequence is 12, expected ");
+    refuse_index(state, POINTERS + 8, 10, 8, "x.idx byte 54: the pointer to a sequence is 10, expected 8");
     refuse_index(state, DOCUMENTS, 1, 8, "x.idx byte 70: the first document's sequence is 1, expected 0");
     refuse_index(state, DOCUMENTS + 24, 2, 8, "x.idx byte 94: the end of the document index is 2, expected 3");
     refuse_index(state, DOCUMENTS + 8, 4, 8,
@@ -362,18 +367,42 @@ static void test_became_shorter(void **state) {
     }
 }
 
-// Within the second, too.
+// Writes into a file in place, a nanosecond after it was last written to.
+static void rewrite(const char *path, long at, const void *bytes, size_t length) {
+    struct stat info;
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fstat(fileno(file), &info), 0);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+    info.st_mtim.tv_nsec = (info.st_mtim.tv_nsec + 1) % 1000000000;
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){info.st_atim, info.st_mtim}, 0), 0);
+}
+
+// Files that are written into while they are open, within the second, too.
 static void test_rewritten(void **state) {
     struct index x = good_index(8, 2);
     struct token_set *set;
-    struct stat info;
+    int32_t tokens[9];
     put_pair(state, &x, 18);
     assert_ok(token_set_open(in(state, "x"), &set, &error));
-    assert_null(token_set_rewritten(set));
-    assert_int_equal(stat(in(state, "x.bin"), &info), 0);
-    info.st_mtim.tv_nsec = (info.st_mtim.tv_nsec + 1) % 1000000000;
-    assert_int_equal(utimensat(AT_FDCWD, in(state, "x.bin"), (struct timespec[]){info.st_atim, info.st_mtim}, 0), 0);
-    assert_string_equal(token_set_rewritten(set), in(state, "x.bin"));
+    assert_ok(token_set_check_unchanged(set, &error));
+    rewrite(in(state, "x.bin"), 4, "a", 1); // before it is read: what is read is what counts
+    assert_ok(token_set_check_unchanged(set, &error));
+    assert_ok(token_set_read(set, 0, 9, 256, tokens, &error));
+    assert_int_equal(tokens[2], 'a');
+    rewrite(in(state, "x.bin"), 4, "a", 1);
+    assert_ok(token_set_check_unchanged(set, &error));
+    rewrite(in(state, "x.bin"), 4, "b", 1);
+    assert_refused(token_set_check_unchanged(set, &error), TRIREME_ERROR_CORRUPT,
+                   "x.bin was written into while the run read it, and bytes 0 to 18 are others now");
+    rewrite(in(state, "x.bin"), 4, "a", 1);
+    assert_ok(token_set_check_unchanged(set, &error));
+    // All documents become one: an index that is right by itself.
+    rewrite(in(state, "x.idx"), DOCUMENTS + 8, (int64_t[]){3, 3}, 16);
+    assert_refused(token_set_check_unchanged(set, &error), TRIREME_ERROR_CORRUPT,
+                   "x.idx was written into while the run read it, and bytes 0 to 102 are others now");
     token_set_close(set);
 }
 

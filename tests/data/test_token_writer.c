@@ -24,10 +24,31 @@ int fsync(int file) {
     return (int)syscall(SYS_fsync, file);
 }
 
+// Of renamings and removals: the first that fails, counted from 0, and how many do, one after another. FAILS_ON: as if
+// the process had been killed there.
+enum { FAILS_NOT = -1, FAILS_ON = 1000 };
+static int failing = FAILS_NOT, failures;
+
+static bool fails(void) {
+    const bool now = failing == 0 && failures > 0;
+    if (now)
+        failures--;
+    else if (failing > 0)
+        failing--;
+    errno = EPERM;
+    return now;
+}
+
 static void (*locks)(int file); // is called before the next
+
+static int no_locks; // errno of a file system that has none; 0: it has
 
 int flock(int file, int operation) {
     void (*call)(int) = locks;
+    if (no_locks) {
+        errno = no_locks;
+        return -1;
+    }
     locks = NULL;
     if (call)
         call(file);
@@ -42,11 +63,15 @@ int ftruncate(int file, off_t length) {
 }
 
 int rename(const char *from, const char *to) {
+    if (fails())
+        return -1;
     note("name", to);
     return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
 int unlink(const char *path) {
+    if (fails())
+        return -1;
     note("remove", path);
     return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
@@ -78,7 +103,7 @@ static void test_discard(void **state) {
 
 static void test_directories_made(void **state) {
     assert_ok(write_documents(in(state, "a/b/c"), 256, 0, (int[]){3}, 1, &error));
-    assert_int_equal(count_entries(in(state, "a/b")), 2);
+    assert_int_equal(count_entries(in(state, "a/b")), 3);
     put_text(in(state, "file"), "x");
     assert_refused(write_documents(in(state, "file/c"), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_IO, "file/c");
 }
@@ -101,7 +126,7 @@ static void test_overwriting(void **state) {
     token_set_close(set);
     assert_int_equal(rename(in(state, "t.idx"), in(state, "t.idx.tmp")), 0); // killed before the last of its renames
     assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){9}, 1, &error));
-    assert_int_equal(count_entries(((struct folder *)*state)->path), 2);
+    assert_int_equal(count_entries(((struct folder *)*state)->path), 3);
     // Anything else stays.
     static const struct {
         const char *name, *content, *part;
@@ -110,6 +135,7 @@ static void test_overwriting(void **state) {
         {"b.idx", "someone's index", "b.idx: is in the way"},
         {"c.json", "{\"someone\": \"else\"}", "c.json: is in the way"},
         {"d.json", "not JSON", "d.json: is in the way"},
+        {"f.sums", "{\"format\": \"sums\"}", "f.sums: is in the way"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(foreign); i++) {
         char prefix[2] = {foreign[i].name[0], 0};
@@ -127,7 +153,89 @@ static void test_overwriting(void **state) {
     assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_USAGE, "in the way");
 }
 
-// Wherever a machine stops, it leaves the old files, or tokens without an index, or all new files.
+// Writes one document of `count` tokens, all of which are `count`, and their manifest; `first` and `many` as above for
+// the time when the files are put in place.
+static trireme_status write_equal_failing(const char *prefix, int32_t count, int first, int many,
+                                          trireme_error *error) {
+    const struct token_manifest manifest = {
+        .tokenizer_kind = "bytes", .vocab_size = 256, .tokens = count, .documents = 1};
+    struct token_writer *w;
+    TRY(token_writer_create(prefix, 256, 0, &w, error));
+    for (int i = 0; i < count; i++)
+        assert_int_equal(token_writer_add(w, &count, 1, error), TRIREME_OK);
+    assert_int_equal(token_writer_end_document(w, error), TRIREME_OK);
+    failing = first;
+    failures = many;
+    return token_writer_finish(w, &manifest, error);
+}
+
+static trireme_status write_equal(const char *prefix, int32_t count, trireme_error *error) {
+    return write_equal_failing(prefix, count, FAILS_NOT, 0, error);
+}
+
+// Which of these sets is there: whole, with its own manifest. 0: none is.
+static int which_set(const char *prefix) {
+    struct token_set *set;
+    struct token_manifest manifest;
+    int32_t tokens[16];
+    bool found;
+    if (token_set_open(prefix, &set, NULL) != TRIREME_OK)
+        return 0;
+    const int64_t count = token_set_tokens(set);
+    assert_in_range(count, 1, 16);
+    assert_ok(token_set_read(set, 0, count, 256, tokens, &error));
+    for (int64_t i = 0; i < count; i++)
+        assert_int_equal(tokens[i], count);
+    assert_ok(token_manifest_read(prefix, count, &manifest, &found, &error));
+    assert_true(found);
+    token_set_close(set);
+    return (int)count;
+}
+
+enum { OLD = 5, NEW = 7 };
+
+// Replaces the old set; the `first` renaming or removal fails, and `many` in all. Returns whether that many were made.
+static bool replace_failing(const char *prefix, int first, int many, trireme_status *status) {
+    trireme_error why;
+    *status = write_equal_failing(prefix, NEW, first, many, &why);
+    const bool made = failures < many;
+    failing = FAILS_NOT;
+    failures = 0;
+    return made;
+}
+
+// Whichever renaming or removal fails, or is the last before the process is killed: the old set or the new one is
+// there, and can be replaced.
+static void test_failing_replacement(void **state) {
+    const char *prefix = in(state, "t"), *path = ((struct folder *)*state)->path;
+    trireme_status status;
+    for (int kill = 0; kill < 2; kill++) {
+        int first = 0, failed = 0;
+        for (bool made = true; made; first++) {
+            assert_ok(write_equal(prefix, OLD, &error));
+            assert_int_equal(which_set(prefix), OLD);
+            assert_int_equal(count_entries(path), 4);
+            made = replace_failing(prefix, first, kill ? FAILS_ON : 1, &status);
+            failed += status != TRIREME_OK;
+            assert_int_equal(which_set(prefix), status == TRIREME_OK ? NEW : OLD);
+            if (!kill && status != TRIREME_OK)
+                assert_int_equal(count_entries(path), 4);
+        }
+        assert_int_equal(failed, 8);        // renamings
+        assert_int_equal(first, 8 + 4 + 1); // and removals, which may fail, and none
+    }
+    // The same where there was no set before: the new one or none.
+    static const char *const NAMES[] = {"t.bin", "t.sums", "t.json", "t.idx"};
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++)
+        assert_int_equal(unlink(in(state, NAMES[i])), 0);
+    for (int first = 0; first < 4; first++) {
+        assert_true(replace_failing(prefix, first, 1, &status));
+        assert_int_equal(status, TRIREME_ERROR_IO);
+        assert_int_equal(count_entries(path), 0);
+    }
+}
+
+// Wherever a machine stops, it leaves the old files, or no index and the old one beside it, or all new files.
 static void test_order_on_the_disk(void **state) {
     const char *path = ((struct folder *)*state)->path;
     struct token_manifest manifest = {.tokenizer_kind = "bytes", .vocab_size = 256, .tokens = 1, .documents = 1};
@@ -140,8 +248,10 @@ static void test_order_on_the_disk(void **state) {
     calls = &noted;
     assert_ok(token_writer_finish(w, &manifest, &error));
     calls = NULL;
-    char *expected = mem_printf("sync t.bin.tmp\nsync t.idx.tmp\nsync t.json.tmp\nremove t.idx\n"
-                                "name t.bin\nname t.idx\nname t.json\nsync %s\n",
+    char *expected = mem_printf("sync t.bin.tmp\nsync t.idx.tmp\nsync t.sums.tmp\nsync t.json.tmp\nname t.idx.old\n"
+                                "name t.bin.old\nname t.bin\nname t.sums.old\nname t.sums\nname t.json\nname t.idx\n"
+                                "sync %s\n"
+                                "remove t.bin.old\nremove t.sums.old\nremove t.json.old\nremove t.idx.old\n",
                                 strrchr(path, '/') + 1);
     assert_string_equal(noted.text, expected);
     free(expected);
@@ -156,6 +266,25 @@ static void test_two_writers(void **state) {
     assert_ok(token_writer_end_document(first, &error));
     assert_ok(token_writer_finish(first, NULL, &error));
     assert_ok(write_documents(in(state, "t"), 256, 0, (int[]){2}, 1, &error));
+}
+
+// File systems of clusters that lock nothing.
+static void test_no_locks(void **state) {
+    static const int REASONS[] = {ENOSYS, ENOLCK, EOPNOTSUPP, EINVAL};
+    for (size_t i = 0; i < ARRAY_LENGTH(REASONS); i++) {
+        no_locks = REASONS[i];
+        assert_ok(write_equal(in(state, "t"), 1 + (int32_t)i, &error));
+        assert_int_equal(which_set(in(state, "t")), 1 + (int)i);
+        // What was cut short is mended only by who is about to write: a reader cannot know.
+        assert_int_equal(rename(in(state, "t.idx"), in(state, "t.idx.old")), 0);
+        put_text(in(state, "t.idx.tmp"), "half");
+        struct token_set *set;
+        assert_refused(token_set_open(in(state, "t"), &set, &error), TRIREME_ERROR_BUSY, "or prepare again");
+        assert_ok(write_equal(in(state, "t"), 9, &error));
+        assert_int_equal(count_entries(((struct folder *)*state)->path), 4);
+        assert_int_equal(which_set(in(state, "t")), 9);
+        no_locks = 0;
+    }
 }
 
 static const char *theirs;
@@ -202,7 +331,7 @@ static void test_disk_full(void **state) {
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(status, TRIREME_ERROR_IO);
         assert_non_null(strstr(error.message, "cannot write"));
-        assert_int_equal(count_entries(path), 2);
+        assert_int_equal(count_entries(path), 3);
         size_t length;
         char *again = get(in(state, "t.bin"), &length);
         assert_int_equal(length, bin_length);
@@ -225,7 +354,7 @@ static void test_disk_full(void **state) {
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(status, TRIREME_ERROR_IO);
         assert_non_null(strstr(error.message, "t.idx.tmp: cannot write"));
-        assert_int_equal(count_entries(path), 2);
+        assert_int_equal(count_entries(path), 3);
     }
     free(short_lengths);
     free(bin);
@@ -243,9 +372,11 @@ static void test_file_that_cannot_be_emptied(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_no_documents),        TEST(test_discard),           TEST(test_directories_made),
-        TEST(test_overwriting),         TEST(test_order_on_the_disk), TEST(test_two_writers),
-        TEST(test_two_writers_in_turn), TEST(test_disk_full),         TEST(test_file_that_cannot_be_emptied),
+        TEST(test_no_documents),        TEST(test_discard),
+        TEST(test_directories_made),    TEST(test_overwriting),
+        TEST(test_failing_replacement), TEST(test_order_on_the_disk),
+        TEST(test_two_writers),         TEST(test_two_writers_in_turn),
+        TEST(test_disk_full),           TEST(test_no_locks), TEST(test_file_that_cannot_be_emptied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

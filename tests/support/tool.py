@@ -139,6 +139,7 @@ def plant_token():
     data = bytearray(read("bad/t.bin"))
     data[2001] = 1 # the high byte of token 1000
     write("bad/t.bin", bytes(data))
+    os.remove("bad/t.sums")
 
 
 def metrics(directory):
