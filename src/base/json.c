@@ -90,7 +90,7 @@ const char *json_excerpt_value(const json_t *value, char buffer[JSON_EXCERPT_BYT
 
 // Checks depth and number of values before jansson builds anything. Strings are skipped; malformed text is left to
 // jansson.
-static trireme_status check_bounds(const char *text, size_t length, int64_t offset, trireme_error *error) {
+static trireme_status check_bounds(const char *text, size_t length, trireme_error *error) {
     size_t depth = 0, values = 1;
     bool inside = false;
     for (size_t i = 0; i < length; i++) {
@@ -105,14 +105,13 @@ static trireme_status check_bounds(const char *text, size_t length, int64_t offs
         else if (c == '{' || c == '[') {
             values++;
             if (++depth > JSON_DEPTH_MAX)
-                FAIL(TRIREME_ERROR_CORRUPT, "byte %" PRId64 ": nested deeper than %d levels", offset + (int64_t)i,
-                     JSON_DEPTH_MAX);
+                FAIL(TRIREME_ERROR_CORRUPT, "byte %zu: nested deeper than %d levels", i, JSON_DEPTH_MAX);
         } else if ((c == '}' || c == ']') && depth)
             depth--;
         else if (c == ',')
             values++;
         if (values > JSON_VALUES_MAX)
-            FAIL(TRIREME_ERROR_CORRUPT, "byte %" PRId64 ": more than %zu values", offset + (int64_t)i, JSON_VALUES_MAX);
+            FAIL(TRIREME_ERROR_CORRUPT, "byte %zu: more than %zu values", i, JSON_VALUES_MAX);
     }
     return TRIREME_OK;
 }
@@ -141,7 +140,7 @@ __attribute__((constructor)) static void end_where_memory_does(void) {
 }
 
 trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error) {
-    trireme_status status = check_bounds(text, length, 0, error);
+    trireme_status status = check_bounds(text, length, error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "%s", where);
     json_error_t refusal;
@@ -151,22 +150,6 @@ trireme_status json_parse(const char *text, size_t length, const char *where, js
         status = refuse_text(place, refusal.text, error);
         free(place);
         return status;
-    }
-    *out = tree;
-    return TRIREME_OK;
-}
-
-trireme_status json_parse_line(const char *text, size_t length, int64_t offset, json_t **out, trireme_error *error) {
-    TRY(check_bounds(text, length, offset, error));
-    json_error_t refusal;
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
-    json_t *tree = json_loadb(text, length, flags, &refusal);
-    if (!tree && json_error_code(&refusal) == json_error_numeric_overflow)
-        tree = json_loadb(text, length, flags | JSON_DECODE_INT_AS_REAL, &refusal);
-    if (!tree) {
-        char place[32];
-        snprintf(place, sizeof place, "byte %" PRId64, offset + refusal.position);
-        return refuse_text(place, refusal.text, error);
     }
     *out = tree;
     return TRIREME_OK;

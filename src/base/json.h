@@ -18,10 +18,6 @@
 
 // Parses one object or array that fills all `length` bytes (no NUL needed at the end). The caller owns *out.
 trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error);
-// The same, with the same bounds, for one line of JSON that others wrote: integers beyond 64 bits are read as doubles,
-// and strings may hold NUL. Messages have no `where`; they give byte positions in the file, where `offset` is that of
-// the line's first byte.
-trireme_status json_parse_line(const char *text, size_t length, int64_t offset, json_t **out, trireme_error *error);
 // json_parse of a file of at most `limit` bytes.
 trireme_status json_parse_file(const char *path, size_t limit, json_t **out, trireme_error *error);
 

@@ -29,6 +29,7 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
         json_add_integer(&out, "files", r->files);
         json_add_integer(&out, "documents", r->manifest.documents);
         json_add_integer(&out, "empty_documents", r->empty_documents);
+        json_add_integer(&out, "bad_lines", r->bad_lines.count);
         json_add_string(&out, "passed_over", r->passed_over);
         json_add_integer(&out, "tokens", r->manifest.tokens);
         json_add_integer(&out, "text_bytes", r->manifest.text_bytes);
@@ -40,6 +41,9 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
                  counted(r->manifest.documents, "document").text, counted(r->files, "file").text, prefix, prefix);
         if (r->empty_documents)
             text_add(&out, "left out: %s without text\n", counted(r->empty_documents, "document").text);
+        if (r->bad_lines.count)
+            text_add(&out, "left out: %s, the first: %s\n", counted(r->bad_lines.count, "bad line").text,
+                     r->bad_lines.first.message);
         if (*r->passed_over)
             text_add(&out, "passed over, neither .txt nor .jsonl: %s\n", r->passed_over);
     }
@@ -54,7 +58,7 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     TRY(arguments_config(a, NULL, NULL, &config, error));
     trireme_status status = arguments_expect(a, 1, SIZE_MAX, error);
     if (status == TRIREME_OK)
-        status = config_expect(&config, "data.path data.text_field", "prepare", error);
+        status = config_expect(&config, "data.path data.text_field data.bad_lines", "prepare", error);
     if (status == TRIREME_OK && !*config.data.path)
         status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
     struct tokenizer *tokenizer = tokenizer_create_bytes();
@@ -64,6 +68,7 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
                                       .prefix = config.data.path,
                                       .tokenizer = tokenizer,
                                       .documents = {.field = config.data.text_field},
+                                      .skips_bad_lines = config.data.bad_lines == CONFIG_BAD_LINES_SKIP,
                                       .progress = show_bar,
                                       .user = &begin,
                                       .cancel = stop_on_signals()};

@@ -1,6 +1,7 @@
 #include "data/documents.h"
 
 #include "base/json.h"
+#include "base/json_line.h"
 #include "base/utf8.h"
 
 #include <dirent.h>
@@ -192,6 +193,8 @@ struct reader {
     char *buffer;
     size_t capacity;
     int64_t line, line_start; // number, from 1, and byte offset of the current line
+    struct document_bad_lines *bad_lines;
+    bool passes_over; // the current line is too long: what is left of it is not looked at
 };
 
 // Waits for input. The writer may take any time, and meanwhile reading can be cancelled.
@@ -295,27 +298,54 @@ static trireme_status refuse_line(const struct reader *r, trireme_error *error, 
     return TRIREME_ERROR_CORRUPT;
 }
 
-static trireme_status take_object(const struct reader *r, const json_t *object, trireme_error *error) {
+// What a value is, as a message may say it.
+static const char *value_name(struct json_part value, char buffer[JSON_EXCERPT_BYTES]) {
+    enum { SHORT = 40 };
+    bool plain = value.length <= SHORT;
+    for (size_t i = 0; i < value.length && plain; i++)
+        plain = value.text[i] >= ' ' && value.text[i] <= '~';
+    if (*value.text == '"')
+        return json_excerpt_bytes(value.text + 1, value.length - 2, buffer);
+    if (!plain || *value.text == '{')
+        return *value.text == '{' ? "an object" : *value.text == '[' ? "an array" : "a number";
+    snprintf(buffer, JSON_EXCERPT_BYTES, "%.*s", (int)value.length, value.text);
+    return buffer;
+}
+
+// Finds the text of a line: a string that json_string_read can read.
+static trireme_status find_text(const struct reader *r, const char *line, size_t length, int64_t begin,
+                                struct json_part *text, trireme_error *error) {
     char excerpt[JSON_EXCERPT_BYTES];
-    if (!json_is_object(object))
+    struct json_line found;
+    trireme_status status = json_line_find(line, length, begin, r->field, &found, error);
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "%s line %" PRId64, r->path, r->line);
+    if (*found.whole.text != '{')
         return refuse_line(r, error, "expected a JSON object such as {\"%s\": \"...\"}, found %s", r->field,
-                           json_excerpt_value(object, excerpt));
-    const json_t *text = json_object_get(object, r->field);
-    if (!text) {
-        const char *first = json_object_iter_key(json_object_iter((json_t *)object));
+                           value_name(found.whole, excerpt));
+    if (found.found == 0)
         return refuse_line(r, error, "there is no field \"%s\" (data.text_field names it); the first of %zu is %s",
-                           r->field, json_object_size(object), first ? json_excerpt(first, excerpt) : "none");
-    }
-    if (!json_is_string(text))
+                           r->field, found.members, found.members ? value_name(found.first, excerpt) : "none");
+    if (found.found > 1)
+        return refuse_line(r, error, "the field \"%s\" is there %zu times", r->field, found.found);
+    if (*found.value.text != '"')
         return refuse_line(r, error, "the field \"%s\" must be a string, found %s", r->field,
-                           json_excerpt_value(text, excerpt));
-    const char *bytes = json_string_value(text);
-    size_t length = json_string_length(text);
-    for (size_t done = 0; done < length;) {
-        size_t piece = MIN(length - done, r->block);
-        TRY(r->sink->add(r->sink->user, bytes + done, piece, error));
-        done += piece;
-    }
+                           value_name(found.value, excerpt));
+    status = json_string_check(found.value, begin + (found.value.text - line), error);
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "%s line %" PRId64, r->path, r->line);
+    *text = found.value;
+    return TRIREME_OK;
+}
+
+static trireme_status add_text(const struct reader *r, struct json_part text, trireme_error *error) {
+    char bytes[4096];
+    for (size_t count; (count = json_string_read(&text, bytes, sizeof bytes));)
+        for (size_t done = 0; done < count;) {
+            const size_t piece = MIN(count - done, r->block);
+            TRY(r->sink->add(r->sink->user, bytes + done, piece, error));
+            done += piece;
+        }
     return r->sink->end(r->sink->user, error);
 }
 
@@ -326,30 +356,52 @@ static bool is_blank(const char *line, size_t length) {
     return true;
 }
 
-static trireme_status take_line(const struct reader *r, const char *line, size_t length, trireme_error *error) {
+// Finds the text of a line, unless it is blank: then text->text is NULL.
+static trireme_status read_line(const struct reader *r, const char *line, size_t length, struct json_part *text,
+                                trireme_error *error) {
     int64_t begin = r->line_start;
     struct utf8_checker utf8 = {.position = begin};
     bool good = utf8_check(&utf8, line, length);
+    *text = (struct json_part){0};
     if (!good || !utf8_finish(&utf8))
         return refuse_encoding(r, &utf8, good, error);
     size_t mark = r->line_start == 0 ? utf8_mark(line, length) : 0;
     line += mark, length -= mark, begin += (int64_t)mark;
-    if (is_blank(line, length))
+    return is_blank(line, length) ? TRIREME_OK : find_text(r, line, length, begin, text, error);
+}
+
+// Counts a bad line, where they are counted; else fails with what is wrong with it, which `status` and *error say.
+static trireme_status leave_out(const struct reader *r, trireme_status status, const trireme_error *why,
+                                trireme_error *error) {
+    if (!r->bad_lines) {
+        *error = *why;
+        return status;
+    }
+    if (r->bad_lines->count++ == 0)
+        r->bad_lines->first = *why;
+    return TRIREME_OK;
+}
+
+static trireme_status take_line(struct reader *r, const char *line, size_t length, trireme_error *error) {
+    struct json_part text;
+    trireme_error why;
+    if (r->passes_over) {
+        r->passes_over = false;
         return TRIREME_OK;
-    json_t *object;
-    trireme_status status = json_parse_line(line, length, begin, &object, error);
+    }
+    trireme_status status = read_line(r, line, length, &text, &why);
     if (status != TRIREME_OK)
-        return error_prefix(error, status, "%s line %" PRId64, r->path, r->line);
-    status = take_object(r, object, error);
-    json_decref(object);
-    return status;
+        return leave_out(r, status, &why, error);
+    return text.text ? add_text(r, text, error) : TRIREME_OK;
+}
+
+// Room for the longest line and its end; a line that fills it is too long.
+static size_t line_room(const struct reader *r) {
+    return r->line_limit + 1;
 }
 
 static trireme_status grow_buffer(struct reader *r, trireme_error *error) {
-    // Room for the longest line and its end; a line that fills it is too long.
-    size_t most = r->line_limit + 1;
-    if (r->capacity >= most)
-        return refuse_line(r, error, "is longer than %zu bytes", r->line_limit);
+    const size_t most = line_room(r);
     size_t capacity = MIN(2 * r->capacity, most);
     char *bigger = realloc(r->buffer, capacity);
     if (!bigger)
@@ -360,10 +412,24 @@ static trireme_status grow_buffer(struct reader *r, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// A line that is too long is not kept.
+static trireme_status refuse_long(struct reader *r, trireme_error *error) {
+    trireme_error why;
+    if (r->passes_over)
+        return TRIREME_OK;
+    r->passes_over = true;
+    return leave_out(r, refuse_line(r, &why, "is longer than %zu bytes", r->line_limit), &why, error);
+}
+
 static trireme_status read_lines(struct reader *r, trireme_error *error) {
     size_t used = 0; // bytes in the buffer: the beginning of a line
     r->line = 1;
     for (;;) {
+        if (used == line_room(r)) {
+            TRY(refuse_long(r, error));
+            r->line_start += (int64_t)used;
+            used = 0;
+        }
         if (used == r->capacity)
             TRY(grow_buffer(r, error));
         size_t got, begin = 0, searched = used;
@@ -422,6 +488,7 @@ trireme_status document_file_read(const struct document_file *file, const struct
         .block = options->block_bytes ? options->block_bytes : BLOCK_BYTES,
         .sink = sink,
         .stream = file->format == DOCUMENT_STREAM,
+        .bad_lines = options->bad_lines,
     };
     r.fd = r.stream ? dup(STDIN_FILENO) : open(file->path, O_RDONLY | O_CLOEXEC);
     if (r.fd < 0)

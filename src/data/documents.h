@@ -46,11 +46,19 @@ struct document_sink {
     trireme_status (*advance)(void *user, size_t bytes, trireme_error *error); // this many more bytes were read
 };
 
+// Lines of a .jsonl from which no text can be had, whatever the reason: they were cut short, are not UTF-8, have no
+// such field, or a null in it. Zero-initialise.
+struct document_bad_lines {
+    int64_t count;
+    trireme_error first; // why the first is bad
+};
+
 struct document_options {
     const char *field;  // of a JSON line; NULL: "text"
-    size_t line_limit;  // longest JSON line, bytes; 0: 1 GiB. Memory is bounded by a few times the longest line, plus
-                        // what JSON_VALUES_MAX values take (base/json.h): no line may have more.
+    size_t line_limit;  // longest JSON line, bytes; 0: 1 GiB. Memory is bounded by twice the longest line.
     size_t block_bytes; // bytes that are read at once, and the longest piece; 0: 1 MiB
+    struct document_bad_lines
+        *bad_lines; // where lines without a text are counted, to be left out; NULL: they are refused
 };
 
 // Passes the file's documents to the sink, piece by piece. Messages name file and byte offset, and the line's number in

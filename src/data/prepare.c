@@ -8,6 +8,7 @@ struct preparation {
     struct token_list tokens; // of one piece
     int64_t done, total;      // bytes of input; total is 0 where it is not known
     int64_t text_bytes, document_bytes, empty_documents;
+    struct document_bad_lines bad_lines;
 };
 
 static trireme_status prepare_add_piece(void *user, const char *bytes, size_t length, trireme_error *error) {
@@ -48,12 +49,15 @@ static trireme_status prepare_advance(void *user, size_t bytes, trireme_error *e
 
 static trireme_status read_files(struct preparation *p, const struct document_files *files, trireme_error *error) {
     struct document_sink sink = {.user = p, .add = prepare_add_piece, .end = end_document, .advance = prepare_advance};
+    struct document_options options = p->options->documents;
+    options.bad_lines = p->options->skips_bad_lines ? &p->bad_lines : NULL;
     for (size_t i = 0; i < files->count; i++)
-        TRY(document_file_read(&files->item[i], &p->options->documents, &sink, error));
+        TRY(document_file_read(&files->item[i], &options, &sink, error));
     TRY(check_cancel(p, error));
     if (p->text_bytes == 0)
-        FAIL(TRIREME_ERROR_USAGE, "%s: the input holds no text (files: %zu, documents: %lld, all empty)",
-             files->item[0].path, files->count, (long long)p->empty_documents);
+        FAIL(TRIREME_ERROR_USAGE, "%s: the input holds no text (files: %zu, documents: %lld, all empty%s%s)",
+             files->item[0].path, files->count, (long long)p->empty_documents,
+             p->bad_lines.count ? "; bad lines were left out, the first: " : "", p->bad_lines.first.message);
     return TRIREME_OK;
 }
 
@@ -87,6 +91,7 @@ trireme_status prepare_tokens(const struct prepare_options *options, struct prep
     m->text_bytes = p.text_bytes;
     result.files = (int64_t)files.count;
     result.empty_documents = p.empty_documents;
+    result.bad_lines = p.bad_lines;
     status = token_writer_finish(p.writer, m, error);
     if (status != TRIREME_OK)
         goto release_tokens;

@@ -12,7 +12,8 @@ struct prepare_options {
     size_t input_count;
     const char *prefix;
     const struct tokenizer *tokenizer; // caller keeps it
-    struct document_options documents;
+    struct document_options documents; // bad_lines is not used:
+    bool skips_bad_lines;              // this says whether they are left out
     // Called now and then with the bytes of input done, and the total, 0 where standard input is read; may be NULL.
     void (*progress)(void *user, int64_t done, int64_t total);
     void *user;
@@ -22,8 +23,9 @@ struct prepare_options {
 struct prepare_result {
     struct token_manifest manifest;
     int64_t files;
-    int64_t empty_documents; // documents without text, which were left out
-    char passed_over[256];   // files of directories that were passed over: "12 .md, 3 .csv", or ""
+    int64_t empty_documents;             // documents without text, which were left out
+    struct document_bad_lines bad_lines; // which were left out
+    char passed_over[256];               // files of directories that were passed over: "12 .md, 3 .csv", or ""
 };
 
 // Turns all inputs into token files, in constant memory. When it fails or is cancelled, files of an earlier run at

@@ -51,6 +51,24 @@ def test_prepare_passes_over():
                  "--data.path=out/none")
 
 
+def test_prepare_lines_of_python():
+    """Lines as Python's json module writes them, and lines that are bad."""
+    lines = [json.dumps({"score": float(score), "raw": "\ud800", "text": score}) for score in ("nan", "inf", "-inf", "1")]
+    lines += ['{"score": 1e400, "score": 2, "text": "\\u00fc"}']
+    tool.write("p.jsonl", "\n".join(lines))
+    result = tool.good_json("prepare", "p.jsonl", "--data.path=out/p")
+    assert result["documents"] == 5 and result["bad_lines"] == 0, result
+    assert tool.read("out/p.bin").decode("utf-16-le") == "naninf-inf1\u00c3\u00bc"
+    tool.write("p.jsonl", "\n".join([lines[0], '{"text": null}', lines[3], '{"text": "cut']))
+    tool.refused(4, 'p.jsonl line 2: the field "text" must be a string, found null', "prepare", "p.jsonl",
+                 "--data.path=out/p")
+    result = tool.good_json("prepare", "p.jsonl", "--data.path=out/p", "--data.bad_lines=skip")
+    assert result["documents"] == 2 and result["bad_lines"] == 2, result
+    out = tool.good("prepare", "p.jsonl", "--data.path=out/p", "--data.bad_lines=skip").splitlines()
+    assert out[1:] == ['left out: 2 bad lines, the first: p.jsonl line 2: the field "text" must be a string, found '
+                       "null"], out
+
+
 def prepared_from(content, prefix):
     """Runs `prepare` with this standard input; returns exit status, output and errors."""
     process = subprocess.run([tool.BINARY, "prepare", "-", f"--data.path={prefix}"], input=content,

@@ -211,7 +211,8 @@ static void test_bad_json(void **state) {
     refuse_corrupt(state, "a.jsonl", "\n\nplain text\n", "line 3: byte");
     refuse_corrupt(state, "a.jsonl", "[\"text\"]\n",
                    "line 1: expected a JSON object such as {\"text\": \"...\"}, found [\"text\"]");
-    refuse_corrupt(state, "a.jsonl", "\"text\"\n", "line 1: byte");
+    refuse_corrupt(state, "a.jsonl", "\"text\"\n",
+                   "line 1: expected a JSON object such as {\"text\": \"...\"}, found \"text\"");
     refuse_corrupt(state, "a.jsonl", "{\"content\": \"a\", \"b\": 1}\n",
                    "line 1: there is no field \"text\" (data.text_field names it); the first of 2 is \"content\"");
     refuse_corrupt(state, "a.jsonl", "{}\n", "the first of 0 is none");
@@ -222,11 +223,74 @@ static void test_bad_json(void **state) {
     memset(deep, '[', 100000);
     refuse_corrupt(state, "a.jsonl", deep, "line 1: byte");
     free(deep);
-    refuse_corrupt(state, "a.jsonl", "{\"text\": \"a\", \"score\": NaN}\n", "a.jsonl line 1: byte");
-    refuse_corrupt(state, "a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\", \"text\": \"c\"}\n",
-                   "a.jsonl line 2: byte 34: not valid JSON: duplicate");
-    put_text(in(state, "a.jsonl"), "{\"text\": \"a\", \"id\": 123456789012345678901234567890}\n");
-    assert_prepared(state, &plain, in(state, "a.jsonl"), NULL, "a|");
+    refuse_corrupt(state, "a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\", \"te\\u0078t\": \"c\"}\n",
+                   "a.jsonl line 2: the field \"text\" is there 2 times");
+    static const char *const WRONG[] = {"01",    "1.",  ".5",       "+1",   "1e",     "tru",     "nan",
+                                        "inf",   "-",   "0x1",      "[1,]", "[1 2]",  "{\"a\"}", "{\"a\":}",
+                                        "{1:2}", "[1}", "{\"a\":1", "\"",   "\"\\\"", "{,}",     ""};
+    for (size_t i = 0; i < ARRAY_LENGTH(WRONG); i++) {
+        char *line = mem_printf("{\"text\": \"a\", \"b\": %s}\n", WRONG[i]);
+        refuse_corrupt(state, "a.jsonl", line, "a.jsonl line 1: byte");
+        free(line);
+    }
+    static const char *const BROKEN[] = {"\\ud800", "\\ud83dx", "\\udc00", "\\ud83d\\u0041", "\\u12", "\\q"};
+    for (size_t i = 0; i < ARRAY_LENGTH(BROKEN); i++) {
+        char *line = mem_printf("{\"text\": \"a%sb\"}\n", BROKEN[i]);
+        refuse_corrupt(state, "a.jsonl", line, "a.jsonl line 1: byte 11: ");
+        free(line);
+    }
+}
+
+// What Python's json module writes in fields that are not read.
+static void test_fields_that_are_not_read(void **state) {
+    static const char *const VALUES[] = {"NaN",
+                                         "-Infinity",
+                                         "[Infinity, 1e400, -0.5E-3]",
+                                         "123456789012345678901234567890",
+                                         "\"\\ud800 alone\"",
+                                         "\"a tab\there, \\\\ \\\" and } ]\"",
+                                         "1, \"b\": 2, \"\\ud800\": {}",
+                                         "{\"text\": null, \"c\": [[], {}, [{\"text\": 1}]]}"};
+    for (size_t i = 0; i < ARRAY_LENGTH(VALUES); i++) {
+        char *lines =
+            mem_printf("{\"b\": %s, \"text\": \"one\"}\n { \"te\\u0078t\" :\t\"\\ud83d\\ude00\\/\" , \"b\":%s } \r\n",
+                       VALUES[i], VALUES[i]);
+        put_text(in(state, "a.jsonl"), lines);
+        assert_prepared(state, &plain, in(state, "a.jsonl"), NULL, "one|\xF0\x9F\x98\x80/|");
+        free(lines);
+    }
+    // A text that is longer than what is decoded at once, of characters that do not end where that does.
+    struct text line = {0}, expected = {0};
+    text_add(&line, "{\"text\": \"");
+    for (int i = 0; i < 5000; i++) {
+        text_add(&line, "%s\\u20ac", i % 3 ? "" : "x");
+        text_add(&expected, "%s\xE2\x82\xAC", i % 3 ? "" : "x");
+    }
+    text_add(&line, "\"}");
+    text_add(&expected, "|");
+    put_text(in(state, "a.jsonl"), line.text);
+    assert_prepared(state, &plain, in(state, "a.jsonl"), NULL, expected.text);
+    text_release(&line);
+    text_release(&expected);
+}
+
+// Bad lines may be left out, whatever is wrong with them.
+static void test_bad_lines_left_out(void **state) {
+    static const char LINES[] =
+        "{\"text\": \"one\"}\n{\"text\": null}\n{\"text\": \n\xFF\n{\"no\": 1}\n\n{\"text\": \"\\ud800\"}\n"
+        "{\"text\": \"0123456789 is too long\"}\n{\"text\": \"two\"}\n{\"text\": \"0123456789";
+    put(in(state, "a.jsonl"), LINES, sizeof LINES - 1);
+    for (size_t block = 1; block < 50; block += 3) {
+        struct prepare_options with = {.documents = {.block_bytes = block, .line_limit = 22}, .skips_bad_lines = true};
+        struct prepared p = prepare_well(state, &with, in(state, "a.jsonl"), NULL);
+        assert_string_equal(p.text, "one|two|");
+        assert_int_equal(p.result.bad_lines.count, 7);
+        assert_non_null(
+            strstr(p.result.bad_lines.first.message, "a.jsonl line 2: the field \"text\" must be a string"));
+        free(p.text);
+    }
+    struct prepare_options with = {.skips_bad_lines = true};
+    refuse(state, &with, "b.jsonl", "[1]\n{}\n", 7, TRIREME_ERROR_USAGE, "bad lines were left out, the first: ");
 }
 
 static void test_lines_of_many_values(void **state) {
@@ -235,8 +299,8 @@ static void test_lines_of_many_values(void **state) {
     for (size_t i = 0; i < JSON_VALUES_MAX; i++)
         text_add_bytes(&lines, ",1", 2);
     text_add(&lines, "]}\n");
-    refuse(state, &plain, "a.jsonl", lines.text, lines.length, TRIREME_ERROR_CORRUPT,
-           "a.jsonl line 2: byte 8000032: more than 4000000 values");
+    put(in(state, "a.jsonl"), lines.text, lines.length);
+    assert_prepared(state, &plain, in(state, "a.jsonl"), NULL, "a|b|");
     text_release(&lines);
 }
 
@@ -471,6 +535,8 @@ int main(void) {
         TEST(test_directories),
         TEST(test_not_utf8),
         TEST(test_bad_json),
+        TEST(test_fields_that_are_not_read),
+        TEST(test_bad_lines_left_out),
         TEST(test_lines_of_many_values),
         TEST(test_long_lines),
         TEST(test_bad_inputs),
