@@ -54,6 +54,8 @@ void sums_list_release(struct sums_list *list) {
         block_sums_release(&list->item[i].sums);
     }
     VEC_RELEASE(list);
+    free(list->of);
+    list->of = NULL;
 }
 
 static void print_blocks(const struct block_sums *s, struct text *out) {
@@ -66,8 +68,10 @@ static void print_blocks(const struct block_sums *s, struct text *out) {
 
 void sums_list_print(const struct sums_list *list, struct text *out) {
     const size_t begin = out->length;
-    text_add(out, "{\"format\": \"%s\", \"version\": %d, \"block_bytes\": %d, \"files\": [", FORMAT_NAME, VERSION,
-             BLOCK_BYTES);
+    text_add(out, "{\"format\": \"%s\", \"version\": %d, \"block_bytes\": %d", FORMAT_NAME, VERSION, BLOCK_BYTES);
+    if (list->of)
+        json_add_string(out, "of", list->of);
+    text_add(out, ", \"files\": [");
     for (size_t i = 0; i < list->count; i++) {
         const struct sums_file *file = &list->item[i];
         text_add(out, "%s\n", i ? "," : "");
@@ -132,7 +136,7 @@ static trireme_status file_parse(const json_t *object, const char *where, struct
 }
 
 static trireme_status list_parse(const json_t *root, const char *where, struct sums_list *list, trireme_error *error) {
-    const char *format;
+    const char *format, *of = NULL;
     const json_t *files;
     int64_t version, block;
     TRY(json_read_string(root, where, "format", JSON_REQUIRED, &format, error));
@@ -140,7 +144,9 @@ static trireme_status list_parse(const json_t *root, const char *where, struct s
         FAIL(TRIREME_ERROR_CORRUPT, "%s: is no list of checksums (\"format\" is not \"%s\")", where, FORMAT_NAME);
     TRY(json_read_integer(root, where, "version", JSON_REQUIRED, VERSION, VERSION, &version, error));
     TRY(json_read_integer(root, where, "block_bytes", JSON_REQUIRED, BLOCK_BYTES, BLOCK_BYTES, &block, error));
+    TRY(json_read_string(root, where, "of", JSON_OPTIONAL, &of, error));
     TRY(json_read_array(root, where, "files", JSON_REQUIRED, &files, error));
+    list->of = of ? mem_strdup(of) : NULL;
     size_t i;
     json_t *file;
     json_array_foreach((json_t *)files, i, file) TRY(file_parse(file, where, list, error));

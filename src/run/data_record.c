@@ -12,12 +12,12 @@ static char *data_record_path(const char *run_directory) {
     return mem_printf("%s/data.json", run_directory);
 }
 
-trireme_status data_record_write(const char *run_directory, const struct token_set *set, int64_t *written,
-                                 trireme_error *error) {
+trireme_status data_record_write(const char *run_directory, const char *data, const struct token_set *set,
+                                 int64_t *written, trireme_error *error) {
     const int64_t known = token_set_known_blocks(set);
     if (known == *written)
         return TRIREME_OK;
-    struct sums_list list = {0};
+    struct sums_list list = {.of = mem_strdup(data)};
     struct text text = {0};
     char *path = data_record_path(run_directory);
     token_set_list(set, &list);
@@ -31,14 +31,15 @@ trireme_status data_record_write(const char *run_directory, const struct token_s
     return status;
 }
 
-trireme_status data_record_compare(const char *run_directory, struct token_set *set, void (*read)(void *user),
-                                   void *user, struct text *differs, trireme_error *damaged, trireme_error *error) {
+trireme_status data_record_compare(const char *run_directory, const char *data, struct token_set *set,
+                                   void (*read)(void *user), void *user, struct text *differs, trireme_error *damaged,
+                                   trireme_error *error) {
     char *path = data_record_path(run_directory);
     struct sums_list list;
     bool found;
     trireme_status status = TRIREME_OK;
     if (sums_list_read(&list, path, &found, damaged) == TRIREME_OK) {
-        if (found)
+        if (found && list.of && strcmp(list.of, data) == 0)
             status = token_set_compare(set, &list, path, read, user, differs, error);
         sums_list_release(&list);
     }

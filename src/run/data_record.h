@@ -6,13 +6,15 @@
 
 #include "data/token_set.h"
 
-// Writes the record, unless it was written with as many known blocks: *written, 0 at first.
-trireme_status data_record_write(const char *run_directory, const struct token_set *set, int64_t *written,
-                                 trireme_error *error);
-// Compares the files with the record, as token_set_compare does. A run goes on without one; so it does with one that is
-// damaged, of which *damaged then tells.
-trireme_status data_record_compare(const char *run_directory, struct token_set *set, void (*read)(void *user),
-                                   void *user, struct text *differs, trireme_error *damaged, trireme_error *error);
+// Writes the record, unless it was written with as many known blocks: *written, 0 at first. `data`: the tokens in words
+// (same_run_data).
+trireme_status data_record_write(const char *run_directory, const char *data, const struct token_set *set,
+                                 int64_t *written, trireme_error *error);
+// Compares the files with the record, as token_set_compare does. A run goes on without one, or with one of other tokens
+// than `data`, those of its checkpoint; so it does with one that is damaged, of which *damaged then tells.
+trireme_status data_record_compare(const char *run_directory, const char *data, struct token_set *set,
+                                   void (*read)(void *user), void *user, struct text *differs, trireme_error *damaged,
+                                   trireme_error *error);
 
 // Reads on a thread of the lowest priority what is not known of the files. The set must outlive it.
 struct data_learner;

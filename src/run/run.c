@@ -45,6 +45,13 @@ static trireme_status say_what_is_lost(const struct run *r, const char *what, tr
                         what, saved);
 }
 
+// A checkpoint does without it.
+static void keep_data_record(struct run *r) {
+    trireme_error why;
+    if (data_record_write(r->config->run.directory, r->data, r->corpus->set, &r->data_known, &why) != TRIREME_OK)
+        run_tell(r, "checksums of the data are not kept: %s", why.message);
+}
+
 static trireme_status run_save(struct run *r, trireme_error *error) {
     const int64_t began = clock_now();
     if (r->saved_step == r->progress.step)
@@ -55,10 +62,10 @@ static trireme_status run_save(struct run *r, trireme_error *error) {
     trireme_status status = r->leads ? corpus_check_unchanged(r->corpus, error) : TRIREME_OK;
     if (status != TRIREME_OK)
         return error_prefix(error, status, "step %lld is not saved", (long long)r->progress.step);
-    if (r->leads)
+    if (r->leads) {
         metrics_sync(&r->directory.metrics);
-    if (r->leads && data_record_write(r->config->run.directory, r->corpus->set, &r->data_known, error) != TRIREME_OK)
-        return say_what_is_lost(r, "saved", error);
+        keep_data_record(r);
+    }
     TRY(island_save(r, error));
     status = checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
     // A save takes long. If the directory is gone afterwards, its error and its path are of no use, and nothing there

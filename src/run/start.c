@@ -77,10 +77,10 @@ static trireme_status find_other_data(struct run *r, const char *saved, struct t
         text_add(differs, "%s; but the run in %s trains on %s", now.text, r->config->run.directory, saved);
     text_release(&now);
     TRY(status);
-    if (differs->length)
+    if (differs->length || !saved)
         return TRIREME_OK;
-    TRY(data_record_compare(r->config->run.directory, r->corpus->set, ranks_tell_more, r->control, differs, &damaged,
-                            error));
+    TRY(data_record_compare(r->config->run.directory, saved, r->corpus->set, ranks_tell_more, r->control, differs,
+                            &damaged, error));
     if (differs->length)
         text_add(differs, ", as the run in %s has read them", r->config->run.directory);
     if (damaged.status != TRIREME_OK)
@@ -140,6 +140,18 @@ static trireme_status check_no_checkpoint(struct run *r, trireme_error *error) {
                          rank);
 }
 
+// Lets a process whose rank does not lead expect of files without checksums what the run has read of them before.
+static trireme_status expect_data(struct run *r, trireme_error *error) {
+    struct text differs = {0}; // rank 0 has seen to that
+    trireme_error damaged;
+    if (r->leads || !world_place(r->engine.member.world) || !r->progress.data)
+        return TRIREME_OK;
+    trireme_status status = data_record_compare(r->config->run.directory, r->progress.data, r->corpus->set, NULL, NULL,
+                                                &differs, &damaged, error);
+    text_release(&differs);
+    return status;
+}
+
 static trireme_status load_progress(struct run *r, trireme_error *error) {
     if (!r->resumed_from)
         return check_no_checkpoint(r, error);
@@ -149,6 +161,7 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
         FAIL(TRIREME_ERROR_CORRUPT, "%s holds the state of step %lld: name it step-%lld again, or remove it",
              r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
     TRY(same_run_check(r->config, &r->progress, r->resumed_from, error));
+    TRY(expect_data(r, error));
     TRY(island_check(r, error));
     TRY(model_files_check(r->resumed_from, r->engine.model, true, error));
     if (r->progress.step > r->config->training.steps)
@@ -211,16 +224,6 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     return checkpoint_load_model(&r->engine, r->control, r->start, false, error);
 }
 
-// Lets a process whose rank does not lead expect of files without checksums what the run has read of them before.
-static trireme_status expect_data(struct run *r, trireme_error *error) {
-    struct text differs = {0}; // rank 0 has seen to that
-    trireme_error damaged;
-    trireme_status status =
-        data_record_compare(r->config->run.directory, r->corpus->set, NULL, NULL, &differs, &damaged, error);
-    text_release(&differs);
-    return status;
-}
-
 // Checks that all processes find the same checkpoint: with other working directories, or on other machines' disks, they
 // may find another run's by the same name. All come to the same answer.
 static trireme_status check_same_checkpoint(struct run *r, trireme_error *error) {
@@ -252,8 +255,7 @@ static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
     if (!r->leads)
         r->resumed_from = mem_alloc((size_t)found[1]);
     TRY(comm_broadcast(r->control, r->resumed_from, found[1], 0, error));
-    TRY(check_same_checkpoint(r, error));
-    return r->leads || !world_place(r->engine.member.world) ? TRIREME_OK : expect_data(r, error);
+    return check_same_checkpoint(r, error);
 }
 
 static trireme_status start_open_directory(struct run *r, trireme_error *error) {
@@ -340,7 +342,9 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
         if (r->saved_step >= 0)
             run_prune(r); // here, since a run that has nothing left to do saves nothing more
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
-        TRY(data_record_write(r->config->run.directory, r->corpus->set, &r->data_known, error));
+        // Of a run that goes on, the record is the checkpoint's until there is another one.
+        if (!r->resumed_from)
+            TRY(data_record_write(r->config->run.directory, r->data, r->corpus->set, &r->data_known, error));
     }
     TRY(ranks_meet(r->control, error));
     if (!r->leads)

@@ -53,7 +53,8 @@ def test_prepare_passes_over():
 
 def test_prepare_lines_of_python():
     """Lines as Python's json module writes them, and lines that are bad."""
-    lines = [json.dumps({"score": float(score), "raw": "\ud800", "text": score}) for score in ("nan", "inf", "-inf", "1")]
+    lines = [json.dumps({"score": float(score), "raw": "\ud800", "text": score})
+             for score in ("nan", "inf", "-inf", "1")]
     lines += ['{"score": 1e400, "score": 2, "text": "\\u00fc"}']
     tool.write("p.jsonl", "\n".join(lines))
     result = tool.good_json("prepare", "p.jsonl", "--data.path=out/p")
