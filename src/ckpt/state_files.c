@@ -12,12 +12,15 @@
 static const struct {
     const char *key;
     size_t offset;
+    bool optional; // left out where it is 0
 } counters[] = {
-    {"step", offsetof(struct state_progress, step)},
-    {"tokens", offsetof(struct state_progress, tokens)},
-    {"updates", offsetof(struct state_progress, updates)},
-    {"skipped", offsetof(struct state_progress, skipped)},
-    {"skipped_in_a_row", offsetof(struct state_progress, skipped_in_a_row)},
+    {"step", offsetof(struct state_progress, step), false},
+    {"tokens", offsetof(struct state_progress, tokens), false},
+    {"updates", offsetof(struct state_progress, updates), false},
+    {"skipped", offsetof(struct state_progress, skipped), false},
+    {"skipped_in_a_row", offsetof(struct state_progress, skipped_in_a_row), false},
+    {"data_step", offsetof(struct state_progress, data_step), true},
+    {"data_sample", offsetof(struct state_progress, data_sample), true},
 };
 
 // The parameter of the i-th tensor of all groups; NULL: the group has no values of it.
@@ -39,8 +42,10 @@ static void put_progress(struct safetensors_writer *writer, const struct state_p
     safetensors_writer_metadata(writer, "trireme_state", VERSION);
     for (size_t i = 0; i < ARRAY_LENGTH(counters); i++) {
         char number[24];
-        snprintf(number, sizeof number, "%" PRId64, *(const int64_t *)((const char *)progress + counters[i].offset));
-        safetensors_writer_metadata(writer, counters[i].key, number);
+        const int64_t value = *(const int64_t *)((const char *)progress + counters[i].offset);
+        snprintf(number, sizeof number, "%" PRId64, value);
+        if (value || !counters[i].optional)
+            safetensors_writer_metadata(writer, counters[i].key, number);
     }
     safetensors_writer_metadata(writer, "config", progress->config);
     if (progress->data)
@@ -136,6 +141,8 @@ static trireme_status get_progress(const struct safetensors *files, const char *
                                    trireme_error *error) {
     const char *text;
     for (size_t i = 0; i < ARRAY_LENGTH(counters); i++) {
+        if (counters[i].optional && !safetensors_metadata(files, counters[i].key))
+            continue;
         TRY(get_text(files, path, counters[i].key, &text, error));
         char *end, excerpt[JSON_EXCERPT_BYTES];
         errno = 0;

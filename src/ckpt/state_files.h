@@ -24,9 +24,10 @@ struct state_progress {
     int64_t updates; // of the optimizer: its t
     int64_t skipped; // steps, for loss or gradients that were not finite
     int64_t skipped_in_a_row;
-    char *config;  // the run's configuration as YAML
-    char *data;    // which tokens it trains on, in words to compare; NULL in files that do not say
-    char *islands; // how far each island has come, where there are several (run/island.h); else NULL
+    int64_t data_step, data_sample; // struct sampler_origin (data/sampler.h); 0 in files that do not say
+    char *config;                   // the run's configuration as YAML
+    char *data;                     // which tokens it trains on, in words to compare; NULL in files that do not say
+    char *islands;                  // how far each island has come, where there are several (run/island.h); else NULL
 };
 
 // Writes state.safetensors into a directory that is being made; padding is left out.

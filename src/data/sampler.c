@@ -21,6 +21,10 @@ static trireme_status check_options(const struct sampler_options *o, trireme_err
     return TRIREME_OK;
 }
 
+int64_t sampler_windows(int64_t tokens, int64_t seq_len) {
+    return tokens > seq_len ? MAX(1, (tokens - seq_len) / seq_len) : 0;
+}
+
 trireme_status sampler_init(struct sampler *out, const struct token_set *set, const struct sampler_options *options,
                             trireme_error *error) {
     TRY(check_options(options, error));
@@ -48,10 +52,9 @@ trireme_status sampler_init(struct sampler *out, const struct token_set *set, co
              length + 1, train, total);
     s.range[SAMPLER_TRAIN] = (struct sampler_range){.begin = 0, .end = train};
     s.range[SAMPLER_VALIDATION] = (struct sampler_range){.begin = train, .end = total};
-    if (train > length) {
-        s.range[SAMPLER_TRAIN].windows = MAX(1, (train - length) / length);
+    s.range[SAMPLER_TRAIN].windows = sampler_windows(train, length);
+    if (train > length)
         s.phases = MIN(length, train - s.range[SAMPLER_TRAIN].windows * length);
-    }
     if (validation)
         s.range[SAMPLER_VALIDATION].windows = (validation - 2) / length + 1;
     *out = s;
@@ -175,8 +178,11 @@ trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, i
     CHECK(step >= 0 && first >= 0 && rows >= 0 && rows <= s->options.global_batch_size - first);
     const struct sampler_range *range = &s->range[split];
     CHECK(range->windows > 0);
+    const struct sampler_origin origin = split == SAMPLER_TRAIN ? s->options.origin : (struct sampler_origin){0};
     int64_t length = s->options.seq_len, sample;
-    bool overflow = __builtin_mul_overflow(step, s->options.global_batch_size, &sample);
+    CHECK(step >= origin.step);
+    bool overflow = __builtin_mul_overflow(step - origin.step, s->options.global_batch_size, &sample);
+    overflow |= __builtin_add_overflow(sample, origin.sample, &sample);
     CHECK(!overflow && sample <= INT64_MAX - first - rows);
     sample += first;
     struct sampler_counts sum = {0};

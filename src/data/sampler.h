@@ -11,6 +11,10 @@
 // once an epoch. All windows of an epoch are shifted by phase(e) < T, so that documents are cut elsewhere in every
 // epoch. Key and phase are Philox numbers of (seed, e).
 //
+// With an origin (step s, sample k0), step t >= s begins with sample k0 + (t - s) x global batch: so a run goes on
+// whose batch has changed (the windows of an epoch are still each taken once), or whose tokens or seq_len have, with
+// the first window of an epoch that it has not begun before.
+//
 // Validation. Windows come in their order: row r of batch b takes window b x batch + r. There are ceil((L - 1) / T)
 // windows, the last one filled up with masked targets: every token but the first is a target exactly once. Rows beyond
 // the last window are all masked. A row, and even a batch, may have no target at all (documents of one token): the
@@ -23,6 +27,11 @@
 
 enum sampler_split { SAMPLER_TRAIN, SAMPLER_VALIDATION };
 
+// Where the order of samples begins: `sample` is the first one of `step`. Zero: at the start.
+struct sampler_origin {
+    int64_t step, sample;
+};
+
 struct sampler_options {
     uint64_t seed;
     int64_t seq_len;            // T, 1 or more
@@ -31,6 +40,7 @@ struct sampler_options {
     double validation_fraction; // of the tokens, in [0, 1]; 1: there is no training range
     bool evaluate_only;         // nothing is trained on: the training range may have no window
     const struct tokenizer *tokenizer; // to count bytes of text; NULL where the token files name none
+    struct sampler_origin origin;      // of training; no step before its own may be asked for
 };
 
 // Read-only once made: any number of threads may fill batches from one. Nothing to release; the set and the tokenizer
@@ -46,6 +56,8 @@ struct sampler {
     int64_t phases; // how many shifts of the training windows there are: phase(e) lies below it
 };
 
+// Windows of a training range of so many tokens: an epoch's samples. 0: it is too short.
+int64_t sampler_windows(int64_t tokens, int64_t seq_len);
 // USAGE when a range is too short: training needs seq_len + 1 tokens unless the fraction is 1 or nothing is trained on,
 // validation needs 2 tokens unless the fraction is 0.
 trireme_status sampler_init(struct sampler *s, const struct token_set *set, const struct sampler_options *options,

@@ -182,7 +182,9 @@ trireme_status model_config_compare(const struct model_config *weights, const st
         FIELD(head_dim, true),
         FIELD(intermediate_size, true),
         FIELD(vocab_size, true),
-        FIELD(max_position_embeddings, gpt2 || exact),
+        // Rotary positions go on for a run with longer sequences.
+        FIELD(max_position_embeddings,
+              gpt2 || (exact && weights->max_position_embeddings > model->max_position_embeddings)),
         FIELD(tie_word_embeddings, true),
         FIELD(bias, true),
         FIELD(attention_bias, true),

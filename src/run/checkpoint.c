@@ -375,6 +375,14 @@ static trireme_status new_model(struct model_config *out, const struct config *c
     return TRIREME_OK;
 }
 
+// A model whose positions follow from training.seq_len keeps those that it has: a run may go on with another length.
+static trireme_status keep_positions(struct model_config *model, const char *own, trireme_error *error) {
+    struct model_config theirs;
+    TRY(model_config_read(&theirs, own, error));
+    model->max_position_embeddings = MAX(model->max_position_embeddings, theirs.max_position_embeddings);
+    return TRIREME_OK;
+}
+
 trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
                                     char **start, int *hold, trireme_error *error) {
     char *own;
@@ -388,6 +396,8 @@ trireme_status checkpoint_run_model(struct model_config *out, const struct confi
     trireme_status status = model_config_resolve(out, &with, vocab_size, error);
     if (status == TRIREME_OK)
         take_ends(out, own);
+    if (status == TRIREME_OK && model_config_follows_length(config))
+        status = keep_positions(out, own, error);
     free(own);
     return status;
 }

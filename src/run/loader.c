@@ -18,7 +18,7 @@ struct staged {
 };
 
 struct loader {
-    const struct corpus *corpus;
+    struct sampler samplers[2]; // by enum sampler_split
     const struct engine *engine;
     struct communicator *control;
     const atomic_bool *stop;
@@ -53,7 +53,7 @@ static bool loader_asked(const struct loader *l) {
 
 static trireme_status loader_read(const struct loader *l, struct staged *s, trireme_error *error) {
     const struct batch_shape *batch = &s->program->compiled->spec.batch;
-    const struct sampler *sampler = l->split == SAMPLER_TRAIN ? &l->corpus->train : &l->corpus->validation;
+    const struct sampler *sampler = &l->samplers[l->split];
     const struct engine_rows rows = engine_rows(l->engine, s->program->compiled);
     s->counts = (struct sampler_counts){0};
     for (int m = 0; m < batch->microbatches; m++) {
@@ -108,6 +108,10 @@ static void *loader_run(void *argument) {
 static void loader_post(struct loader *l) {
     atomic_fetch_add(&l->asked.word, 1);
     gate_wake(&l->asked);
+}
+
+void loader_set_origin(struct loader *l, struct sampler_origin origin) {
+    l->samplers[SAMPLER_TRAIN].options.origin = origin;
 }
 
 // Whether a batch takes less time to read than a thread takes to wake.
@@ -183,12 +187,15 @@ static void loader_release(struct loader *l) {
 trireme_status loader_create(struct loader **out, const struct corpus *corpus, const struct engine *engine,
                              struct communicator *control, const atomic_bool *stop, trireme_error *error) {
     struct loader *l = mem_alloc(sizeof *l);
-    *l = (struct loader){.corpus = corpus,
-                         .engine = engine,
+    *l = (struct loader){.engine = engine,
                          .control = control,
                          .stop = stop,
                          .counts_memory = world_place(engine->member.world) && engine->member.rank > 0,
                          .wanted = clock_now()};
+    if (corpus) {
+        l->samplers[SAMPLER_TRAIN] = corpus->train;
+        l->samplers[SAMPLER_VALIDATION] = corpus->validation;
+    }
     staged_create(&l->staged[SAMPLER_TRAIN], engine, PROGRAM_TRAIN);
     staged_create(&l->staged[SAMPLER_VALIDATION], engine, PROGRAM_EVALUATE);
     if (control)

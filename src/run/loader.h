@@ -21,12 +21,15 @@ struct control {
 
 struct loader; // one rank's; used by one thread
 
-// For a rank of `engine`, which must outlive the loader, as must `corpus`, *stop (whether this rank is asked to stop;
-// NULL: never) and `control`, the communicator of all ranks (NULL with one rank).
+// For a rank of `engine`, which must outlive the loader, as must `corpus` (NULL: no batch is asked for), *stop (whether
+// this rank is asked to stop; NULL: never) and `control`, the communicator of all ranks (NULL with one rank).
 trireme_status loader_create(struct loader **out, const struct corpus *corpus, const struct engine *engine,
                              struct communicator *control, const atomic_bool *stop, trireme_error *error);
 // A call that is under way ends first, for which its world must be broken where a rank has not begun it.
 void loader_free(struct loader *loader);
+
+// From where the order of training samples goes, for a run whose batch or tokens have changed. Before the first batch.
+void loader_set_origin(struct loader *loader, struct sampler_origin origin);
 
 enum { LOADER_NO_BATCH = -1 };
 // Begins to read this rank's part of global batch `batch` (from 0) of a split, and to agree with all ranks, which call

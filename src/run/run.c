@@ -436,6 +436,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
         close(r.ranks_lock);
     run_directory_close(&r.directory);
     state_progress_release(&r.progress);
+    text_release(&r.data_words);
     free(r.resumed_from);
     tokenizer_files_release(&r.tokenizer);
     step_trace_release(&r.trace);

@@ -34,6 +34,8 @@ struct run {
     const struct train_callbacks *callbacks;
     const struct corpus *corpus;
     const char *data;             // the tokens that the run trains on, in words to compare
+    bool other_data;              // they are others than the checkpoint's (data.on_change)
+    struct text data_words;       // in what, for rank 0, and how the run goes on with them
     int64_t data_known;           // blocks of them that are known, in the record (data_record.h)
     const char *start;            // the directory that weights come from, or ""; NULL where the run has a checkpoint
     atomic_int *start_hold;       // directory_hold of start, until all of this process's ranks have read it

@@ -13,15 +13,16 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
         FAIL(TRIREME_ERROR_CORRUPT, "%s: %s", directory, why.message);
     const struct {
         const char *key;
+        bool of_data; // what data.on_change is about
         int64_t then, now;
-    } SAME[] = {{"training.seed", saved.training.seed, now->training.seed},
-                {"training.seq_len", saved.training.seq_len, now->training.seq_len},
-                {"training.global_batch_size", saved.training.global_batch_size, now->training.global_batch_size},
-                {"training.dtype", saved.training.dtype, now->training.dtype},
-                {"training.kernels", saved.training.kernels, now->training.kernels},
-                {"optimizer.name", saved.optimizer.name, now->optimizer.name},
-                {"outer.method", saved.outer.method, now->outer.method},
-                {"outer.delay_steps", saved.outer.delay_steps, now->outer.delay_steps}};
+    } SAME[] = {{"training.seed", false, saved.training.seed, now->training.seed},
+                {"training.seq_len", true, saved.training.seq_len, now->training.seq_len},
+                {"training.global_batch_size", true, saved.training.global_batch_size, now->training.global_batch_size},
+                {"training.dtype", false, saved.training.dtype, now->training.dtype},
+                {"training.kernels", false, saved.training.kernels, now->training.kernels},
+                {"optimizer.name", false, saved.optimizer.name, now->optimizer.name},
+                {"outer.method", false, saved.outer.method, now->outer.method},
+                {"outer.delay_steps", false, saved.outer.delay_steps, now->outer.delay_steps}};
     trireme_status status = TRIREME_OK;
     if (*now->model.init_from && strcmp(now->model.init_from, saved.model.init_from) != 0)
         status = config_refuse(now, "model.init_from", error,
@@ -29,12 +30,14 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
                                "run.directory",
                                now->run.directory);
     for (size_t i = 0; i < ARRAY_LENGTH(SAME) && status == TRIREME_OK; i++)
-        if (SAME[i].then != SAME[i].now) {
+        if (SAME[i].then != SAME[i].now && !(SAME[i].of_data && now->data.on_change == CONFIG_ON_CHANGE_CONTINUE)) {
             struct text then = {0};
             config_print_value(&then, &saved, SAME[i].key);
-            status = config_refuse(now, SAME[i].key, error,
-                                   "but the run in %s was started with %s: set it back, or name another run.directory",
-                                   now->run.directory, then.text);
+            status =
+                config_refuse(now, SAME[i].key, error,
+                              "but the run in %s was started with %s: set it back, or name another run.directory%s",
+                              now->run.directory, then.text,
+                              SAME[i].of_data ? ", or let it go on so, with data.on_change=continue" : "");
             text_release(&then);
         }
     config_release(&saved);
@@ -45,6 +48,37 @@ trireme_status same_run_data(const struct corpus *corpus, const char *like, stru
     const struct sampler_range *part = &corpus->train.range[SAMPLER_TRAIN];
     text_add(out, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);
     return corpus_identify(corpus->set, like, out, error);
+}
+
+// The samples of an epoch with the settings and tokens of a checkpoint.
+static int64_t saved_windows(const struct config *saved, const struct state_progress *progress,
+                             const struct sampler *sampler) {
+    const struct sampler_range *now = &sampler->range[SAMPLER_TRAIN];
+    long long begin, end; // as same_run_data writes them; a checkpoint that does not say is of these tokens
+    if (!progress->data || sscanf(progress->data, "tokens %lld to %lld of ", &begin, &end) != 2)
+        begin = now->begin, end = now->end;
+    return MAX(1, sampler_windows(end - begin, saved->training.seq_len));
+}
+
+struct sampler_origin same_run_origin(const struct config *now, const struct state_progress *progress,
+                                      const struct corpus *corpus, bool others, struct text *words) {
+    struct sampler_origin origin = {progress->data_step, progress->data_sample};
+    struct config saved;
+    trireme_error checked; // same_run_check has read it already
+    if (same_run_load(&saved, progress, &checked) != TRIREME_OK)
+        return origin;
+    const struct config_training *t = &saved.training;
+    const int64_t sample = origin.sample + (progress->step - origin.step) * t->global_batch_size;
+    if (others || t->seq_len != now->training.seq_len) {
+        const int64_t epoch = divide_up(sample, saved_windows(&saved, progress, &corpus->train));
+        origin = (struct sampler_origin){progress->step, epoch * corpus->train.range[SAMPLER_TRAIN].windows};
+        text_add(words, "the data are read from their beginning, as pass %lld", (long long)epoch + 1);
+    } else if (t->global_batch_size != now->training.global_batch_size) {
+        origin = (struct sampler_origin){progress->step, sample};
+        text_add(words, "the data go on where they were");
+    }
+    config_release(&saved);
+    return origin;
 }
 
 void same_run_differences(const struct config *now, const struct state_progress *progress, struct text *out) {

@@ -38,6 +38,8 @@ void run_tell_remark(struct run *r) {
 static void tell_differences(const struct run *r) {
     struct text other = {0};
     same_run_differences(r->config, &r->progress, &other);
+    if (r->data_words.length)
+        text_add(&other, "%s%s", other.length ? "; " : "", r->data_words.text);
     if (other.length)
         run_tell(r, "with other settings from here on: %s", other.text);
     text_release(&other);
@@ -96,10 +98,13 @@ static trireme_status check_data(struct run *r, trireme_error *error) {
     struct text differs = {0};
     TRY(state_files_progress(r->resumed_from, &saved, error));
     trireme_status status = find_other_data(r, saved.data, &differs, error);
-    if (status == TRIREME_OK && differs.length)
+    r->other_data = differs.length > 0;
+    if (status == TRIREME_OK && r->other_data && r->config->data.on_change == CONFIG_ON_CHANGE_CONTINUE)
+        text_add(&r->data_words, "other data: %s; ", differs.text);
+    else if (status == TRIREME_OK && r->other_data)
         status = config_refuse(r->config, "data.path", error,
-                               "%s: set data.path and data.split back, or start another run.directory with "
-                               "model.init_from=%s",
+                               "%s: set data.path and data.split back, or let the run go on with them, with "
+                               "data.on_change=continue, or start another run.directory with model.init_from=%s",
                                differs.text, r->resumed_from);
     text_release(&differs);
     state_progress_release(&saved);
@@ -162,6 +167,11 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
              r->resumed_from, (long long)r->progress.step, (long long)r->progress.step);
     TRY(same_run_check(r->config, &r->progress, r->resumed_from, error));
     TRY(expect_data(r, error));
+    const struct sampler_origin origin =
+        same_run_origin(r->config, &r->progress, r->corpus, r->other_data, &r->data_words);
+    loader_set_origin(r->loader, origin);
+    r->progress.data_step = origin.step;
+    r->progress.data_sample = origin.sample;
     TRY(island_check(r, error));
     TRY(model_files_check(r->resumed_from, r->engine.model, true, error));
     if (r->progress.step > r->config->training.steps)
@@ -247,9 +257,10 @@ static trireme_status check_same_checkpoint(struct run *r, trireme_error *error)
 static trireme_status share_checkpoint(struct run *r, trireme_error *error) {
     if (!r->control)
         return TRIREME_OK;
-    int64_t found[2] = {r->saved_step, r->resumed_from ? (int64_t)strlen(r->resumed_from) + 1 : 0};
+    int64_t found[3] = {r->saved_step, r->resumed_from ? (int64_t)strlen(r->resumed_from) + 1 : 0, r->other_data};
     TRY(comm_broadcast(r->control, found, sizeof found, 0, error));
     r->saved_step = found[0];
+    r->other_data = found[2];
     if (!found[1])
         return TRIREME_OK;
     if (!r->leads)

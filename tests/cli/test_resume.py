@@ -709,6 +709,52 @@ def test_other_tokens_far_behind():
     tool.good(*train, f"--training.steps={steps + 1}")
 
 
+def test_a_run_goes_on_with_other_data():
+    """More data, another batch or another length, where a key says so: from a position that follows from the
+    checkpoint, however often the run stops afterwards."""
+    def go_on(steps, *settings, directory="run", path="more/t"):
+        code, _, err = tool.run("train", "c.yaml", f"--training.steps={steps}", f"--data.path={path}",
+                                "--checkpoint.keep_latest_k=0", "--lr_scheduler.decay_type=constant",
+                                f"--run.directory={directory}", *settings)
+        assert code == 0, err
+        told = [line for line in err.splitlines() if "with other settings from here on" in line]
+        assert len(told) <= 1, err
+        return told[0] if told else ""
+
+    shutil.copytree("text", "more")
+    go_on(6)
+    batch, length, lets = "--training.global_batch_size=7", "--training.seq_len=24", "--data.on_change=continue"
+    for setting in batch, length:
+        tool.refused(2, "but the run in run was started with .*, or let it go on so, with data.on_change=continue",
+                     "train", "c.yaml", "--data.path=more/t", setting, "--training.steps=7")
+    told = go_on(8, batch, lets)
+    assert "training.global_batch_size 7 (before: 4)" in told, told
+    assert told.endswith("; the data go on where they were"), told
+    assert "data" not in go_on(9, batch, lets)
+    # Of 224 windows, 24 + 21 are taken; then, of 149 longer ones, 14 in the second pass.
+    told = go_on(11, batch, length, lets)
+    assert told.endswith("; the data are read from their beginning, as pass 2"), told
+    tool.write("u.txt", tool.read("t.txt") * 2)
+    tool.good("prepare", "u.txt", "--data.path=more/t")
+    tool.refused(2, "data.path: given .*let the run go on with them, with data.on_change=continue", "train", "c.yaml",
+                 "--data.path=more/t", batch, length, "--training.steps=12")
+    shutil.copytree("run", "other")
+    told = go_on(13, batch, length, lets)
+    assert "other data: tokens 0 to 7200 of 9000 tokens" in told, told
+    assert told.endswith("; the data are read from their beginning, as pass 3"), told
+    go_on(14, batch, length)
+    # In one go, on two ranks as processes have it, the same.
+    told = go_on(14, batch, length, lets, "--ranks=2", "--parallelism.data_parallel_replicate_degree=1",
+                 "--tensor_parallel_degree=2", directory="other")
+    assert told.endswith("as pass 3"), told
+    for a, b in zip(tool.metrics("run"), tool.metrics("other"), strict=True):
+        assert a["step"] == b["step"] and abs(a["loss"] - b["loss"]) < 1e-4, (a, b)
+    # What was read of the run's earlier data does not keep an earlier checkpoint from going on with them.
+    for step in 13, 14:
+        shutil.rmtree(f"run/checkpoint/step-{step}")
+    assert "the data" not in go_on(12, batch, length, path="text/t")
+
+
 def test_damaged_kernels():
     tool.good("train", "c.yaml")
     assert not os.path.exists("run/kernels.json")  # of so short a run, a hundredth is no time

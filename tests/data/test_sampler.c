@@ -271,6 +271,31 @@ static void test_parts_of_rows(void **state) {
     token_set_close(set);
 }
 
+// With another batch from some step on, the windows of an epoch are still each taken once; of another length, those of
+// the next epoch.
+static void test_origin(void **state) {
+    struct token_set *set = one_document(state, 1000);
+    struct sampler before = sampler(set, options(16, 4, 0.0)), after = sampler(set, options(16, 7, 0.0));
+    const int64_t windows = before.range[SAMPLER_TRAIN].windows; // 61
+    enum { CHANGE = 5 };
+    after.options.origin = (struct sampler_origin){CHANGE, CHANGE * 4};
+    struct sampler one = sampler(set, options(16, 1, 0.0));
+    for (int64_t sample = 0; sample < 3 * windows; sample++) {
+        const int64_t since = sample - CHANGE * 4;
+        const int64_t got = since < 0 ? window_of(&before, SAMPLER_TRAIN, sample / 4, sample % 4)
+                                      : window_of(&after, SAMPLER_TRAIN, CHANGE + since / 7, since % 7);
+        assert_int_equal(got, window_of(&one, SAMPLER_TRAIN, sample, 0));
+    }
+    struct sampler longer = sampler(set, options(24, 3, 0.0)), anew = sampler(set, options(24, 1, 0.0));
+    const int64_t others = sampler_windows(1000, 24);
+    assert_int_equal(others, longer.range[SAMPLER_TRAIN].windows);
+    longer.options.origin = (struct sampler_origin){CHANGE, 2 * others};
+    for (int64_t i = 0; i < others; i++)
+        assert_int_equal(window_of(&longer, SAMPLER_TRAIN, CHANGE + i / 3, i % 3),
+                         window_of(&anew, SAMPLER_TRAIN, 2 * others + i, 0));
+    token_set_close(set);
+}
+
 static void test_resume(void **state) {
     struct token_set *set = one_document(state, 3000), *again;
     struct sampler_options o = options(16, 8, 0.1);
@@ -515,11 +540,21 @@ static void test_hundred_billion(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_one_row_by_hand), TEST(test_documents),          TEST(test_each_window_once),
-        TEST(test_phases),          TEST(test_rows_however_asked), TEST(test_resume),
-        TEST(test_split),           TEST(test_too_short),          TEST(test_vocabulary),
-        TEST(test_delimiter),       TEST(test_nothing_to_predict), TEST(test_begins_within_a_document),
-        TEST(test_hundred_billion), TEST(test_parts_of_rows),
+        TEST(test_one_row_by_hand),
+        TEST(test_documents),
+        TEST(test_each_window_once),
+        TEST(test_phases),
+        TEST(test_rows_however_asked),
+        TEST(test_origin),
+        TEST(test_resume),
+        TEST(test_split),
+        TEST(test_too_short),
+        TEST(test_vocabulary),
+        TEST(test_delimiter),
+        TEST(test_nothing_to_predict),
+        TEST(test_begins_within_a_document),
+        TEST(test_hundred_billion),
+        TEST(test_parts_of_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
