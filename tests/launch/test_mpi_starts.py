@@ -105,6 +105,7 @@ def test_bad_starts():
     tokens = bytearray(tool.read("elsewhere/text/t.bin"))
     tokens[len(tokens) // 3 & ~1] ^= 1
     tool.write("elsewhere/text/t.bin", bytes(tokens))
+    os.remove("elsewhere/text/t.sums")
     disagree("elsewhere", r'the ranks disagree: rank 0 has "data\.path: tokens')
     shutil.rmtree("elsewhere/text")
     shutil.copytree("text", "elsewhere/text")
@@ -126,6 +127,7 @@ def test_ranks_that_evaluate_something_else():
     shutil.copytree("run", "elsewhere/run")
     mpi.good(2, "eval", "run", "data.path=text/t")
     tool.flip("elsewhere/text/t.bin", -2)
+    os.remove("elsewhere/text/t.sums")
     disagree("elsewhere", r'the ranks disagree: rank 0 has "tokens: \d+ tokens', "eval", "run", "data.path=text/t")
 
 

@@ -108,6 +108,7 @@ static void plant(const char *folder, int64_t position, uint16_t token) {
     int file = open(path_in(folder, "tokens.bin"), O_WRONLY);
     assert_int_equal(pwrite(file, &token, TOKEN_BYTES, (off_t)position * TOKEN_BYTES), TOKEN_BYTES);
     assert_int_equal(close(file), 0);
+    assert_int_equal(unlink(path_in(folder, "tokens.sums")), 0); // which would tell of any other token
 }
 
 // The row of the global batch that meets a bad token first, and the batch, from 0; the batch is STEPS where none does.
