@@ -60,7 +60,8 @@ void sums_list_add(struct sums_list *list, const char *name, struct block_sums s
 // The file of that name; NULL: it is not listed.
 const struct sums_file *sums_list_find(const struct sums_list *list, const char *name);
 void sums_list_print(const struct sums_list *list, struct text *out);
-// Reads a list; without a file *found is false. CORRUPT where the list is damaged. The caller releases *out.
+// Reads a list; without a file *found is false. CORRUPT where the list is damaged. The caller releases
+// *out, which is empty then.
 trireme_status sums_list_read(struct sums_list *out, const char *path, bool *found, trireme_error *error);
 // Whether the file at `path` is such a list, of any version, perhaps damaged.
 bool sums_list_recognise(const char *path);

@@ -290,8 +290,7 @@ static trireme_status shard_open_sums(struct token_shard *shard, int stem, trire
         status = shard_expect(&shard->bin, &list, "bin", path, error);
     if (status == TRIREME_OK && found)
         status = shard_expect(&shard->index, &list, "idx", path, error);
-    if (status == TRIREME_OK)
-        sums_list_release(&list);
+    sums_list_release(&list);
     free(path);
     TRY(status);
     return shard->index.data ? mapping_verify(&shard->index, 0, shard->index.bytes, error) : TRIREME_OK;
