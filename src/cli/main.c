@@ -18,7 +18,8 @@ enum { LAST_WORDS = 300000 }; // microseconds
 
 const struct command commands[] = {
     {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories, -) into token files",
-     "Writes PREFIX.bin, PREFIX.idx and PREFIX.json. A .txt is one document; each line of a .jsonl is one, with its\n"
+     "Writes PREFIX.bin and .idx, .json and .sums (checksums). A .txt is one document; each line of a .jsonl is one, "
+     "its\n"
      "text in the field data.text_field; - is standard input, read as .jsonl if it begins with {. Tokens are bytes.\n"
      "example: trireme prepare book.txt notes/ --data.path=text/mine\n",
      command_prepare, ALL_OF_IT, NULL, NULL},

@@ -1,4 +1,4 @@
-// Turns text into token files: PREFIX.bin, PREFIX.idx and PREFIX.json (token_manifest.h).
+// Turns text into token files: PREFIX.bin, PREFIX.idx, PREFIX.json (token_manifest.h) and PREFIX.sums (block_sums.h).
 #ifndef DATA_PREPARE_H
 #define DATA_PREPARE_H
 
