@@ -372,11 +372,17 @@ static void test_file_that_cannot_be_emptied(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_no_documents),        TEST(test_discard),
-        TEST(test_directories_made),    TEST(test_overwriting),
-        TEST(test_failing_replacement), TEST(test_order_on_the_disk),
-        TEST(test_two_writers),         TEST(test_two_writers_in_turn),
-        TEST(test_disk_full),           TEST(test_no_locks), TEST(test_file_that_cannot_be_emptied),
+        TEST(test_no_documents),
+        TEST(test_discard),
+        TEST(test_directories_made),
+        TEST(test_overwriting),
+        TEST(test_failing_replacement),
+        TEST(test_order_on_the_disk),
+        TEST(test_two_writers),
+        TEST(test_two_writers_in_turn),
+        TEST(test_disk_full),
+        TEST(test_no_locks),
+        TEST(test_file_that_cannot_be_emptied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
