@@ -338,7 +338,7 @@ static trireme_status find_text(const struct reader *r, const char *line, size_t
     return TRIREME_OK;
 }
 
-static trireme_status add_text(const struct reader *r, struct json_part text, trireme_error *error) {
+static trireme_status documents_add_text(const struct reader *r, struct json_part text, trireme_error *error) {
     char bytes[4096];
     for (size_t count; (count = json_string_read(&text, bytes, sizeof bytes));)
         for (size_t done = 0; done < count;) {
@@ -357,8 +357,8 @@ static bool is_blank(const char *line, size_t length) {
 }
 
 // Finds the text of a line, unless it is blank: then text->text is NULL.
-static trireme_status read_line(const struct reader *r, const char *line, size_t length, struct json_part *text,
-                                trireme_error *error) {
+static trireme_status documents_read_line(const struct reader *r, const char *line, size_t length,
+                                          struct json_part *text, trireme_error *error) {
     int64_t begin = r->line_start;
     struct utf8_checker utf8 = {.position = begin};
     bool good = utf8_check(&utf8, line, length);
@@ -389,10 +389,10 @@ static trireme_status take_line(struct reader *r, const char *line, size_t lengt
         r->passes_over = false;
         return TRIREME_OK;
     }
-    trireme_status status = read_line(r, line, length, &text, &why);
+    trireme_status status = documents_read_line(r, line, length, &text, &why);
     if (status != TRIREME_OK)
         return leave_out(r, status, &why, error);
-    return text.text ? add_text(r, text, error) : TRIREME_OK;
+    return text.text ? documents_add_text(r, text, error) : TRIREME_OK;
 }
 
 // Room for the longest line and its end; a line that fills it is too long.
