@@ -85,7 +85,7 @@ def test_nobody_reads_the_end():
 
 def test_reads_late():
     """Who reads late gets all lines, or how many are missing in each place, and the end in any case."""
-    steps = 2 * QUEUE_LINES
+    steps = QUEUE_LINES + 500
     process = begin(*TRAIN, f"--training.steps={steps}", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     await_steps(process, steps - 100)
     out = process.stdout.read().decode()
@@ -152,7 +152,8 @@ def await_end_of_held(process, thread):
 def test_hung_rank():
     """A rank hangs while nobody reads: the run ends all the same."""
     reading, writing = full_pipe()
-    process = begin(*ENDLESS, "--ranks=2", "--comm.train_timeout_seconds=2", stdout=writing, stderr=subprocess.PIPE)
+    process = begin(*ENDLESS, "--ranks=2", "--comm.train_timeout_seconds=2", stdout=writing, stderr=subprocess.PIPE,
+                    env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}) # which would hold all threads itself
     await_steps(process, 500)
     thread = hold_busiest_thread(process)
     if not thread:
@@ -168,15 +169,19 @@ def test_hung_rank():
 
 
 def test_order():
-    """Both streams of a terminal or a file stay in order."""
-    with open("both", "wb") as both:
-        process = begin(*TRAIN, "--training.steps=300", "--checkpoint.interval=10", stdout=both, stderr=both)
-        ends(process, 0)
-    lines = tool.read("both").decode().splitlines()
+    """What both streams hold back for the same reader comes in order."""
+    reading, writing = full_pipe()
+    process = begin(*ENDLESS, "--checkpoint.interval=10", stdout=writing, stderr=writing)
+    os.close(writing)
+    await_steps(process, 300)
+    process.send_signal(signal.SIGTERM)
+    with open(reading, "rb") as out:
+        lines = out.read().lstrip(b"\0").decode().splitlines()
+    ends(process, 75)
     for i, line in enumerate(lines):
         saved = re.fullmatch(r"saved run/checkpoint/step-(\d+)", line)
         assert not saved or lines[i - 1].startswith(f"step: {saved[1]}/"), lines[i - 1:i + 1]
-    assert sum(line.startswith("saved ") for line in lines) == 30, lines
+    assert sum(line.startswith("saved ") for line in lines) >= 30, lines
 
 
 if __name__ == "__main__":
