@@ -21,10 +21,11 @@ double learning_rate(const struct config *config, int64_t step) {
     double lr = config->optimizer.lr, low = s->min_lr_factor;
     if (step <= s->warmup_steps)
         return lr * (double)step / (double)s->warmup_steps;
-    // The last step's update uses the end of the decay; progress runs from 0 at the decay's beginning to 1 there.
+    // Progress is 0 in the first step of the decay, begin + 1, and 1 in the first one after it, end + 1, as in
+    // Megatron-LM, TorchTitan and transformers: no step of the decay has the rate at which it ends, which may be 0.
     const int64_t begin = learning_rate_decay_begin(config), end = learning_rate_decay_end(config);
     // A decay of no length is over right after its step.
-    double progress = end > begin ? (double)(step - begin) / (double)(end - begin) : step > end;
+    double progress = end > begin ? (double)(step - 1 - begin) / (double)(end - begin) : step > end;
     progress = MIN(MAX(progress, 0.0), 1.0);
     switch (s->decay_type) {
     case CONFIG_DECAY_COSINE:

@@ -122,7 +122,10 @@ int transfer_stream(struct program *program);
 
 // ---- learning rates
 
-// The learning rate of step `step` (from 1): linear warm-up, then the decay that `config->lr_scheduler` names.
+// The learning rate of step `step` (from 1): step / warmup_steps of optimizer.lr in the warm-up, all of it until the
+// decay that `config->lr_scheduler` names begins. With p = (step - 1 - begin) / (end - begin), at most 1, a decay has
+// the factor min_lr_factor + (1 - min_lr_factor) * f, f = (1 + cos(pi * p)) / 2 for cosine and 1 - p for linear and
+// wsd.
 double learning_rate(const struct config *config, int64_t step);
 // The last step before that decay begins, and the one after which the learning rate stays constant.
 int64_t learning_rate_decay_begin(const struct config *config);

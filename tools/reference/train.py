@@ -36,7 +36,7 @@ def learning_rate(settings, step):
     begin = warmup
     if kind == "wsd":
         begin = max(begin, end - math.floor(settings["lr_scheduler.decay_ratio"] * end + 0.5))
-    progress = min(max((step - begin) / (end - begin), 0.0), 1.0) if end > begin else 1.0
+    progress = min(max((step - 1 - begin) / (end - begin), 0.0), 1.0) if end > begin else float(step > end)
     if kind == "cosine":
         return lr * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * progress)))
     if kind in ("linear", "wsd"):
