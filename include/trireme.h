@@ -5,9 +5,13 @@
 // alone tells. Other arguments may be NULL only where their comment says so, and are refused elsewhere. There is no
 // global state: any number of threads may use the library, each with objects of its own.
 //
-// Two things end the process, by abort() after a line on stderr: a bug of the library, and a system that refuses the
-// little memory that tables and lists take. The large memory of a run (parameters, activations, files) is asked for
-// beforehand, and that it is not there is a failure like any other.
+// Memory that is not there is a failure like any other, TRIREME_ERROR_MEMORY. The large memory of a run (parameters,
+// activations, files) is asked for beforehand. For the tables and lists besides it, calls that are under way share 32
+// MB of address space, which nothing touches: where a limit (ulimit -v, ulimit -d, strict overcommit) makes the system
+// refuse a table its memory, the table takes from these, and all calls that are under way end with that status. Two
+// things end the process, by abort() after a line on stderr: a bug of the library, and a system that refuses a table
+// for which even that is too little. A limit of resident memory (a job's, a container's) is checked before the first
+// step; whoever exceeds one later is killed by the system.
 //
 // If another program cuts a model or token file short while it is being read, the result is TRIREME_ERROR_CORRUPT. A
 // run's ranks.bin is mapped while the run trains: if another program shortens that file, the process gets SIGBUS, which

@@ -1,4 +1,5 @@
 // The public functions of include/trireme.h.
+#include "base/reserve.h"
 #include "generate/generator.h"
 #include "run/train.h"
 
@@ -35,11 +36,9 @@ static void pass_on(void *user, const struct train_step *s) {
         watcher->stop = true;
 }
 
-trireme_status trireme_train(const trireme_settings *settings,
-                             bool (*stepped)(void *user, const trireme_progress *progress), void *user,
-                             trireme_trained *trained, trireme_error *error) {
-    trireme_error own;
-    error = api_begin(error, &own);
+static trireme_status api_train(const trireme_settings *settings,
+                                bool (*stepped)(void *user, const trireme_progress *progress), void *user,
+                                trireme_trained *trained, trireme_error *error) {
     struct config config;
     TRY(api_load(&config, settings, error));
     struct watcher watcher = {.stepped = stepped, .user = user};
@@ -51,6 +50,17 @@ trireme_status trireme_train(const trireme_settings *settings,
         memcpy(trained->checkpoint, result.checkpoint, sizeof trained->checkpoint);
     }
     config_release(&config);
+    return status;
+}
+
+trireme_status trireme_train(const trireme_settings *settings,
+                             bool (*stepped)(void *user, const trireme_progress *progress), void *user,
+                             trireme_trained *trained, trireme_error *error) {
+    trireme_error own;
+    error = api_begin(error, &own);
+    TRY(reserve_take(error));
+    trireme_status status = api_train(settings, stepped, user, trained, error);
+    reserve_give();
     return status;
 }
 
@@ -77,11 +87,9 @@ static trireme_status pass_on_text(void *user, const int32_t *tokens, size_t cou
     return status;
 }
 
-trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
-                                size_t length, bool (*text)(void *user, const char *bytes, size_t count), void *user,
-                                trireme_error *error) {
-    trireme_error own;
-    error = api_begin(error, &own);
+static trireme_status api_generate(const char *directory, const trireme_settings *settings, const char *prompt,
+                                   size_t length, bool (*text)(void *user, const char *bytes, size_t count), void *user,
+                                   trireme_error *error) {
     if (!directory)
         FAIL(TRIREME_ERROR_USAGE, "directory is NULL, expected the path of a model's directory or a run's");
     if (!prompt && length)
@@ -98,5 +106,16 @@ trireme_status trireme_generate(const char *directory, const trireme_settings *s
         status = continuation_run(&c, &sink, error);
     continuation_release(&c);
     config_release(&config);
+    return status;
+}
+
+trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
+                                size_t length, bool (*text)(void *user, const char *bytes, size_t count), void *user,
+                                trireme_error *error) {
+    trireme_error own;
+    error = api_begin(error, &own);
+    TRY(reserve_take(error));
+    trireme_status status = api_generate(directory, settings, prompt, length, text, user, error);
+    reserve_give();
     return status;
 }

@@ -1,6 +1,9 @@
 #include "base/base.h"
 
+#include "base/reserve.h"
+
 #include <signal.h>
+#include <stdatomic.h>
 
 // A message is one line, whatever is quoted in it.
 static void make_one_line(char *message) {
@@ -75,33 +78,49 @@ void bug(const char *file, int line, const char *what) {
 
 // Restores SIGABRT's default first: MPI, which catches the signal, would print a place in the source, and none is to
 // blame.
-static _Noreturn void end_without_memory(size_t bytes) {
-    fprintf(stderr,
-            "trireme: out of memory: %zu bytes more are refused: raise the limit (ulimit -v, or a job's), or ask for "
-            "less\n",
-            bytes);
+static void memory_abort(size_t bytes) {
+    (void)bytes;
     signal(SIGABRT, SIG_DFL);
     abort();
 }
 
+static _Atomic(void (*)(size_t)) at_end = memory_abort;
+
+void mem_at_end(void (*end)(size_t bytes)) {
+    at_end = end;
+}
+
+// Returns where the allocation is worth another try.
+static void memory_refused(size_t bytes) {
+    if (reserve_use(bytes))
+        return;
+    fprintf(
+        stderr,
+        "trireme: out of memory: %zu bytes more are refused: raise the limit (ulimit -v, ulimit -d, or a job's), or "
+        "ask for less\n",
+        bytes);
+    at_end(bytes);
+    memory_abort(bytes);
+}
+
 void *mem_alloc(size_t bytes) {
-    void *p = calloc(1, bytes ? bytes : 1);
-    if (!p)
-        end_without_memory(bytes);
+    void *p;
+    while (!(p = calloc(1, bytes ? bytes : 1)))
+        memory_refused(bytes);
     return p;
 }
 
 void *mem_aligned(size_t alignment, size_t bytes) {
-    void *p = aligned_alloc(alignment, (size_t)round_up((int64_t)bytes, (int64_t)alignment));
-    if (!p)
-        end_without_memory(bytes);
+    void *p;
+    while (!(p = aligned_alloc(alignment, (size_t)round_up((int64_t)bytes, (int64_t)alignment))))
+        memory_refused(bytes);
     return p;
 }
 
 void *mem_resize(void *p, size_t bytes) {
-    void *q = realloc(p, bytes ? bytes : 1);
-    if (!q)
-        end_without_memory(bytes);
+    void *q;
+    while (!(q = realloc(p, bytes ? bytes : 1)))
+        memory_refused(bytes);
     return q;
 }
 

@@ -89,12 +89,15 @@ static inline bool error_is_reported_here(const trireme_error *error) {
 _Noreturn void bug(const char *file, int line, const char *what);
 #define CHECK(condition) ((condition) ? (void)0 : bug(__FILE__, __LINE__, #condition))
 
-// Memory for bookkeeping: never NULL (running out of it ends the process, with a line on stderr that says so).
-// Large regions (arenas, file buffers) come from region_create, which reports failure.
+// Memory for bookkeeping: never NULL. Where the system refuses it, a call of the library has a reserve with which it
+// goes on until it can fail (base/reserve.h); else the process ends, with a line on stderr that says so. Large regions
+// (arenas, file buffers) come from region_create, which reports failure.
 void *mem_alloc(size_t bytes);                     // zeroed
 void *mem_resize(void *p, size_t bytes);           // contents kept, what is added not zeroed
 void *mem_aligned(size_t alignment, size_t bytes); // not zeroed
 char *mem_strdup(const char *s);
+// Sets what ends the process then, given the bytes that were refused; if it returns, or nothing was set: abort().
+void mem_at_end(void (*end)(size_t bytes));
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *mem_vprintf(const char *format, va_list args);
 

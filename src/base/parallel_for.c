@@ -1,5 +1,6 @@
 #include "base/parallel_for.h"
 
+#include "base/reserve.h"
 #include "base/system.h"
 
 #include <errno.h>
@@ -28,9 +29,28 @@ static void *pieces_take(void *argument) {
     return NULL;
 }
 
+size_t thread_stack_bytes(void) {
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+    pthread_attr_init(&attributes);
+    pthread_attr_getstacksize(&attributes, &bytes);
+    pthread_attr_destroy(&attributes);
+    return MAX(bytes, (size_t)THREAD_STACK_LEAST);
+}
+
+static int thread_create(pthread_t *out, void *(*run)(void *argument), void *argument) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, thread_stack_bytes());
+    const int refused = pthread_create(out, &attributes, run, argument);
+    pthread_attr_destroy(&attributes);
+    return refused;
+}
+
 trireme_status thread_start(pthread_t *out, void *(*run)(void *argument), void *argument, const char *what,
                             trireme_error *error) {
-    const int refused = pthread_create(out, NULL, run, argument);
+    TRY(reserve_check(error));
+    const int refused = thread_create(out, run, argument);
     if (refused == EAGAIN)
         FAIL(TRIREME_ERROR_IO,
              "cannot start %s: there is no memory for its stack (ulimit -v, ulimit -s, or a job's limit), or there are "
@@ -45,7 +65,7 @@ void parallel_for(int threads, int count, void (*work)(void *argument, int i), v
     struct pieces pieces = {.count = count, .work = work, .argument = argument};
     pthread_t thread[THREADS_MAX];
     int started = 0, most = MIN(MIN(threads, count), THREADS_MAX) - 1;
-    while (started < most && pthread_create(&thread[started], NULL, pieces_take, &pieces) == 0)
+    while (started < most && thread_create(&thread[started], pieces_take, &pieces) == 0)
         started++;
     pieces_take(&pieces);
     for (int i = 0; i < started; i++)

@@ -6,9 +6,13 @@
 
 #include <pthread.h>
 
-// Starts a thread that runs run(argument). TRIREME_ERROR_IO, with what may stand in the way, names it by `what`.
+// Starts a thread that runs run(argument), on a stack of thread_stack_bytes. TRIREME_ERROR_IO, with what may stand in
+// the way, names it by `what`.
 trireme_status thread_start(pthread_t *out, void *(*run)(void *argument), void *argument, const char *what,
                             trireme_error *error);
+// What the system gives by default (ulimit -s), but at least THREAD_STACK_LEAST.
+enum { THREAD_STACK_LEAST = 1 << 20 };
+size_t thread_stack_bytes(void);
 // Runs work(argument, i) for each i in [0, count), started in this order, on up to `threads` threads (64 at most), the
 // caller's included; on fewer where the system grants no more. Returns when all are done.
 void parallel_for(int threads, int count, void (*work)(void *argument, int i), void *argument);

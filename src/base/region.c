@@ -1,5 +1,6 @@
 #include "base/region.h"
 
+#include "base/reserve.h"
 #include "base/system.h"
 
 #ifdef __GLIBC__
@@ -69,38 +70,58 @@ size_t memory_whole(void) {
     return memory_below("", MEMORY_WHOLE);
 }
 
-// Both columns of /proc/self/statm: all pages mapped, and those resident. In bytes.
-static bool own_memory(uint64_t *mapped, uint64_t *resident) {
+// Of /proc/self/statm, in bytes.
+struct own_memory {
+    uint64_t mapped, resident, data; // the last includes the stack, which counts for little
+};
+
+static bool own_memory(struct own_memory *own) {
     char text[256];
-    unsigned long long pages[2];
+    unsigned long long mapped, resident, data;
     if (!system_read("", "/proc/self", "statm", text, sizeof text) ||
-        sscanf(text, "%llu %llu", &pages[0], &pages[1]) != 2)
+        sscanf(text, "%llu %llu %*u %*u %*u %llu", &mapped, &resident, &data) != 3)
         return false;
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    *mapped = pages[0] * page;
-    *resident = pages[1] * page;
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    *own = (struct own_memory){mapped * page, resident * page, data * page};
     return true;
 }
 
-size_t memory_available(void) {
-    uint64_t available = memory_below("", MEMORY_LEFT);
+static size_t limit_leaves(int resource, uint64_t taken) {
     struct rlimit limit;
-    uint64_t mapped, resident;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && own_memory(&mapped, &resident)) {
-        uint64_t left = limit.rlim_cur > mapped ? limit.rlim_cur - mapped : 0;
-        available = MIN(available, left);
-    }
-    return (size_t)available;
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    return limit.rlim_cur > taken ? (size_t)(limit.rlim_cur - taken) : 0;
+}
+
+size_t memory_mappable(void) {
+    struct own_memory own;
+    if (!own_memory(&own))
+        return SIZE_MAX;
+    const size_t mapped = limit_leaves(RLIMIT_AS, own.mapped), data = limit_leaves(RLIMIT_DATA, own.data);
+    return MIN(mapped, data);
+}
+
+size_t memory_available(void) {
+    const size_t mappable = memory_mappable(), left = memory_below("", MEMORY_LEFT);
+    return MIN(mappable, left);
 }
 
 size_t memory_resident(void) {
-    uint64_t mapped, resident;
-    return own_memory(&mapped, &resident) ? (size_t)resident : 0;
+    struct own_memory own;
+    return own_memory(&own) ? (size_t)own.resident : 0;
 }
 
 void memory_give_back(void) {
 #ifdef __GLIBC__
     malloc_trim(0);
+#endif
+}
+
+void memory_share_heap(void) {
+#ifdef __GLIBC__
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        mallopt(M_ARENA_MAX, 1);
 #endif
 }
 
@@ -116,6 +137,7 @@ size_t memory_peak(void) {
 // ---- taking it
 
 trireme_status region_create(struct region *region, size_t bytes, bool touch, const char *what, trireme_error *error) {
+    TRY(reserve_check(error));
     size_t available = memory_available();
     if (bytes > available || bytes > SIZE_MAX - 2 * HUGE_PAGE)
         FAIL(TRIREME_ERROR_MEMORY, "%s needs %zu bytes of memory, %zu are available", what, bytes, available);

@@ -1,6 +1,7 @@
 // The table of commands, and what surrounds the one that runs: arguments, errors, exit codes.
 #include "base/build.h"
 #include "base/parallel_for.h"
+#include "base/region.h"
 #include "cli/cli.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
@@ -12,6 +13,7 @@
 #include <omp.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { LAST_WORDS = 300000 }; // microseconds
@@ -202,6 +204,11 @@ static trireme_status refuse_unused(const struct arguments *a, trireme_error *er
     return TRIREME_OK;
 }
 
+static void end_without_memory(size_t bytes) {
+    (void)bytes;
+    _exit(exit_code(TRIREME_ERROR_MEMORY));
+}
+
 // If the environment makes OpenMP keep threads to places (OMP_PROC_BIND, OMP_PLACES), the first thread is kept to its
 // place from the start, and all threads that it makes would be there too. So it takes all those places, and OpenMP is
 // told to bind nothing. Returns whether the environment was changed.
@@ -218,6 +225,27 @@ static bool leave_place(void) {
     return count > 0 && setenv("OMP_PROC_BIND", "false", 1) == 0;
 }
 
+// Where the system gives the stack less than a thread needs (ulimit -s), asks for that much. Returns whether it was
+// given: then the program is to be started again, since libraries take their threads' stacks from what was there when
+// they were loaded.
+static bool raise_stack(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= THREAD_STACK_LEAST)
+        return false;
+    limit.rlim_cur = THREAD_STACK_LEAST;
+    limit.rlim_max = MAX(limit.rlim_max, limit.rlim_cur);
+    return setrlimit(RLIMIT_STACK, &limit) == 0;
+}
+
+static trireme_status check_stack(trireme_error *error) {
+    enum { STACK_LEAST = 256 << 10 }; // of the first thread, which does less than others may
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < STACK_LEAST)
+        FAIL(TRIREME_ERROR_MEMORY, "the stack may have %llu kB, and needs %d kB: raise the limit (ulimit -s)",
+             (unsigned long long)limit.rlim_cur / 1024, STACK_LEAST / 1024);
+    return TRIREME_OK;
+}
+
 // Idle OpenMP threads wait by spinning. If they go to sleep within microseconds, small models lose a tenth of their
 // speed; if they spin for milliseconds, as they do by default, two trainings on the same cores lose a third. Where the
 // environment lets OpenMP use fewer threads than it is told (OMP_DYNAMIC), it does so beside other load, and a step
@@ -225,12 +253,12 @@ static bool leave_place(void) {
 // program again, once.
 static void settle_threads(char **argv) {
     const bool spins = !getenv("GOMP_SPINCOUNT") && !getenv("OMP_WAIT_POLICY"), drops = omp_get_dynamic(),
-               left = leave_place();
+               left = leave_place(), raised = raise_stack();
     if (spins)
         setenv("GOMP_SPINCOUNT", "30000", 1); // about half a millisecond, one and a half where pauses are long
     if (drops)
         setenv("OMP_DYNAMIC", "false", 1);
-    if (spins || left || drops)
+    if (spins || left || drops || raised)
         execv("/proc/self/exe", argv);
 }
 
@@ -286,6 +314,8 @@ int main(int argc, char **argv) {
     sigaction(SIGHUP, &hang_up, NULL);
     hold_closed_streams();
     settle_threads(argv);
+    mem_at_end(end_without_memory);
+    memory_share_heap();
     prctl(PR_SET_NAME, "trireme"); // started again, it has the name "exe" in ps and top
     signal(SIGXFSZ, SIG_IGN);      // a full file is an error to report, not a death
     if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
@@ -318,7 +348,9 @@ int main(int argc, char **argv) {
         arguments.json = false;
         status = command_help(&arguments, &error);
     } else {
-        status = isa_check_limit(&error);
+        status = check_stack(&error);
+        if (status == TRIREME_OK)
+            status = isa_check_limit(&error);
         if (status != TRIREME_OK)
             processes_let_first_tell(&launcher, &error);
         if (status == TRIREME_OK)

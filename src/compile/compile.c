@@ -2,6 +2,7 @@
 // passes run. The passes have files of their own, here and in parallel/; compile_train shows all of them.
 #include "compile/compile.h"
 
+#include "base/reserve.h"
 #include "compile/head_loss.h"
 #include "compile/passes.h"
 #include "compile/vocabulary.h"
@@ -345,6 +346,8 @@ trireme_status compiled_finish(struct compiled *c, const struct compile_options 
     trireme_status status = pass_workspaces(&c->program, o->ops, compile_kernels(o->config), o->threads, error);
     if (status == TRIREME_OK)
         status = program_plan(&c->program, o->ops, o->aim, error);
+    if (status == TRIREME_OK)
+        status = reserve_check(error);
     if (status == TRIREME_OK && !o->unproved)
         status = program_verify(&c->program, o->ops, error);
     if (status != TRIREME_OK)

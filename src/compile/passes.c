@@ -1,5 +1,6 @@
 #include "compile/passes.h"
 
+#include "base/reserve.h"
 #include "kernels/call.h"
 #include "model/emit.h"
 
@@ -259,6 +260,7 @@ trireme_status pass_workspaces(struct program *program, const struct op_table *t
                                trireme_error *error) {
     for (size_t t = 0; t < program->templates.count; t++) {
         struct template *template = &program->templates.item[t];
+        TRY(reserve_check(error));
         for (size_t i = 0; i < template->instructions.count; i++) {
             struct instruction *instruction = &template->instructions.item[i];
             struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, table, instruction), set);

@@ -1,6 +1,7 @@
 #include "compile/stages.h"
 
 #include "base/parallel_for.h"
+#include "base/reserve.h"
 #include "kernels/machine.h"
 #include "verify/verify.h"
 
@@ -114,6 +115,7 @@ trireme_status stages_get(struct stages *s, int number, const struct program_spe
                                             .threads = s->options.threads,
                                             .aim = s->options.aim,
                                             .unproved = s->options.unproved};
+    TRY(reserve_check(error));
     struct compiled *made = mem_alloc(sizeof *made);
     trireme_status status = program_kinds[spec->kind].compile(made, &options, spec, error);
     if (status != TRIREME_OK) {

@@ -2,7 +2,9 @@
 
 #include "base/amount.h"
 #include "base/parallel_for.h"
+#include "base/reserve.h"
 #include "engine/compare.h"
+#include "engine/process_memory.h"
 #include "kernels/bf16.h"
 #include "kernels/machine.h"
 #include "launch/ranks.h"
@@ -138,12 +140,13 @@ size_t engine_bytes(const struct engine *e) {
     return stage_bytes(e->stage);
 }
 
-// Checks `needed` bytes, which `ranks` ranks need together; rank `rank` of stage `stage` is one of those that need
-// most.
-static trireme_status check_memory(const struct stages *s, int stage, int rank, size_t needed, size_t available,
+// Checks `arenas` bytes, which `ranks` ranks need together, and what processes need besides; rank `rank` of stage
+// `stage` is one of those that need most.
+static trireme_status check_memory(const struct stages *s, int stage, int rank, size_t arenas, size_t available,
                                    int ranks, trireme_error *error) {
     const struct stage *most = &s->stage[stage];
-    if (needed <= available)
+    const size_t besides = process_memory(s, ranks, arenas);
+    if (arenas <= available && besides <= available - arenas)
         return TRIREME_OK;
     struct text what = {0};
     bool many = s->ranks > 1;
@@ -154,16 +157,24 @@ static trireme_status check_memory(const struct stages *s, int stage, int rank, 
     snprintf(of, sizeof of, "%s", many ? "a rank alone needs" : "it needs");
     if (ranks > 1)
         snprintf(of, sizeof of, "its %d ranks together need", ranks);
-    error_set(error, TRIREME_ERROR_MEMORY, "the %s does not fit: %s %.3f GB and %.3f GB are available (%s); %s",
-              program_kinds[most->programs.item[0]->spec.kind].title, of, 1e-9 * (double)needed,
+    error_set(error, TRIREME_ERROR_MEMORY,
+              "the %s does not fit: %s %.3f GB, besides it %.3f GB, and %.3f GB are available (%s); %s",
+              program_kinds[most->programs.item[0]->spec.kind].title, of, 1e-9 * (double)arenas, 1e-9 * (double)besides,
               1e-9 * (double)available, what.text,
               memory_advice(most, (size_t)stage_state_bytes(most, SPACE_DEVICE) * (size_t)ranks, available));
     text_release(&what);
     return TRIREME_ERROR_MEMORY;
 }
 
+// What a process may still take for `ranks` ranks, once it has address space for the stacks of their threads.
+static size_t memory_for_ranks(const struct stages *s, int ranks) {
+    const size_t mappable = memory_mappable(), left = memory_below("", MEMORY_LEFT), stacks = process_stacks(s, ranks);
+    return MIN(left, mappable == SIZE_MAX ? SIZE_MAX : mappable - MIN(mappable, stacks));
+}
+
 static trireme_status check_own_memory(const struct engine *e, trireme_error *error) {
-    return check_memory(e->stages, e->parallel->stage, e->member.rank, engine_bytes(e), memory_available(), 1, error);
+    return check_memory(e->stages, e->parallel->stage, e->member.rank, engine_bytes(e), memory_for_ranks(e->stages, 1),
+                        1, error);
 }
 
 static trireme_status check_all_memory(const struct stages *s, const struct world_place *place, trireme_error *error) {
@@ -176,10 +187,10 @@ static trireme_status check_all_memory(const struct stages *s, const struct worl
     }
     const int rank = mesh_member(&s->plan.mesh, 0, AXES(AXIS_PP), most);
     if (!place)
-        return check_memory(s, most, rank, needed, memory_available(), s->ranks, error);
-    // The limit of the address space is each process's own, and each has taken its memory within it. With processes on
-    // several nodes, those of one node, as if all needed as much as the largest: which stages a node has depends on the
-    // launcher.
+        return check_memory(s, most, rank, needed, memory_for_ranks(s, s->ranks), s->ranks, error);
+    // The limits of what may be mapped are each process's own, and each has taken its memory within them. With
+    // processes on several nodes, those of one node, as if all needed as much as the largest: which stages a node has
+    // depends on the launcher.
     if (place->nodes > 1)
         needed = stage_bytes(&s->stage[most]) * (size_t)place->node_ranks;
     return check_memory(s, most, rank, needed, memory_below("", MEMORY_LEFT), place->node_ranks, error);
@@ -609,6 +620,7 @@ static void engine_turn_to(struct engine *e, const struct compiled *compiled) {
 }
 
 trireme_status engine_run(struct engine *e, const struct engine_program *p, struct trace *trace, trireme_error *error) {
+    TRY(reserve_check(error));
     engine_turn_to(e, p->compiled);
     return executor_run(p->executor, trace, error);
 }

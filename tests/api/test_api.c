@@ -1,8 +1,14 @@
 // The public functions refuse arguments that mean nothing, and take those that their header allows.
 #include "support/checkpoint.h"
+#include "support/sanitized.h"
 
+#include "base/region.h"
 #include "base/text.h"
 #include "trireme.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define SMALL                                                                                                 \
     "model.family=llama", "model.hidden_size=16", "model.num_attention_heads=2", "model.num_hidden_layers=1", \
@@ -87,8 +93,56 @@ static void an_empty_prompt_is_the_end_of_a_line(void **state) {
     free(directory);
 }
 
+enum outcome { TRAINED, REFUSED_BY_CHECK, REFUSED_A_TABLE, OTHERWISE };
+
+// Trains in a process that may have `more` bytes of data than now; returns how that ended.
+static enum outcome train_within(const char *const *setting, size_t count, size_t more) {
+    const pid_t child = fork();
+    if (child == 0) {
+        const size_t none = memory_mappable(), least = (size_t)1 << 40;
+        struct rlimit limit = {least, least};
+        setrlimit(RLIMIT_DATA, &limit);
+        limit.rlim_cur = least - memory_mappable() + more;
+        setrlimit(RLIMIT_DATA, &limit);
+        trireme_error error;
+        const trireme_status status =
+            trireme_train(&(trireme_settings){NULL, setting, count}, NULL, NULL, NULL, &error);
+        const bool table = strstr(error.message, "out of memory") != NULL;
+        if (status != TRIREME_OK && status != TRIREME_ERROR_MEMORY)
+            fprintf(stderr, "%zu bytes more: %s\n", more, error.message);
+        _exit(none != SIZE_MAX                 ? OTHERWISE
+              : status == TRIREME_OK           ? TRAINED
+              : status != TRIREME_ERROR_MEMORY ? OTHERWISE
+              : table                          ? REFUSED_A_TABLE
+                                               : REFUSED_BY_CHECK);
+    }
+    int ended;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    if (!WIFEXITED(ended))
+        fail_msg("with %zu bytes more the process ended by signal %d", more, WTERMSIG(ended));
+    return (enum outcome)WEXITSTATUS(ended);
+}
+
+// Whatever is refused its memory, arenas or a table, the program that called goes on.
+static void out_of_memory_is_an_error(void **state) {
+    if (SANITIZED)
+        skip(); // they keep books of their own
+    prepare_text(*state, "The quick brown fox\njumps over the lazy dog.\nThe quick brown fox\n");
+    char *tokens = mem_printf("data.path=%s/tokens", (char *)*state),
+         *directory = mem_printf("run.directory=%s/small", (char *)*state);
+    const char *setting[] = {SMALL, "data.split=[1, 0]", "model.num_hidden_layers=400", tokens, directory};
+    int seen[OTHERWISE + 1] = {0};
+    for (size_t more = 8; more <= 256; more += more < 80 ? 3 : 16)
+        seen[train_within(setting, ARRAY_LENGTH(setting), more << 20)]++;
+    assert_int_equal(seen[OTHERWISE], 0);
+    assert_true(seen[TRAINED] > 0 && seen[REFUSED_BY_CHECK] > 0 && seen[REFUSED_A_TABLE] > 0);
+    free(tokens);
+    free(directory);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        IN_FOLDER(out_of_memory_is_an_error), // first: a child has no threads of its parent
         cmocka_unit_test(nothing_is_refused_in_words),
         cmocka_unit_test(settings_are_named),
         IN_FOLDER(an_empty_prompt_is_the_end_of_a_line),
