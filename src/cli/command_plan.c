@@ -156,6 +156,10 @@ static void print_answers(const struct plan_request *r, const struct plan_result
         free(plan);
     }
     const struct plan_answer *best = &result->answers.item[0];
+    const int64_t all = plan_microbatches(r, &best->choice);
+    if (best->simulated < all)
+        text_add(out, "\nthe best: %lld of its %lld microbatches were simulated, the rest follows\n",
+                 (long long)best->simulated, (long long)all);
     text_add(out, "\nthe best: computing %.1f%%, bubble %.1f%%", 100 * best->computing / best->seconds,
              100 * best->bubble / best->seconds);
     for (int i = 0; i < AXIS_COUNT; i++)
@@ -300,6 +304,7 @@ static void add_plan(struct text *out, const struct plan_request *r, const struc
     add_choice(out, r->config, &a->choice);
     json_add_number(out, "step_seconds", a->seconds);
     json_add_number(out, "estimated_seconds", a->estimate);
+    json_add_integer(out, "simulated_microbatches", a->simulated);
     json_add_number(out, "tokens_per_second", a->tokens_per_second);
     json_add_number(out, "mfu", a->mfu);
     json_add_number(out, "computing_seconds", a->computing);

@@ -102,6 +102,46 @@ static void take_time(struct plan_answer *out, const struct plan_request *r, con
     }
 }
 
+int64_t plan_microbatches(const struct plan_request *r, const struct plan_choice *c) {
+    return r->config->training.global_batch_size / (c->replicas * c->shards * c->micro_batch_size);
+}
+
+trireme_status plan_fewer(struct plan_request *out, struct config *config, const struct plan_request *r,
+                          const struct plan_choice *c, int64_t microbatches, trireme_error *error) {
+    struct config fewer;
+    config_copy(&fewer, r->config);
+    struct setter s = {&fewer, error, TRIREME_OK};
+    set_number(&s, "training.global_batch_size", microbatches * c->replicas * c->shards * c->micro_batch_size);
+    if (s.status != TRIREME_OK) {
+        config_release(&fewer);
+        return s.status;
+    }
+    *config = fewer;
+    *out = *r;
+    out->config = config;
+    return TRIREME_OK;
+}
+
+void plan_answer_extend(struct plan_answer *more, const struct plan_answer *fewer, const struct plan_request *r) {
+    const int64_t all = plan_microbatches(r, &more->choice), step = more->simulated - fewer->simulated,
+                  rest = all - more->simulated;
+    const double times = (double)rest / (double)step, flops = more->mfu * more->seconds / (double)more->simulated;
+    const double tokens = more->tokens_per_second * more->seconds / (double)more->simulated;
+    more->seconds += times * (more->seconds - fewer->seconds);
+    more->computing += times * (more->computing - fewer->computing);
+    more->bubble += times * (more->bubble - fewer->bubble);
+    for (int a = 0; a < AXIS_COUNT; a++)
+        more->exposed[a] += times * (more->exposed[a] - fewer->exposed[a]);
+    more->mfu = flops * (double)all / more->seconds;
+    more->tokens_per_second = tokens * (double)all / more->seconds;
+    // Of memory only what the host writes grows, if the schedule has reached what it holds at most.
+    const int64_t grows = more->of_tightest.part[MEMORY_BATCH] - fewer->of_tightest.part[MEMORY_BATCH],
+                  more_bytes = (int64_t)(times * (double)MAX(grows, 0));
+    more->of_tightest.part[MEMORY_BATCH] += more_bytes;
+    more->of_tightest.total += more_bytes;
+    more->memory += more_bytes;
+}
+
 // The room of a rank on the device that leaves it least.
 static int64_t least_room(const struct cluster *c, int ranks_per_device) {
     int64_t least = INT64_MAX;
@@ -193,7 +233,8 @@ static trireme_status evaluate(struct plan_answer *out, const struct plan_reques
     TRY(choice_compile(&programs, r, choice, memory, hurried, error));
     trireme_status status = simulate(&simulation, programs.program, r->ops, r->cluster, &options, error);
     if (status == TRIREME_OK) {
-        *out = (struct plan_answer){.choice = *choice, .least_memory = memory == PLAN_LEAST_MEMORY};
+        *out = (struct plan_answer){
+            .choice = *choice, .least_memory = memory == PLAN_LEAST_MEMORY, .simulated = plan_microbatches(r, choice)};
         take_time(out, r, &simulation);
         evaluate_take_memory(out, r, &simulation, &programs.plan.mesh);
         *enough = shrink_tightest(out, r, &programs, &simulation, memory);

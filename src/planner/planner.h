@@ -70,8 +70,9 @@ struct plan_request {
 // What the compiled programs of a choice and their simulation say.
 struct plan_answer {
     struct plan_choice choice;
-    double estimate; // seconds
-    double seconds;  // of a step
+    double estimate;   // seconds
+    double seconds;    // of a step
+    int64_t simulated; // microbatches of a rank that were simulated: all, or the rest follows from these
     // Seconds, means over ranks; their sum is `seconds`.
     double computing, bubble, exposed[AXIS_COUNT];
     double mfu, tokens_per_second;
@@ -128,6 +129,8 @@ enum plan_memory {
 // TRIREME_ERROR_USAGE where the choice is impossible.
 trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request *request,
                              const struct plan_choice *choice, enum plan_memory memory, trireme_error *error);
+// Microbatches of a rank.
+int64_t plan_microbatches(const struct plan_request *request, const struct plan_choice *choice);
 // Seconds of the step in which ranks with other rows wait for one another.
 double plan_answer_waiting(const struct plan_answer *answer);
 // "dp 2 x fsdp 16 (zero 1) x tp 8 x pp 4, interleaved of 5 chunks, ..."; `config` as in the request. The caller frees.

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/parallel_for.h"
+#include "planner/evaluate.h"
 #include "planner/listing.h"
 #include "planner/mix.h"
 
@@ -20,6 +21,8 @@ static const double OF_SPACE = .9, OF_LAYOUTS = .95;
 static const int64_t GRACE = 5000000000;
 
 enum { BATCH = 16, ALIKE = 4, FEW_PROMISING = 64 };
+// A choice that would take more than this part of the time alone is simulated with few microbatches.
+static const double SHARES_OF_TIME = 64;
 // What takes LONG_TIME nanoseconds to compile is not compiled twice. Compiling takes, for each pass of all ranks in a
 // step, PASS_TIME at least; else LAYER_TIME for each layer where a rank has many, and half of that where it has
 // FEW_LAYERS (two Zen 4 cores, 32 to 2,000 layers). It takes MIXED_TIMES as long where layers are mixed to fit.
@@ -33,6 +36,29 @@ struct batch {
     int64_t until; // no job is begun later, or if it is expected to end GRACE later; 0: no limit
 };
 
+static trireme_status job_evaluate(struct job *job, const struct plan_request *r, trireme_error *error) {
+    if (job->mix.of)
+        TRY(mix_fit(&job->mix, r, &job->choice, error));
+    return plan_evaluate(&job->answer, r, &job->choice, job->memory, error);
+}
+
+// The same, where all microbatches would take too long: with twice as many as are few, and then with these.
+static trireme_status job_extend(struct job *job, const struct plan_request *r, trireme_error *error) {
+    struct plan_request of_few;
+    struct config config;
+    struct plan_answer few = {0};
+    TRY(plan_fewer(&of_few, &config, r, &job->choice, 2 * job->few, error));
+    trireme_status status = job_evaluate(job, &of_few, error);
+    config_release(&config);
+    TRY(status);
+    TRY(plan_fewer(&of_few, &config, r, &job->choice, job->few, error));
+    status = plan_evaluate(&few, &of_few, &job->choice, job->memory, error);
+    config_release(&config);
+    TRY(status);
+    plan_answer_extend(&job->answer, &few, r);
+    return TRIREME_OK;
+}
+
 static void evaluate_one(void *argument, int i) {
     const struct batch *b = argument;
     struct job *job = &b->job[i];
@@ -40,11 +66,7 @@ static void evaluate_one(void *argument, int i) {
     if (b->until > 0 && (begin > b->until || begin + job->expected > b->until + GRACE))
         return;
     job->done = true;
-    job->status = TRIREME_OK;
-    if (job->mix.of)
-        job->status = mix_fit(&job->mix, b->request, &job->choice, &job->error);
-    if (job->status == TRIREME_OK)
-        job->status = plan_evaluate(&job->answer, b->request, &job->choice, job->memory, &job->error);
+    job->status = job->few ? job_extend(job, b->request, &job->error) : job_evaluate(job, b->request, &job->error);
 }
 
 void evaluate_all(const struct plan_request *request, struct job *job, int jobs, int64_t until) {
@@ -121,12 +143,28 @@ void end_mix(struct search *s, struct job *job) {
     own_lists(s->out, &job->choice);
 }
 
-double choice_nanoseconds(const struct search *s, const struct plan_choice *c) {
+// Of all its microbatches.
+static double nanoseconds_of_all(const struct search *s, const struct plan_choice *c) {
     double batch = (double)s->request->config->training.global_batch_size,
            virtual_stages = c->stages * MAX(1, c->chunks),
            passes = batch / (double)(c->replicas * c->shards * c->micro_batch_size) * virtual_stages,
            layers = (double)s->request->model->num_hidden_layers, of_rank = layers / c->stages;
     return passes * MAX(PASS_TIME, layers / virtual_stages * LAYER_TIME * of_rank / (of_rank + FEW_LAYERS));
+}
+
+// The microbatches of a rank of which, and of twice as many, a step is simulated in place of all; 0: of all. Each
+// schedule has by then reached what it repeats for every stages-th microbatch.
+static int64_t choice_few(const struct search *s, const struct plan_choice *c) {
+    enum { ROUNDS = 2, WORTH = 2 }; // of as many microbatches as there are stages; times as many must be left out
+    const int64_t few = (int64_t)ROUNDS * MAX(c->stages, 2), all = plan_microbatches(s->request, c);
+    const bool hurried =
+        s->request->seconds > 0 && nanoseconds_of_all(s, c) > 1e9 * s->request->seconds / SHARES_OF_TIME;
+    return hurried && all > WORTH * 3 * few ? few : 0;
+}
+
+double choice_nanoseconds(const struct search *s, const struct plan_choice *c) {
+    const double all = nanoseconds_of_all(s, c), few = (double)choice_few(s, c);
+    return few > 0 ? all * 3 * few / (double)plan_microbatches(s->request, c) : all;
 }
 
 bool takes_long(const struct search *s, const struct plan_choice *c) {
@@ -136,6 +174,7 @@ bool takes_long(const struct search *s, const struct plan_choice *c) {
 struct job create_job(const struct search *s, const struct plan_choice *c) {
     bool takes = takes_long(s, c);
     return (struct job){.choice = *c,
+                        .few = choice_few(s, c),
                         .memory = takes ? PLAN_LEAST_MEMORY : PLAN_WITHIN_ROOM,
                         .expected = takes ? (int64_t)MIN(choice_nanoseconds(s, c), 1e18) : 0};
 }

@@ -27,7 +27,8 @@ struct job {
     struct mix mix; // between begin_mix and end_mix
     enum plan_memory memory;
     int64_t expected; // nanoseconds to compile it; 0 where they are few
-    bool done;        // false: it was not begun, since time was up or would have been
+    int64_t few; // microbatches of a rank from which, and from twice as many, all others follow; 0: all are simulated
+    bool done;   // false: it was not begun, since time was up or would have been
     struct plan_answer answer;
     trireme_status status;
     trireme_error error;
@@ -53,7 +54,7 @@ void run_batch(struct search *search, struct candidate **batch, int count);
 void answers_measure_memory(struct search *search, struct plan_answer *const *answer, int count);
 // Whether two plans are the same under different names: equal in time, memory and mesh.
 bool is_same_plan(const struct plan_answer *a, const struct plan_answer *b);
-// Nanoseconds that it takes to compile a choice, approximately.
+// Nanoseconds that it takes to compile a choice, or what stands for it (struct job, few), approximately.
 double choice_nanoseconds(const struct search *search, const struct plan_choice *choice);
 // Whether compiling takes so long that it is not done twice.
 bool takes_long(const struct search *search, const struct plan_choice *choice);

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 
 import tool
 
@@ -130,6 +131,31 @@ def test_no_time():
     soon, best = tool.good_json("plan", *words, "seconds=0.001"), tool.good_json("plan", *words)
     assert soon["simulated"] == 1 and not soon["complete"], soon
     assert soon["plans"][0]["step_seconds"] < 1.2 * best["plans"][0]["step_seconds"], (soon, best["plans"][0])
+
+
+@tool.not_sanitized
+def test_many_microbatches():
+    """However many there are, the time is kept, and nothing is lost to what is found for few."""
+    eight = ["llama3-8b", "devices=8", "cluster=h100", "seq_len=8192"]
+    one = [*eight, "mode=none", "training.micro_batch_size=1", "pipeline_parallel_schedule=1f1b"]
+    tool.good("plan", *one, "global_batch_size=64", "seconds=8", "save=few.yaml")
+    for batch in 1024, 4096:
+        begin = time.monotonic()
+        many = tool.good_json("plan", *one, f"global_batch_size={batch}", "seconds=8", f"save={batch}.yaml")
+        assert time.monotonic() - begin < 60, batch
+        best = many["plans"][0]
+        priced, own = (tool.good_json("simulate", file, "cluster=h100", f"training.global_batch_size={batch}")
+                       for file in ("few.yaml", f"{batch}.yaml"))
+        assert best["step_seconds"] < 1.005 * priced["step_seconds"], (batch, best, priced["step_seconds"])
+        # Of very many a few were simulated; the rest follows.
+        assert own["fits"] and (batch == 1024 or best["simulated_microbatches"] < 64), (batch, best)
+        assert abs(best["step_seconds"] / own["step_seconds"] - 1) < .005, (batch, best, own["step_seconds"])
+        assert abs(best["mfu"] / own["mfu"] - 1) < .005, (batch, best, own["mfu"])
+        assert abs(best["peak_bytes"] / own["peak_bytes"] - 1) < .01, (batch, best, own["peak_bytes"])
+    # The batch alone takes more memory than there is.
+    begin = time.monotonic()
+    code, _, err = tool.run("plan", *eight, "global_batch_size=16777216", "seconds=4")
+    assert code == 1 and "no plan for 8 ranks was found that fits" in err and time.monotonic() - begin < 90, (code, err)
 
 
 def test_refusals():
