@@ -185,7 +185,7 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 0, 1, error));
     const char *path = a->operands.count ? a->operands.item[0] : NULL;
     struct config config;
-    TRY(arguments_config(a, path, "parallelism", &config, error));
+    TRY(arguments_config(a, path, STEP_SECTIONS, &config, error));
     trireme_status status = console_begin(error); // a run never waits for whoever reads
     bool tells = launcher_find().rank == 0;
     struct view view = {.config = &config, .path = path, .json = a->json};
