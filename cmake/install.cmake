@@ -1,5 +1,5 @@
-# What `make install` puts where: the program, the public header, both libraries, and the pkg-config file and CMake
-# package by which other programs find them.
+# What `make install` puts where: the program, its page, the examples, the public header, both libraries, and the
+# pkg-config file and CMake package by which other programs find them.
 include(CMakePackageConfigHelpers)
 
 if(TARGET trireme_cli)
@@ -9,6 +9,7 @@ install(FILES include/trireme.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(EXISTS ${PROJECT_SOURCE_DIR}/docs/trireme.1)
     install(FILES docs/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme PATTERN __pycache__ EXCLUDE)
 
 # Two export sets, so that who links the shared library needs no development files of its dependencies.
 set(package_directory ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)

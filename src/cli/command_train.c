@@ -57,6 +57,17 @@ static void tell_of_long_warm_up(const struct config *config) {
     free(text);
 }
 
+static void tell_of_keys_without_effect(const struct config *config) {
+    struct text keys = {0};
+    config_without_effect(config, &keys);
+    if (keys.length) {
+        char *text = mem_printf("without effect: %s", keys.text);
+        show_message(NULL, text);
+        free(text);
+    }
+    text_release(&keys);
+}
+
 static void show_start(void *user, const struct train_start *s) {
     struct view *view = user;
     view->predicted = s->predicted_bytes;
@@ -64,6 +75,7 @@ static void show_start(void *user, const struct train_start *s) {
     if (view->path)
         tell_of_other_run(view->path, view->config);
     tell_of_long_warm_up(view->config);
+    tell_of_keys_without_effect(view->config);
     if (view->json)
         return;
     struct text out = {0};
@@ -181,11 +193,39 @@ static trireme_status train_report(const struct view *view, const struct train_r
     return status;
 }
 
+// Where neither a file nor a model is named, the run in run.directory is meant: its own configuration is read. *of_run
+// becomes that file's path, which the caller frees, or NULL.
+static trireme_status train_config(const struct arguments *a, const char *path, struct config *out, char **of_run,
+                                   trireme_error *error) {
+    *of_run = NULL;
+    TRY(arguments_config(a, path, STEP_SECTIONS, out, error));
+    if (path || config_sets_any(out, "model.*"))
+        return TRIREME_OK;
+    char *own = mem_printf("%s/config.yaml", out->run.directory);
+    if (access(own, F_OK) != 0) {
+        free(own);
+        return TRIREME_OK;
+    }
+    char *directory = mem_strdup(out->run.directory);
+    config_release(out);
+    trireme_status status = arguments_config(a, own, STEP_SECTIONS, out, error);
+    if (status == TRIREME_OK)
+        status = config_set(out, "run.directory", directory, own, error); // a run that was moved names another
+    if (status == TRIREME_OK)
+        *of_run = own;
+    else
+        free(own);
+    free(directory);
+    return status;
+}
+
 trireme_status command_train(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 0, 1, error));
     const char *path = a->operands.count ? a->operands.item[0] : NULL;
     struct config config;
-    TRY(arguments_config(a, path, STEP_SECTIONS, &config, error));
+    char *of_run;
+    TRY(train_config(a, path, &config, &of_run, error));
+    path = path ?: of_run;
     trireme_status status = console_begin(error); // a run never waits for whoever reads
     bool tells = launcher_find().rank == 0;
     struct view view = {.config = &config, .path = path, .json = a->json};
@@ -208,5 +248,6 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
     if (status == TRIREME_ERROR_INTERRUPTED && tells && view.json)
         train_report(&view, &result, true, &unheard);
     config_release(&config);
+    free(of_run);
     return status;
 }

@@ -113,6 +113,51 @@ trireme_status config_expect(const struct config *config, const char *keys, cons
     return TRIREME_OK;
 }
 
+bool config_sets_any(const struct config *config, const char *keys) {
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
+        if (config->origin[i] && lists_key(keys, &key_table[i]))
+            return true;
+    return false;
+}
+
+// Whether the key was set to what it would not be by default.
+static bool is_changed(const struct config *config, const struct key *key) {
+    if (!config->origin[key - key_table])
+        return false;
+    struct config without;
+    struct text set = {0}, initial = {0};
+    config_copy(&without, config);
+    value_set_default(&without, key);
+    value_print(&set, config, key);
+    value_print(&initial, &without, key);
+    const bool changed = strcmp(set.text, initial.text) != 0;
+    text_release(&set);
+    text_release(&initial);
+    config_release(&without);
+    return changed;
+}
+
+static bool condition_holds(const struct config *config, const struct key_condition *c) {
+    struct text value = {0};
+    config_print_value(&value, config, c->of);
+    const bool excludes = *c->words == '!', listed = text_lists(c->words + excludes, value.text);
+    text_release(&value);
+    return listed != excludes;
+}
+
+void config_without_effect(const struct config *config, struct text *out) {
+    for (const struct key_condition *c = key_conditions; c->name; c++) {
+        const struct key *key = key_find(c->section, c->name);
+        if (condition_holds(config, c) || !is_changed(config, key))
+            continue;
+        text_add(out, "%s%s.%s ", out->length ? ", " : "", c->section, c->name);
+        value_print(out, config, key);
+        text_add(out, " (%s is ", c->of);
+        config_print_value(out, config, c->of);
+        text_add(out, ")");
+    }
+}
+
 void config_differences(const struct config *config, const struct config *before, const char *sections,
                         struct text *out) {
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
@@ -188,9 +233,14 @@ static trireme_status read_all(struct config *config, const char *name, const ch
                                const char *origin, const char *const *overrides, size_t count, trireme_error *error) {
     if (length > FILE_MAX_BYTES)
         FAIL(TRIREME_ERROR_USAGE, "%s: %zu bytes, a configuration has at most %d", name, length, FILE_MAX_BYTES);
-    TRY(source_read_yaml(config, name, yaml, length, error));
-    for (size_t i = 0; i < count; i++)
-        TRY(source_read_override(config, origin, overrides[i], error));
+    struct source_refusals refusals = {.count = 0};
+    trireme_error whole;
+    trireme_status status = source_read_yaml(config, name, yaml, length, &refusals, &whole);
+    for (size_t i = 0; i < count && status == TRIREME_OK; i++)
+        status = source_read_override(config, origin, overrides[i], &refusals, &whole);
+    if (status != TRIREME_OK)
+        source_note(&refusals, &whole);
+    TRY(source_refuse(&refusals, error));
     settle_defaults(config);
     return config_check(config, error);
 }

@@ -88,6 +88,11 @@ trireme_status config_expect(const struct config *config, const char *keys, cons
 // Appends "optimizer.lr 0.001 (before: 0.01), ..." for all keys of the sections whose values differ.
 void config_differences(const struct config *config, const struct config *before, const char *sections,
                         struct text *out);
+// Whether the user set one of the `keys`, written as for config_expect.
+bool config_sets_any(const struct config *config, const char *keys);
+// Appends "optimizer.momentum 0.5 (optimizer.name is adamw), ..." for the keys that were set to something else than
+// their defaults, but beside the values of others have no effect.
+void config_without_effect(const struct config *config, struct text *out);
 // Sets a key, whatever set it before; `origin` is what config_origin then says.
 trireme_status config_set(struct config *config, const char *key, const char *value, const char *origin,
                           trireme_error *error);

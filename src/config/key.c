@@ -47,6 +47,11 @@ const struct key_default key_defaults[] = {
 #include "config/keys.def"
     {0}};
 
+const struct key_condition key_conditions[] = {
+#define ONLY(section, name, of, words) {#section, #name, of, words},
+#include "config/keys.def"
+    {0}};
+
 const struct key *key_find(const char *section, const char *name) {
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
         if (strcmp(key_table[i].section, section) == 0 && strcmp(key_table[i].name, name) == 0)

@@ -27,14 +27,20 @@ struct key_default {
     const char *section, *name, *initial, *of, *word;
 };
 
+// A key has an effect only where key `of` has one of the words (keys.def).
+struct key_condition {
+    const char *section, *name, *of, *words;
+};
+
 struct key_section {
     const char *name, *help;
     bool of_command; // it matters only to the command of its name
 };
 
 extern const struct key key_table[CONFIG_KEY_COUNT];
-extern const struct key_section key_sections[]; // ends with a NULL name
-extern const struct key_default key_defaults[]; // ends with a NULL name
+extern const struct key_section key_sections[];     // ends with a NULL name
+extern const struct key_default key_defaults[];     // ends with a NULL name
+extern const struct key_condition key_conditions[]; // ends with a NULL name
 
 const struct key *key_find(const char *section, const char *name); // NULL: there is none
 const struct key *key_find_full(const char *full);                 // "training.seq_len"

@@ -116,3 +116,13 @@ bool reader_is_empty(const struct reader *r) {
     return r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
            r->event.data.scalar.length == 0;
 }
+
+trireme_status reader_skip(struct reader *r, trireme_error *error) {
+    for (int depth = 1; depth > 0;) {
+        TRY(reader_next(r, error));
+        const yaml_event_type_t type = r->event.type;
+        depth += type == YAML_MAPPING_START_EVENT || type == YAML_SEQUENCE_START_EVENT;
+        depth -= type == YAML_MAPPING_END_EVENT || type == YAML_SEQUENCE_END_EVENT;
+    }
+    return TRIREME_OK;
+}

@@ -21,6 +21,8 @@ trireme_status reader_open(struct reader *reader, const char *name, const char *
 void reader_close(struct reader *reader);
 // Goes to the next event; `where` is then "name:line" of its beginning.
 trireme_status reader_next(struct reader *reader, trireme_error *error);
+// From the event that begins a mapping or list to the one that ends it.
+trireme_status reader_skip(struct reader *reader, trireme_error *error);
 // Whether the current event is an empty plain scalar: an empty document, or a section whose keys are all comments.
 bool reader_is_empty(const struct reader *reader);
 

@@ -3,7 +3,7 @@
 #include "base/utf8.h"
 #include "config/reader.h"
 
-enum { LIST_MAX_WORDS = 64 };
+enum { LIST_MAX_WORDS = 64, REFUSALS_TOLD = 5 };
 
 // ---- setting a key
 
@@ -25,6 +25,25 @@ static trireme_status key_set(struct config *config, const char *where, bool ove
     free(*origin);
     *origin = mem_strdup(where);
     return TRIREME_OK;
+}
+
+void source_note(struct source_refusals *refusals, const trireme_error *error) {
+    if (refusals->count == 0)
+        refusals->first = *error;
+    else if (refusals->count < REFUSALS_TOLD)
+        text_add(&refusals->more, "; also %s", error->message);
+    refusals->count++;
+}
+
+trireme_status source_refuse(struct source_refusals *r, trireme_error *error) {
+    const int told = MIN(r->count, (int)REFUSALS_TOLD), left = r->count - told;
+    char rest[32] = "";
+    if (left)
+        snprintf(rest, sizeof rest, "; and %d more", left);
+    if (r->count)
+        error_set(error, r->first.status, "%s%s%s", r->first.message, r->more.length ? r->more.text : "", rest);
+    text_release(&r->more);
+    return r->count ? r->first.status : TRIREME_OK;
 }
 
 // ---- YAML
@@ -71,7 +90,7 @@ static trireme_status source_read_value(struct reader *r, const char *key, struc
 
 // One `key: value` of a section; the current event is the key.
 static trireme_status source_read_key(struct reader *r, struct config *config, const char *section,
-                                      trireme_error *error) {
+                                      struct source_refusals *refusals, trireme_error *error) {
     char where[WHERE_BYTES];
     struct given name = {0}, value = {0};
     memcpy(where, r->where, sizeof where);
@@ -80,8 +99,12 @@ static trireme_status source_read_key(struct reader *r, struct config *config, c
         status = reader_next(r, error);
     if (status == TRIREME_OK)
         status = source_read_value(r, name.words.item[0].text, &value, error);
-    if (status == TRIREME_OK)
-        status = key_set(config, where, false, section, name.words.item[0].text, &value, error);
+    trireme_error refused;
+    if (status == TRIREME_OK &&
+        key_set(config, where, false, section, name.words.item[0].text, &value, &refused) != TRIREME_OK)
+        source_note(refusals, &refused);
+    if (status == TRIREME_OK && value.form == GIVEN_MAPPING)
+        status = reader_skip(r, error);
     given_release(&value);
     given_release(&name);
     return status;
@@ -89,7 +112,7 @@ static trireme_status source_read_key(struct reader *r, struct config *config, c
 
 // The keys of a section, from the event after its name.
 static trireme_status read_keys(struct reader *r, struct config *config, const char *where, const char *section,
-                                trireme_error *error) {
+                                struct source_refusals *refusals, trireme_error *error) {
     if (reader_is_empty(r))
         return TRIREME_OK;
     if (r->event.type != YAML_MAPPING_START_EVENT)
@@ -98,32 +121,41 @@ static trireme_status read_keys(struct reader *r, struct config *config, const c
         TRY(reader_next(r, error));
         if (r->event.type == YAML_MAPPING_END_EVENT)
             return TRIREME_OK;
-        TRY(source_read_key(r, config, section, error));
+        TRY(source_read_key(r, config, section, refusals, error));
     }
 }
 
-// Refuses a name that stands in the place of a section and is none.
-static trireme_status refuse_outer_name(struct reader *r, const char *where, const char *name, trireme_error *error) {
+// Refuses a name that stands in the place of a section and is none, and goes on to the end of its value.
+static trireme_status refuse_outer_name(struct reader *r, const char *where, const char *name,
+                                        struct source_refusals *refusals, trireme_error *error) {
     const struct key *key = key_find_full(name);
-    if (key)
-        FAIL(TRIREME_ERROR_USAGE, "%s: %s: write `%s:` on a line, and below it, indented, `%s:` with its value", where,
-             name, key->section, key->name);
-    if (r->event.type == YAML_MAPPING_START_EVENT)
-        return key_refuse_section(where, name, error);
+    const bool mapping = r->event.type == YAML_MAPPING_START_EVENT;
     struct given value = {0};
     struct text shown = {0};
+    trireme_error refused;
     trireme_status status = source_read_value(r, name, &value, error);
-    if (status == TRIREME_OK) {
+    if (key)
+        error_set(&refused, TRIREME_ERROR_USAGE,
+                  "%s: %s: write `%s:` on a line, and below it, indented, `%s:` with its value", where, name,
+                  key->section, key->name);
+    else if (mapping)
+        key_refuse_section(where, name, &refused);
+    if (status == TRIREME_OK && !key && !mapping) {
         given_describe(&shown, &value);
-        status = key_refuse_unknown(where, "", name, shown.text, error);
+        key_refuse_unknown(where, "", name, shown.text, &refused);
     }
+    if (status == TRIREME_OK)
+        source_note(refusals, &refused);
+    if (status == TRIREME_OK && mapping)
+        status = reader_skip(r, error);
     text_release(&shown);
     given_release(&value);
     return status;
 }
 
 // One section; the current event is its name, which joins those that were seen before.
-static trireme_status read_section(struct reader *r, struct config *config, struct given *seen, trireme_error *error) {
+static trireme_status read_section(struct reader *r, struct config *config, struct given *seen,
+                                   struct source_refusals *refusals, trireme_error *error) {
     char where[WHERE_BYTES];
     memcpy(where, r->where, sizeof where);
     TRY(source_read_word(r, "section", seen, error));
@@ -132,17 +164,18 @@ static trireme_status read_section(struct reader *r, struct config *config, stru
         if (strcmp(seen->words.item[i].text, name) == 0)
             FAIL(TRIREME_ERROR_USAGE, "%s: %s: a second section of this name; join the two", where, name);
     TRY(reader_next(r, error));
-    if (!key_section_find(name))
-        return refuse_outer_name(r, where, name, error);
-    return read_keys(r, config, where, name, error);
+    if (key_section_find(name))
+        return read_keys(r, config, where, name, refusals, error);
+    return refuse_outer_name(r, where, name, refusals, error);
 }
 
 // All sections, from the event that begins the outer mapping to the one that ends it.
-static trireme_status read_sections(struct reader *r, struct config *config, trireme_error *error) {
+static trireme_status read_sections(struct reader *r, struct config *config, struct source_refusals *refusals,
+                                    trireme_error *error) {
     struct given seen = {0};
     trireme_status status = reader_next(r, error);
     while (status == TRIREME_OK && r->event.type != YAML_MAPPING_END_EVENT) {
-        status = read_section(r, config, &seen, error);
+        status = read_section(r, config, &seen, refusals, error);
         if (status == TRIREME_OK)
             status = reader_next(r, error);
     }
@@ -150,14 +183,15 @@ static trireme_status read_sections(struct reader *r, struct config *config, tri
     return status;
 }
 
-static trireme_status read_stream(struct reader *r, struct config *config, trireme_error *error) {
+static trireme_status read_stream(struct reader *r, struct config *config, struct source_refusals *refusals,
+                                  trireme_error *error) {
     TRY(reader_next(r, error)); // the stream begins
     TRY(reader_next(r, error));
     if (r->event.type == YAML_STREAM_END_EVENT)
         return TRIREME_OK;
     TRY(reader_next(r, error)); // past the beginning of the document
     if (r->event.type == YAML_MAPPING_START_EVENT)
-        TRY(read_sections(r, config, error));
+        TRY(read_sections(r, config, refusals, error));
     else if (!reader_is_empty(r))
         FAIL(TRIREME_ERROR_USAGE, "%s: expected sections such as `training:` with keys below them", r->where);
     TRY(reader_next(r, error)); // the document ends
@@ -168,10 +202,10 @@ static trireme_status read_stream(struct reader *r, struct config *config, trire
 }
 
 trireme_status source_read_yaml(struct config *config, const char *name, const char *yaml, size_t length,
-                                trireme_error *error) {
+                                struct source_refusals *refusals, trireme_error *error) {
     struct reader r;
     TRY(reader_open(&r, name, yaml, length, error));
-    trireme_status status = read_stream(&r, config, error);
+    trireme_status status = read_stream(&r, config, refusals, error);
     reader_close(&r);
     return status;
 }
@@ -179,7 +213,7 @@ trireme_status source_read_yaml(struct config *config, const char *name, const c
 // ---- settings
 
 trireme_status source_read_override(struct config *config, const char *where, const char *override,
-                                    trireme_error *error) {
+                                    struct source_refusals *refusals, trireme_error *error) {
     char excerpt[KEY_EXCERPT];
     size_t length = strlen(override), valid = utf8_prefix(override, length);
     if (valid < length)
@@ -196,10 +230,12 @@ trireme_status source_read_override(struct config *config, const char *where, co
     const struct key *key = dot ? key_find(section, name) : key_alone(name);
     struct given given = {0};
     given_parse(&given, key ? key->type : KEY_INTEGER, equals + 1);
-    trireme_status status = key_set(config, where, true, key ? key->section : dot ? section : "", name, &given, error);
+    trireme_error refused;
+    if (key_set(config, where, true, key ? key->section : dot ? section : "", name, &given, &refused) != TRIREME_OK)
+        source_note(refusals, &refused);
     given_release(&given);
     free(section);
-    return status;
+    return TRIREME_OK;
 }
 
 // The one of the sections `bare` that has such a key; the caller frees. NULL: none.

@@ -144,6 +144,24 @@ static trireme_status read_gpt2(const struct model_reader *r) {
     return read_special_tokens(r);
 }
 
+// Whether all that both say is equal; a type may be called "type" or "rope_type".
+static bool same_rope(const json_t *a, const json_t *b) {
+    const char *name;
+    const json_t *value, *other;
+    json_object_foreach((json_t *)a, name, value) {
+        const bool is_type = strcmp(name, "type") == 0 || strcmp(name, "rope_type") == 0;
+        other = json_object_get(b, name);
+        if (!other && is_type)
+            other = json_object_get(b, strcmp(name, "type") == 0 ? "rope_type" : "type");
+        const bool numbers = json_is_number(value) && json_is_number(other);
+        if (numbers   ? json_number_value(value) != json_number_value(other)
+            : is_type ? !json_equal(value, other)
+                      : other && !json_equal(value, other))
+            return false;
+    }
+    return true;
+}
+
 // transformers 4 writes "rope_theta" and "rope_scaling" side by side, 5 puts both into "rope_parameters".
 static trireme_status read_rope(const struct model_reader *r) {
     struct model_config *out = r->out;
@@ -154,15 +172,15 @@ static trireme_status read_rope(const struct model_reader *r) {
     TRY(json_read_object(r->root, r->where, "rope_parameters", JSON_OPTIONAL, &parameters, r->error));
     if (scaling && json_object_size(scaling) == 0)
         scaling = NULL;
-    if (scaling && parameters)
-        return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: has both \"rope_scaling\" and \"rope_parameters\"",
-                         r->where);
+    if (scaling && parameters && !same_rope(scaling, parameters))
+        return error_set(r->error, TRIREME_ERROR_CORRUPT,
+                         "%s: has both \"rope_scaling\" and \"rope_parameters\", which differ", r->where);
     double partial = 1;
     TRY(json_read_number(r->root, r->where, "partial_rotary_factor", JSON_OPTIONAL, 0, 1, &partial, r->error));
-    const json_t *rope = scaling ? scaling : parameters;
+    const json_t *rope = parameters ? parameters : scaling;
     if (rope) {
         char where[512], excerpt[JSON_EXCERPT_BYTES];
-        snprintf(where, sizeof where, "%s: \"%s\"", r->where, scaling ? "rope_scaling" : "rope_parameters");
+        snprintf(where, sizeof where, "%s: \"%s\"", r->where, parameters ? "rope_parameters" : "rope_scaling");
         TRY(json_read_number(rope, where, "rope_theta", JSON_OPTIONAL, DBL_MIN, 1e12, &out->rope_theta, r->error));
         TRY(json_read_number(rope, where, "partial_rotary_factor", JSON_OPTIONAL, 0, 1, &partial, r->error));
         const char *type = NULL;
@@ -306,6 +324,22 @@ trireme_status model_refuse_weights(const char *path, trireme_error *error) {
             FAIL(TRIREME_ERROR_USAGE, "%s is %s", path, KINDS[i].what);
     }
     return TRIREME_OK;
+}
+
+void model_config_dropout(const char *path, struct text *out) {
+    static const char *const NAMES[] = {"attn_pdrop",        "embd_pdrop",     "resid_pdrop",
+                                        "attention_dropout", "hidden_dropout", "dropout"};
+    struct stat info;
+    char *file = mem_printf(stat(path, &info) == 0 && S_ISDIR(info.st_mode) ? "%s/config.json" : "%s", path);
+    json_t *root = NULL;
+    if (json_parse_file(file, CONFIG_FILE_LIMIT, &root, NULL) == TRIREME_OK)
+        for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
+            const double rate = json_number_value(json_object_get(root, NAMES[i]));
+            if (rate != 0)
+                text_add(out, "%s%s %g", out->length ? ", " : "", NAMES[i], rate);
+        }
+    json_decref(root);
+    free(file);
 }
 
 trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error) {

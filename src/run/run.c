@@ -11,7 +11,9 @@
 #include "run/checkpoint.h"
 #include "run/same_run.h"
 
+#include <errno.h>
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // What the ranks of this process share: read only, except what follows from measurements.
@@ -495,6 +497,21 @@ static trireme_status check_directory(const struct config *config, trireme_error
     return TRIREME_OK;
 }
 
+// Checks that the file of optimizer.offload can be made where the user says, before anything is computed.
+static trireme_status check_offload(const struct config *config, trireme_error *error) {
+    const struct config_optimizer *o = &config->optimizer;
+    struct stat info;
+    if (o->offload == CONFIG_OFFLOAD_NONE || !*o->offload_directory)
+        return TRIREME_OK;
+    const bool there = stat(o->offload_directory, &info) == 0;
+    if (there && !S_ISDIR(info.st_mode))
+        errno = ENOTDIR;
+    if (!there || !S_ISDIR(info.st_mode) || access(o->offload_directory, W_OK | X_OK) != 0)
+        return config_refuse(config, "optimizer.offload_directory", error, "where no file can be made: %s",
+                             strerror(errno));
+    return TRIREME_OK;
+}
+
 // Prepares what ranks share: so errors in data, model or mesh are found before any rank starts.
 static trireme_status run_prepare(void *user, trireme_error *error) {
     struct job *job = user;
@@ -502,6 +519,7 @@ static trireme_status run_prepare(void *user, trireme_error *error) {
     int hold;
     TRY(step_trace_check(config, error));
     TRY(check_directory(config, error));
+    TRY(check_offload(config, error));
     TRY(corpus_open(&job->corpus, config, error));
     TRY(checkpoint_run_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, &hold, error));
     job->start_hold = hold;

@@ -211,12 +211,25 @@ static trireme_status start_find_tokenizer(struct run *r, trireme_error *error) 
     return TRIREME_OK;
 }
 
+// Dropout of the model that the configuration names, which those who fine-tune it may expect.
+static void tell_of_dropout(const struct run *r) {
+    const struct config_model *m = &r->config->model;
+    const char *from = *m->init_from ? m->init_from : m->config;
+    struct text rates = {0};
+    if (*from && r->leads)
+        model_config_dropout(from, &rates);
+    if (rates.length)
+        run_tell(r, "trained without dropout, which is not supported: %s asks for %s", from, rates.text);
+    text_release(&rates);
+}
+
 static trireme_status load_values(struct run *r, trireme_error *error) {
     if (r->resumed_from) {
         TRY(checkpoint_load(&r->engine, r->control, r->resumed_from, &r->progress, error));
         island_load(r);
         return TRIREME_OK;
     }
+    tell_of_dropout(r);
     r->without_values = !engine_initialise(&r->engine, (uint64_t)r->config->training.seed, r->callbacks->stop);
     if (!*r->start)
         return TRIREME_OK;

@@ -36,6 +36,9 @@ def test_settings():
               "--profiling.trace_ranks=none")
     untouched(2, r"micro_batch_size.*3.*global_batch_size.*4", *train, "--training.micro_batch_size=3")
     untouched(2, r"trace_step: given 7, but the run ends with step 6", *train, "--profiling.trace_step=7")
+    for path, why in ("nosuch", "No such file"), ("c.yaml", "Not a directory"):
+        untouched(2, rf"optimizer\.offload_directory: given {path}, where no file can be made: {why}", *train,
+                  "--optimizer.offload=file", f"--optimizer.offload_directory={path}")
     untouched(2, r"nosuch.*help models", "show", "memory", "--model.preset=nosuch")
     untouched(2, r"model\.family: given llama, but model\.preset .*leave one of them out", *train,
               "--model.preset=gpt2-124m")

@@ -191,6 +191,9 @@ def test_train():
     # A run that ends within its warm-up may be intended: there is a note about it.
     code, _, err = tool.run("train", "c.yaml", "--run.directory=short", "--lr_scheduler.warmup_steps=7")
     assert code == 0 and "lr_scheduler.warmup_steps is 7, training.steps 6" in err, err
+    code, _, err = tool.run("train", "c.yaml", "--run.directory=idle", "--momentum=0.5", "--outer.sync_steps=8")
+    assert code == 0 and err.count("without effect: optimizer.momentum 0.5 (optimizer.name is adamw), outer.sync_steps "
+                                   "8 (parallelism.island_degree is 1)\n") == 1, err
     # Lines are of every third step here, and of those that are validated, and of the last.
     code, out, _ = tool.run("train", "c.yaml", "--run.directory=lines", "--training.steps=8", "--validation.freq=4",
                             "--metrics.log_freq=3")

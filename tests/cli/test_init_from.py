@@ -1,5 +1,6 @@
 """Runs that start from the weights of another, whole or without its training state."""
 
+import json
 import os
 import re
 import shutil
@@ -52,6 +53,21 @@ def test_bf16_from_f32():
     whole = [(h << 16) + l & 0xffffffff for h, l in zip(struct.unpack(f"<{count}H", embedding),
                                                        struct.unpack(f"<{count}h", remainder))]
     assert struct.pack(f"<{count}I", *whole) == of_f32["model.embed_tokens.weight"][1]
+
+
+def test_dropout_is_said():
+    """A model that asks for dropout is trained without, and the run says so."""
+    tool.good("train", "c.yaml", "--model.family=gpt2", "--run.directory=plain", "--training.steps=1")
+    config = tool.strict_json(tool.read("plain/checkpoint/step-1/config.json"))
+    assert config["attn_pdrop"] == 0, config
+    os.makedirs("dropping")
+    tool.write("dropping/config.json", json.dumps({**config, "attn_pdrop": 0.1, "resid_pdrop": 0.25}))
+    train = ["train", "--data.path=text/t", "--training.steps=1", "--training.seq_len=16", "--training.threads=1",
+             "--training.global_batch_size=2"]
+    for source, said in ("dropping", True), ("plain/checkpoint/step-1", False):
+        code, _, err = tool.run(*train, f"--model.config={source}", f"--run.directory=from-{os.path.basename(source)}")
+        line = "trained without dropout, which is not supported: dropping asks for attn_pdrop 0.1, resid_pdrop 0.25\n"
+        assert code == 0 and (line in err) == said and ("dropout" in err) == said, (source, code, err)
 
 
 def test_without_source():

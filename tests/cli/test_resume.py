@@ -60,6 +60,22 @@ def test_states_in_a_file():
     same_end("one", "other", 6)
 
 
+def test_by_its_directory():
+    """Where neither a file nor a model is named, the run in run.directory goes on as it was configured."""
+    tool.good("train", "c.yaml", "--run.directory=own", "--optimizer.lr=0.02", "--validation.freq=0")
+    _, out, _ = tool.run("train", "--run.directory=own")
+    assert "all 6 steps are done" in out and "own/checkpoint/step-6" in out, out
+    tool.good("train", "--run.directory=own", "--training.steps=8", "--validation.freq=0")
+    assert "lr: 0.02 " in tool.read("own/config.yaml").decode() and os.path.isdir("own/checkpoint/step-8")
+    os.rename("own", "moved")
+    tool.good("train", "--run.directory=moved", "--training.steps=9")
+    assert os.path.isdir("moved/checkpoint/step-9") and not os.path.exists("own")
+    os.rename("moved", "run")  # the default
+    tool.good("train", "training.steps=10")
+    assert os.path.isdir("run/checkpoint/step-10")
+    tool.refused(2, "data.path is not given", "train", "--run.directory=nosuch")
+
+
 def test_a_copy():
     tool.good("train", "c.yaml")
     os.remove("run/lock")  # empty files get lost

@@ -173,6 +173,71 @@ static void test_repeated_and_bare_arguments(void **state) {
     config_release(&config);
 }
 
+// All keys that are wrong are told at once, whatever lies below them; a few, if there are very many.
+static void test_several_wrong_keys(void **state) {
+    (void)state;
+    struct config config;
+    trireme_error error = {0};
+    static const char YAML[] = "training:\n  stepps: 3\n  batch: {a: 1, b: [2, {c: 3}]}\nnosuch:\n  a: {b: [1]}\n"
+                               "run: {directory: z, directory: y}\n";
+    const char *const wrong[] = {"optimizer.lr=-1", "optimizer.momemtum=1", "training.seq_len=16", "lr=x"};
+    assert_int_equal(config_load_text(&config, "run.yaml", YAML, strlen(YAML), wrong, 1, &error), TRIREME_ERROR_USAGE);
+    static const char *const TOLD[] = {
+        "run.yaml:2: training.stepps: unknown key, given 3",
+        "; also run.yaml:3: training.batch: unknown key, given a mapping", "; also run.yaml:4: nosuch: unknown section",
+        "; also run.yaml:6: run.directory: given twice", "; also settings: optimizer.lr: given -1, accepts"};
+    const char *at = error.message;
+    for (size_t i = 0; i < ARRAY_LENGTH(TOLD); i++) {
+        at = strstr(at, TOLD[i]);
+        assert_non_null(at);
+    }
+    assert_null(strstr(error.message, " more"));
+    assert_int_equal(config_load_text(&config, "run.yaml", YAML, strlen(YAML), wrong, ARRAY_LENGTH(wrong), &error),
+                     TRIREME_ERROR_USAGE);
+    assert_true(text_ends(error.message, "; and 2 more"));
+    // What is not YAML ends the reading, after what was wrong before.
+    expect_refused(
+        "training:\n  stepps: 3\n  steps: [\n",
+        "run.yaml:2: training.stepps: unknown key, given 3; the nearest is training.steps: a whole number from "
+        "1 to 1000000000 (steps); also run.yaml:4: not YAML: while parsing a flow node, "
+        "did not find expected node content");
+}
+
+static void expect_without_effect(const char *const *settings, size_t count, const char *expected) {
+    struct config config;
+    trireme_error error = {0};
+    struct text keys = {0};
+    assert_int_equal(config_load(&config, NULL, settings, count, &error), TRIREME_OK);
+    config_without_effect(&config, &keys);
+    assert_string_equal(keys.length ? keys.text : "", expected);
+    text_release(&keys);
+    config_release(&config);
+}
+
+// Keys that do nothing beside others are told, but not the defaults that a run's own file spells out.
+static void test_keys_without_effect(void **state) {
+    (void)state;
+    const char *const idle[] = {"optimizer.momentum=0.5", "outer.sync_steps=8", "lr_scheduler.decay_ratio=0.5",
+                                "lr_scheduler.min_lr_factor=0"};
+    expect_without_effect(idle, ARRAY_LENGTH(idle),
+                          "optimizer.momentum 0.5 (optimizer.name is adamw), lr_scheduler.decay_ratio 0.5 "
+                          "(lr_scheduler.decay_type is cosine), outer.sync_steps 8 (parallelism.island_degree is 1)");
+    const char *const used[] = {"optimizer.name=sgd", "optimizer.momentum=0.5", "parallelism.island_degree=2",
+                                "outer.sync_steps=8"};
+    expect_without_effect(used, ARRAY_LENGTH(used), "");
+    struct config config;
+    trireme_error error = {0};
+    struct text whole = {0}, keys = {0};
+    assert_int_equal(config_load(&config, NULL, NULL, 0, &error), TRIREME_OK);
+    config_print(&whole, &config);
+    config_release(&config);
+    assert_int_equal(config_load_text(&config, "config.yaml", whole.text, whole.length, NULL, 0, &error), TRIREME_OK);
+    config_without_effect(&config, &keys);
+    assert_int_equal(keys.length, 0);
+    config_release(&config);
+    text_release(&whole);
+}
+
 static void test_arguments(void **state) {
     (void)state;
     struct config config;
@@ -644,6 +709,8 @@ int main(void) {
         cmocka_unit_test(test_forms_of_numbers_and_switches),
         cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_repeated_and_bare_arguments),
+        cmocka_unit_test(test_several_wrong_keys),
+        cmocka_unit_test(test_keys_without_effect),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_load_from_disk),
         cmocka_unit_test(test_unknown_names),

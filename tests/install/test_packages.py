@@ -52,6 +52,11 @@ def main():
         check_names(shared, "--dynamic")
         check_names(static, "--extern-only")
 
+        examples = os.listdir(os.path.join(SOURCE, "examples"))
+        for name in examples:
+            if os.path.isfile(os.path.join(SOURCE, "examples", name)):
+                found(os.path.join(prefix, "share", "trireme", "examples"), name)
+
         libraries = os.path.dirname(shared)
         environment = {**os.environ, "LD_LIBRARY_PATH": libraries,
                        "PKG_CONFIG_PATH": os.path.dirname(found(prefix, "trireme.pc"))}

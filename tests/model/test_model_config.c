@@ -194,6 +194,14 @@ static void both_spellings_of_rope_are_read(void **state) {
     struct model_config plain =
         parsed(LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5}}");
     assert_true(plain.rope_theta == 500000 && plain.rope_scaling == ROPE_SCALING_NONE);
+    // Both, as some tools write them for readers of either version: equal in all that both say.
+    struct model_config both =
+        parsed(LLAMA ",\"rope_theta\":500000.0,\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8.0,"
+                     "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":8192},"
+                     "\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":500000.0,\"factor\":8,"
+                     "\"low_freq_factor\":1.0,\"high_freq_factor\":4,"
+                     "\"original_max_position_embeddings\":8192}}");
+    assert_same(&old, &both);
 }
 
 static void absent_members_mean_what_transformers_takes(void **state) {
@@ -245,7 +253,10 @@ static void unsupported_configurations_are_refused(void **state) {
          "low_freq_factor 4 must be"},
         {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},"
                "\"rope_parameters\":{\"rope_type\":\"default\"}}",
-         "has both \"rope_scaling\" and \"rope_parameters\""},
+         "has both \"rope_scaling\" and \"rope_parameters\", which differ"},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},"
+               "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4}}",
+         "has both \"rope_scaling\" and \"rope_parameters\", which differ"},
         {LLAMA ",\"original_max_position_embeddings\":16,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4,"
                "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":8}}",
          "two unlike \"original_max_position_embeddings\""},
