@@ -11,7 +11,7 @@
 
 // Sections whose keys are meant by their names alone where a step is trained, shown, proved or simulated, whatever
 // other sections have keys of these names (config_load_arguments).
-#define STEP_SECTIONS "training parallelism activation_checkpoint"
+#define STEP_SECTIONS "parallelism activation_checkpoint"
 
 // What follows the command's name, sorted: operands (words that are neither options nor settings), --json, --help, and
 // the rest.

@@ -27,6 +27,19 @@ static bool directory_holds(const char *path, const char *name) {
     return there;
 }
 
+// Whether this is an empty directory, or a link to one: somebody has made it so that checkpoints go to another disk.
+static bool is_prepared(const char *path, const char *name) {
+    char *full = mem_printf("%s/%s", path, name);
+    DIR *open = opendir(full);
+    int entries = 0;
+    while (open && readdir(open))
+        entries++;
+    if (open)
+        closedir(open);
+    free(full);
+    return open && entries <= 2; // "." and ".."
+}
+
 // Checks that a run may use the directory. A run's has config.yaml, and a lock or, in copies that lack it,
 // metrics.jsonl; after a start that was cut short, a lock, perhaps with ranks.bin. Other files do no harm unless they
 // have a name that the run will use. A user who names a checkpoint, or the directory of checkpoints, meant its run.
@@ -44,7 +57,8 @@ static trireme_status check_ours(const char *path, trireme_error *error) {
     if (directory_before(path, INT64_MAX) >= 0)
         FAIL(TRIREME_ERROR_USAGE, "run.directory %s holds the checkpoints of a run: name the directory above it", path);
     for (size_t i = 0; i < ARRAY_LENGTH(OWN); i++)
-        if (directory_holds(path, OWN[i]) && !(strcmp(OWN[i], "ranks.bin") == 0 && directory_holds(path, "lock")))
+        if (directory_holds(path, OWN[i]) && !(strcmp(OWN[i], "ranks.bin") == 0 && directory_holds(path, "lock")) &&
+            !(strcmp(OWN[i], "checkpoint") == 0 && is_prepared(path, OWN[i])))
             FAIL(TRIREME_ERROR_USAGE,
                  "run.directory %s holds %s, but is no run's (that would have config.yaml, and lock or metrics.jsonl): "
                  "name another, or mend it",

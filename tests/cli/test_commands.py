@@ -25,15 +25,17 @@ def test_names_without_sections():
     """A key may be given by its name alone, and the same names mean the same to all commands that have a step."""
     commands = (["verify", "c.yaml"], ["show", "memory", "c.yaml"], ["simulate", "c.yaml", "cluster=cpu"],
                 ["train", "c.yaml"], ["plan", "c.yaml", "cluster=cpu", "devices=1", "seconds=0.01"])
-    names = ["global_batch_size=2", "--seq_len=8", "--tensor_parallel_degree", "1", "lr=1e-3", "steps=2", "seed=3",
-             "mode=full", "path=text/t", "directory=alone", "--momentum=0.9"]
+    names = ["global_batch_size=2", "--seq_len=8", "--tensor_parallel_degree", "1", "lr=1e-3", "mode=full",
+             "path=text/t", "directory=alone", "--momentum=0.9"]
     for command in commands:
         tool.good(*command, *names)
         for other in ("--num-layers-per-virtual-pipeline-stage=2", "pipeline_parallel_layers_per_stage=2",
                       "virtual_stages=2", "--virtual-pipeline-model-parallel-size=2"):
             tool.refused(2, r"use parallelism\.pipeline_parallel_chunks", *command, other)
+        tool.refused(2, r"steps: unknown key, given 2; use training\.steps or validation\.steps", *command, "steps=2")
+        tool.refused(2, r"seed: unknown key, given 2; use training\.seed or generate\.seed", *command, "--seed=2")
     saved = tool.read("alone/config.yaml").decode()
-    for line in "steps: 2 ", "seed: 3 ", "global_batch_size: 2 ", "seq_len: 8 ", "mode: full ":
+    for line in "global_batch_size: 2 ", "seq_len: 8 ", "mode: full ":
         assert line in saved, (line, saved)
 
 

@@ -76,6 +76,20 @@ def test_by_its_directory():
     tool.refused(2, "data.path is not given", "train", "--run.directory=nosuch")
 
 
+def test_checkpoints_on_another_disk():
+    """Before a run begins, its checkpoint/ may be made a link to where there is room; but not to what is there."""
+    os.makedirs("linked")
+    os.makedirs("disk")
+    os.symlink("../disk", "linked/checkpoint")
+    tool.good("train", "c.yaml", "--run.directory=linked", "--training.steps=2")
+    tool.good("train", "c.yaml", "--run.directory=linked", "--training.steps=3")
+    assert os.path.islink("linked/checkpoint") and sorted(os.listdir("disk")) == ["step-2", "step-3"]
+    os.makedirs("second")
+    os.symlink("../disk", "second/checkpoint")
+    tool.refused(2, "run.directory second holds checkpoint, but is no run.s", "train", "c.yaml",
+                 "--run.directory=second")
+
+
 def test_a_copy():
     tool.good("train", "c.yaml")
     os.remove("run/lock")  # empty files get lost
