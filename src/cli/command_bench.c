@@ -419,8 +419,8 @@ static trireme_status bench_step(const struct arguments *a, struct config *confi
         b.most = MAX(config->training.steps, 1);
     struct launcher launcher = launcher_find();
     const struct processes_work work = {&b, bench_prepare, NULL, bench_rank};
-    trireme_status status =
-        processes_or_threads_run(&launcher, launcher.ranks > 1, config, &work, &b.plan.mesh, NULL, error);
+    trireme_status status = processes_or_threads_run(&launcher, launcher_means_processes(&launcher, config), config,
+                                                     &work, &b.plan.mesh, NULL, error);
     parallel_release(&b.plan);
     tuning_release(&tuning);
     return status;

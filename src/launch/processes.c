@@ -63,6 +63,11 @@ int launcher_processes(const struct launcher *launcher) {
     return is_script || processes_is(launcher, "torchrun") ? 1 : launcher->ranks;
 }
 
+bool launcher_means_processes(const struct launcher *launcher, const struct config *config) {
+    const bool in_script = is_srun(launcher) && launcher_processes(launcher) == 1;
+    return launcher->ranks > 1 && !(in_script && config_is_set(config, "parallelism.ranks"));
+}
+
 static trireme_status refuse_launcher(const struct launcher *launcher, int seen, trireme_error *error) {
     const char *version = world_mpi_version();
     if (is_srun(launcher))

@@ -15,6 +15,9 @@ struct launcher launcher_find(void);
 // How many processes the launcher has started, this one among them. The script or shell of a Slurm job is one process
 // by itself, whatever the job's number of tasks; and so is each process of a container that has torchrun's variables.
 int launcher_processes(const struct launcher *launcher);
+// Whether ranks are to be processes: several were started, or a job's script has several tasks, so that it was meant to
+// be started by srun, and the configuration does not give a number of ranks, which are then threads.
+bool launcher_means_processes(const struct launcher *launcher, const struct config *config);
 
 // For a process that fails before the ranks know of one another, when it is not known whether all fail or this one
 // alone. On rank 0 it returns at once, so that rank 0 reports the error. On other ranks it returns only after the

@@ -534,7 +534,8 @@ static trireme_status run_prepare(void *user, trireme_error *error) {
 
 static trireme_status run_job(struct job *job, const struct launcher *launcher, bool *stuck, trireme_error *error) {
     const struct processes_work work = {job, run_prepare, run_identify, run_rank};
-    return processes_or_threads_run(launcher, launcher->ranks > 1, &job->config, &work, &job->plan.mesh, stuck, error);
+    return processes_or_threads_run(launcher, launcher_means_processes(launcher, &job->config), &job->config, &work,
+                                    &job->plan.mesh, stuck, error);
 }
 
 trireme_status train_run(const struct config *config, const struct train_callbacks *callbacks,

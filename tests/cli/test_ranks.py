@@ -92,6 +92,11 @@ def test_eval():
     # In a job's script it is one process, however many tasks the job has.
     script = {**os.environ, "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
     assert tool.strict_json(tool.good(*evaluate, "--json", env=script))["loss"] == one["loss"]
+    # There a number of ranks means threads; without it, somebody forgot srun.
+    tool.good(*TRAIN, "--ranks=2", "--run.directory=script", env=script)
+    assert os.path.isdir("script/checkpoint")
+    tool.refused(2, "Slurm has 2 tasks, but MPI sees 1 rank: start with `srun ", *TRAIN, "--run.directory=none",
+                 env=script)
 
 
 def test_interrupt():
