@@ -158,9 +158,10 @@ static trireme_status check_memory(const struct stages *s, int stage, int rank, 
     if (ranks > 1)
         snprintf(of, sizeof of, "its %d ranks together need", ranks);
     error_set(error, TRIREME_ERROR_MEMORY,
-              "the %s does not fit: %s %.3f GB, besides it %.3f GB, and %.3f GB are available (%s); %s",
-              program_kinds[most->programs.item[0]->spec.kind].title, of, 1e-9 * (double)arenas, 1e-9 * (double)besides,
-              1e-9 * (double)available, what.text,
+              "the %s does not fit: %s %.3f GB and %.3f GB are available, less %.3f GB for what processes take besides "
+              "(%s); %s",
+              program_kinds[most->programs.item[0]->spec.kind].title, of, 1e-9 * (double)arenas,
+              1e-9 * (double)available, 1e-9 * (double)besides, what.text,
               memory_advice(most, (size_t)stage_state_bytes(most, SPACE_DEVICE) * (size_t)ranks, available));
     text_release(&what);
     return TRIREME_ERROR_MEMORY;
