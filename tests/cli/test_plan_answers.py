@@ -138,24 +138,23 @@ def test_many_microbatches():
     """However many there are, the time is kept, and nothing is lost to what is found for few."""
     eight = ["llama3-8b", "devices=8", "cluster=h100", "seq_len=8192"]
     one = [*eight, "mode=none", "training.micro_batch_size=1", "pipeline_parallel_schedule=1f1b"]
-    tool.good("plan", *one, "global_batch_size=64", "seconds=8", "save=few.yaml")
-    for batch in 1024, 4096:
-        begin = time.monotonic()
-        many = tool.good_json("plan", *one, f"global_batch_size={batch}", "seconds=8", f"save={batch}.yaml")
-        assert time.monotonic() - begin < 60, batch
-        best = many["plans"][0]
-        priced, own = (tool.good_json("simulate", file, "cluster=h100", f"training.global_batch_size={batch}")
-                       for file in ("few.yaml", f"{batch}.yaml"))
-        assert best["step_seconds"] < 1.005 * priced["step_seconds"], (batch, best, priced["step_seconds"])
-        # Of very many a few were simulated; the rest follows.
-        assert own["fits"] and (batch == 1024 or best["simulated_microbatches"] < 64), (batch, best)
-        assert abs(best["step_seconds"] / own["step_seconds"] - 1) < .005, (batch, best, own["step_seconds"])
-        assert abs(best["mfu"] / own["mfu"] - 1) < .005, (batch, best, own["mfu"])
-        assert abs(best["peak_bytes"] / own["peak_bytes"] - 1) < .05, (batch, best, own["peak_bytes"])
+    tool.good("plan", *one, "global_batch_size=64", "seconds=4", "save=few.yaml")
+    begin = time.monotonic()
+    many = tool.good_json("plan", *one, "global_batch_size=4096", "seconds=4", "save=many.yaml")
+    assert time.monotonic() - begin < 60
+    best = many["plans"][0]
+    priced, own = (tool.good_json("simulate", file, "cluster=h100", "training.global_batch_size=4096")
+                   for file in ("few.yaml", "many.yaml"))
+    assert best["step_seconds"] < 1.005 * priced["step_seconds"], (best, priced["step_seconds"])
+    # A few were simulated; the rest follows.
+    assert own["fits"] and best["simulated_microbatches"] < 64, best
+    assert abs(best["step_seconds"] / own["step_seconds"] - 1) < .005, (best, own["step_seconds"])
+    assert abs(best["mfu"] / own["mfu"] - 1) < .005, (best, own["mfu"])
+    assert abs(best["peak_bytes"] / own["peak_bytes"] - 1) < .05, (best, own["peak_bytes"])
     # The batch alone takes more memory than there is.
     begin = time.monotonic()
-    code, _, err = tool.run("plan", *eight, "global_batch_size=16777216", "seconds=4")
-    assert code == 1 and "no plan for 8 ranks was found that fits" in err and time.monotonic() - begin < 90, (code, err)
+    code, _, err = tool.run("plan", *eight, "global_batch_size=16777216", "seconds=2")
+    assert code > 0 and "no plan for 8 ranks was found that fits" in err and time.monotonic() - begin < 90, (code, err)
 
 
 def test_refusals():
