@@ -153,7 +153,7 @@ def test_hung_rank():
     """A rank hangs while nobody reads: the run ends all the same."""
     reading, writing = full_pipe()
     process = begin(*ENDLESS, "--ranks=2", "--comm.train_timeout_seconds=2", stdout=writing, stderr=subprocess.PIPE,
-                    env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}) # which would hold all threads itself
+                    env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})  # which would hold all threads itself
     await_steps(process, 500)
     thread = hold_busiest_thread(process)
     if not thread:

@@ -31,33 +31,34 @@ def test_collectives():
 
 
 def test_ranks_that_agree():
-    for program, test, ranks in (("faults", "groups_of_one_name_are_told_apart_by_order", 4),
-                                 ("faults", "communicators_are_independent", 4),
-                                 ("faults", "sends_and_receives_match_in_order", 4),
-                                 ("faults", "sixteen_ranks_on_two_cores_make_progress", 16),
-                                 ("faults", "repeated_sums_have_the_same_bits_on_all_ranks", 5),
-                                 ("faults", "who_waits_sleeps", 2),
+    for program, test, ranks in (("mismatched_calls", "groups_of_one_name_are_told_apart_by_order", 4),
+                                 ("mismatched_calls", "communicators_are_independent", 4),
+                                 ("mismatched_calls", "sends_and_receives_match_in_order", 4),
+                                 ("mismatched_calls", "sixteen_ranks_on_two_cores_make_progress", 16),
+                                 ("mismatched_calls", "repeated_sums_have_the_same_bits_on_all_ranks", 5),
+                                 ("mismatched_calls", "who_waits_sleeps", 2),
                                  ("lost", "calls_that_are_begun_are_not_late_before_their_end", 2),
                                  ("lost", "who_is_stopped_with_all_others_is_not_late", 2)):
-        code, text = team(f"test_unit_comm_{program}", ranks, test)
+        code, text = team(f"test_comm_{program}", ranks, test)
         assert code == 0 and text.count(OK) == ranks, (test, code, text)
 
 
 def test_ranks_that_do_not():
     # A broken world ends the program on all ranks, so each of these is a run of its own.
-    for program, test, ranks, teams in (("faults", "mismatched_calls_break_the_world_and_are_named", 3, 10),
-                                        ("faults", "a_receive_of_another_size_than_the_send_is_refused", 2, 1),
-                                        ("faults", "groups_that_do_not_match_are_refused_at_once", 3, 2),
-                                        ("faults", "groups_that_do_not_match_are_refused_at_once", 2, 4),
-                                        ("lost", "a_deadline_names_group_rank_and_who_is_missing", 4, 2),
-                                        ("lost", "deadlines_hold_for_opening_and_sending", 3, 2),
-                                        ("lost", "deadlines_count_from_when_a_call_is_wanted", 2, 4),
-                                        ("lost", "breaking_wakes_all", 4, 1),
-                                        ("lost", "nobody_uses_a_buffer_after_its_call", 3, 1)):
-        if tool.SANITIZED and program == "faults" and ranks == 2:
+    calls, lost = "mismatched_calls", "lost"
+    for program, test, ranks, teams in ((calls, "mismatched_calls_break_the_world_and_are_named", 3, 10),
+                                        (calls, "a_receive_of_another_size_than_the_send_is_refused", 2, 1),
+                                        (calls, "groups_that_do_not_match_are_refused_at_once", 3, 2),
+                                        (calls, "groups_that_do_not_match_are_refused_at_once", 2, 4),
+                                        (lost, "a_deadline_names_group_rank_and_who_is_missing", 4, 2),
+                                        (lost, "deadlines_hold_for_opening_and_sending", 3, 2),
+                                        (lost, "deadlines_count_from_when_a_call_is_wanted", 2, 4),
+                                        (lost, "breaking_wakes_all", 4, 1),
+                                        (lost, "nobody_uses_a_buffer_after_its_call", 3, 1)):
+        if tool.SANITIZED and program == calls and ranks == 2:
             continue  # processes start slowly then
         for only in range(1, 1 + (1 if tool.SANITIZED else teams)):
-            _, text = team(f"test_unit_comm_{program}", ranks, test, only)
+            _, text = team(f"test_comm_{program}", ranks, test, only)
             assert OK in text, (test, only)
 
 
