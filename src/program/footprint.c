@@ -1,6 +1,14 @@
 #include "program/footprint.h"
 
-// The same elements with the dims from the outermost to the innermost: a view may permute them.
+// Whether the dims are in order, from the outermost to the innermost: a view may permute them.
+static bool is_by_stride(const struct operand *o) {
+    for (int i = 1; i < o->ndim; i++)
+        if (o->stride[i - 1] < o->stride[i])
+            return false;
+    return true;
+}
+
+// The same elements with the dims in order.
 static struct operand by_stride(const struct operand *operand) {
     struct operand o = *operand;
     for (int i = 1; i < o.ndim; i++)
@@ -12,8 +20,8 @@ static struct operand by_stride(const struct operand *operand) {
     return o;
 }
 
-bool footprint_of(const struct program *program, const struct operand *view, struct footprint *out) {
-    const struct operand sorted = by_stride(view), *operand = &sorted;
+// Of an operand whose dims are in order.
+static bool footprint_in_order(const struct program *program, const struct operand *operand, struct footprint *out) {
     int64_t base = program_root_offset(program, operand->buffer) + operand->offset;
     int64_t inner = 1, rows = 1, stride = 0;
     int i = operand->ndim - 1;
@@ -39,6 +47,13 @@ bool footprint_of(const struct program *program, const struct operand *view, str
     return true;
 }
 
+bool footprint_of(const struct program *program, const struct operand *view, struct footprint *out) {
+    if (is_by_stride(view))
+        return footprint_in_order(program, view, out);
+    const struct operand sorted = by_stride(view);
+    return footprint_in_order(program, &sorted, out);
+}
+
 static int64_t footprint_lowest(const struct footprint *f) {
     return f->first_row * f->stride + f->begin;
 }
@@ -48,9 +63,10 @@ static int64_t footprint_highest(const struct footprint *f) {
 }
 
 bool footprint_of_all_ranks(const struct program *p, const struct operand *operand, struct footprint *out) {
+    if (!operand->along)
+        return footprint_of(p, operand, out);
     struct operand all = *operand;
-    if (all.along)
-        all.dim[0] *= mesh_group_size(&p->mesh, all.along);
+    all.dim[0] *= mesh_group_size(&p->mesh, all.along);
     return footprint_of(p, &all, out);
 }
 

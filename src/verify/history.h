@@ -21,10 +21,10 @@ void history_release(struct history *history);
 
 // Whether everything that `clock` counts is among what is `known`.
 static inline bool clocks_ordered(const int32_t clock[STREAMS_MAX], const int32_t known[STREAMS_MAX]) {
-    bool later = false;
+    int32_t late = 0; // of the width of what is compared, so that the loop is one of vectors
     for (int s = 0; s < STREAMS_MAX; s++)
-        later |= clock[s] > known[s];
-    return !later;
+        late |= clock[s] > known[s];
+    return late == 0;
 }
 
 #endif

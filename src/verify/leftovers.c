@@ -44,10 +44,12 @@ int leftovers_take(struct leftovers *l, int64_t begin, int64_t end, const int32_
     const int behind = edge_at(l, end);
     int late = NONE, at;
     while ((at = number_set_below(&l->begun, behind)) != NONE && l->from[at].end > begin) {
-        const struct leftover taken = l->from[at];
-        if (!clocks_ordered(taken.touched, known))
-            late = taken.root;
+        if (!clocks_ordered(l->from[at].touched, known))
+            late = l->from[at].root;
         number_set_remove(&l->begun, at);
+        if (l->edge[at] >= begin && l->from[at].end <= end)
+            continue;
+        const struct leftover taken = l->from[at];
         leftovers_add(l, taken.root, l->edge[at], begin, taken.touched); // what of it lies outside remains
         leftovers_add(l, taken.root, end, taken.end, taken.touched);
     }

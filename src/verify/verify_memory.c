@@ -388,16 +388,20 @@ static bool same_guard(const struct guard *a, const struct guard *b) {
 // Notes under which predicate the instance holds what the instruction writes there, to all of it or to a part.
 static trireme_status note_guard(struct memory_check *c, struct instance *instance,
                                  const struct instruction *instruction, int out, bool all, trireme_error *error) {
-    const struct guard none = {.predicate = NONE};
     const bool empty = instance->written.ranges.count == 0 && instance->written.bands.count == 0;
-    const struct guard guard =
-        instruction_holds_when_skipped(c->table, instruction, out) ? none : guard_of(c, instruction->predicate);
+    const bool guarded = instruction->predicate != NONE && !instruction_holds_when_skipped(c->table, instruction, out);
+    if (!guarded) {
+        instance->version++;
+        const bool goes_on = instruction->predicate != NONE && !(out == 0 && instruction->passes); // from what is there
+        if ((all || empty) && !goes_on)
+            instance->guard.predicate = NONE;
+        return TRIREME_OK;
+    }
+    const struct guard guard = guard_of(c, instruction->predicate);
     instance->version++;
-    if (guard.predicate == NONE && instruction->predicate != NONE && !(out == 0 && instruction->passes))
-        return TRIREME_OK; // goes on from what is there
     if (all || empty)
         instance->guard = guard;
-    else if (guard.predicate != NONE && !same_guard(&guard, &instance->guard))
+    else if (!same_guard(&guard, &instance->guard))
         REFUSE("%s: makes a part of %s, whose other parts are made under another condition", memory_here(c).text,
                program_buffer_name(c->program, instance->root));
     return TRIREME_OK;
@@ -466,8 +470,10 @@ static trireme_status memory_read_extent(struct memory_check *c, const struct in
     return TRIREME_OK;
 }
 
-// Whether an output is all that there is then of its buffer.
+// Whether an output that has an extent is all that there is then of its buffer.
 static bool memory_makes_anew(const struct memory_check *c, const struct instruction *instruction, int out) {
+    if (instruction_extent_at(c->program, instruction, instruction->inputs + out) == NONE)
+        return false;
     const struct operand *operand = &instruction->out[out];
     const int root = program_root(c->program, operand->buffer);
     const struct instance *instance = instance_of(c, root);
@@ -562,7 +568,8 @@ static trireme_status write_part(struct memory_check *c, const struct instructio
 
 static void memory_run_waits(struct memory_check *c, const struct instruction *instruction) {
     int32_t *clock = c->clock[instruction->stream];
-    for (int s = 0; s < STREAMS_MAX && c->many_streams; s++) {
+    const int streams = c->many_streams ? (int)c->program->streams.count : 0;
+    for (int s = 0; s < streams; s++) {
         if (!instruction->wait[s])
             continue;
         const struct history *h = &c->history[s];
