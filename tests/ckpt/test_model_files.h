@@ -1,6 +1,6 @@
 // For the tests of model files: a model in memory, and a directory for its files.
-#ifndef TEST_MODEL_FILES_H
-#define TEST_MODEL_FILES_H
+#ifndef TESTS_CKPT_TEST_MODEL_FILES_H
+#define TESTS_CKPT_TEST_MODEL_FILES_H
 
 #include "base/rng.h"
 #include "ckpt/model_files.h"

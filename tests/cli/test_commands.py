@@ -320,12 +320,7 @@ def catches(process, number):
 
 def test_asked_twice():
     """Who asks twice does not wait for what a process is busy with: here for a pipe that is full and not read."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writing, bytes(4096))
-    os.set_blocking(writing, True)
+    reading, writing = tool.full_pipe()
     with subprocess.Popen([tool.BINARY, "train", "c.yaml"], stdout=writing) as process:
         while not catches(process, signal.SIGTERM):
             assert process.poll() is None, process

@@ -105,16 +105,6 @@ def test_refusals():
     tool.refused(2, "plan knows one island", "plan", "llama3-8b", "devices=8", "cluster=h100", "island_degree=2")
 
 
-CLUSTER = """\
-devices:
-  d:
-    peak: {f32: 200 GFLOP/s}
-    memory: 24 GB
-    bandwidth: 40 GB/s
-    efficiency: {other: {memory: 0.6}, matmul: {compute: 0.85}, attention: {compute: 0.6}}
-nodes: [{device: d, nodes: 4, devices: 1}]
-links: [{name: wan, spans: all, latency: 50 us, bandwidth: 125 MB/s}]
-"""
 MODEL = ["--model.family=llama", "--model.num_hidden_layers=2", "--model.hidden_size=256",
          "--model.num_attention_heads=4", "--training.seq_len=64", "--training.global_batch_size=8"]
 
@@ -131,7 +121,7 @@ def near(a, b):
 
 def test_a_period_is_simulated():
     """From one meeting to the next: what is exchanged takes time only where the steps beside it are shorter."""
-    tool.write("wan.yaml", CLUSTER)
+    tool.write("wan.yaml", tool.CLUSTER)
     said, seconds = period(0)
     step, exchange = said["step_seconds"], said["outer_exchange_seconds"]
     ends = said["outer_take_seconds"] + said["outer_settle_seconds"]
@@ -150,7 +140,7 @@ def test_a_period_is_simulated():
     assert many["steps"] == 100000 and near(many["seconds"], ends + 100000 * step), many
     assert 2 < tool.read("t.json").count(b'"increment"') < 10
     # Where cores communicate, the steps are longer by what they lose.
-    tool.write("cores.yaml", CLUSTER.replace("40 GB/s\n", "40 GB/s\n    communication: 0.5\n"))
+    tool.write("cores.yaml", tool.CLUSTER.replace("40 GB/s\n", "40 GB/s\n    communication: 0.5\n"))
     said, seconds = period(7, "cluster=cores.yaml")
     lost = seconds - ends - 8 * said["step_seconds"]
     moved = said["communicated_bytes"]["outer_exchange"]["island"] / 125e6
@@ -166,7 +156,7 @@ def test_a_period_is_simulated():
 
 
 def test_bytes_of_a_meeting():
-    tool.write("wan.yaml", CLUSTER)
+    tool.write("wan.yaml", tool.CLUSTER)
     said = tool.good_json("simulate", *MODEL, "--ranks=2", *ISLANDS, "cluster=wan.yaml")
     parameters = tool.good_json("show", "memory", *MODEL, "--ranks=1")["parameter_bytes"] - 4 * 64 * 64
     assert said["communicated_bytes"] == {"outer_exchange": {"island": parameters + 8}}, (said, parameters)
@@ -188,7 +178,7 @@ def spans(text):
 
 def test_timelines_have_meetings():
     keys = ["c.yaml", "--ranks=2", *ISLANDS, "--outer.delay_steps=2"]
-    tool.write("wan.yaml", CLUSTER)
+    tool.write("wan.yaml", tool.CLUSTER)
     tool.good("simulate", *keys, "cluster=wan.yaml", "trace=t.json")
     for text in tool.good("show", "timeline", *keys), tool.read("t.json").decode():
         at = spans(text)

@@ -1,6 +1,5 @@
 """Training does not wait for whoever reads what it says: a pipe or a terminal that is held, slow or gone."""
 
-import contextlib
 import ctypes
 import glob
 import os
@@ -18,17 +17,6 @@ TRAIN = ["train", "c.yaml", "--validation.freq=0", "--metrics.log_freq=1", "--ch
 ENDLESS = [*TRAIN, "--training.steps=100000000"]
 LEFT_OUT = r"\((\d+) lines? left out here: nobody read them in time\)"
 QUEUE_LINES = 2500  # more than the pipe and the program's own queue have room for
-
-
-def full_pipe():
-    """Returns both ends of a pipe that has no room for a line."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writing, bytes(4096))
-    os.set_blocking(writing, True)
-    return reading, writing
 
 
 def begin(*arguments, **streams):
@@ -61,7 +49,7 @@ def ends_saved(process):
 def test_nobody_reads():
     for number, more, err_too in ((signal.SIGTERM, [], True), (signal.SIGUSR1, ["--ranks=2"], True),
                                   (signal.SIGINT, ["--json"], False)):
-        reading, writing = full_pipe()
+        reading, writing = tool.full_pipe()
         process = begin(*ENDLESS, *more, stdout=writing, stderr=writing if err_too else subprocess.PIPE)
         await_steps(process, 200 if more else QUEUE_LINES)
         process.send_signal(number)
@@ -74,7 +62,7 @@ def test_nobody_reads():
 
 def test_nobody_reads_the_end():
     """What nobody has read in the end could not be written."""
-    reading, writing = full_pipe()
+    reading, writing = tool.full_pipe()
     process = begin(*TRAIN, stdout=writing, stderr=subprocess.PIPE)
     ends(process, 3)
     assert process.stderr.read().endswith(b"trireme train: standard output: cannot write: nobody reads it\n")
@@ -151,7 +139,7 @@ def await_end_of_held(process, thread):
 
 def test_hung_rank():
     """A rank hangs while nobody reads: the run ends all the same."""
-    reading, writing = full_pipe()
+    reading, writing = tool.full_pipe()
     process = begin(*ENDLESS, "--ranks=2", "--comm.train_timeout_seconds=2", stdout=writing, stderr=subprocess.PIPE,
                     env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})  # which would hold all threads itself
     await_steps(process, 500)
@@ -170,7 +158,7 @@ def test_hung_rank():
 
 def test_order():
     """What both streams hold back for the same reader comes in order."""
-    reading, writing = full_pipe()
+    reading, writing = tool.full_pipe()
     process = begin(*ENDLESS, "--checkpoint.interval=10", stdout=writing, stderr=writing)
     os.close(writing)
     await_steps(process, 300)

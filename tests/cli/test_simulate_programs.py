@@ -69,23 +69,11 @@ def test_trillion():
     assert answer["ranks"] == 3072 and len(answer["classes"]) == 64, answer["ranks"]
 
 
-SLOW = """\
-devices:
-  d:
-    peak: {f32: 200 GFLOP/s}
-    memory: 24 GB
-    bandwidth: 40 GB/s
-    efficiency: {other: {memory: 0.6}, matmul: {compute: 0.85}, attention: {compute: 0.6}}
-nodes: [{device: d, nodes: 4, devices: 1}]
-links: [{name: lan, spans: all, latency: 50 us, bandwidth: 125 MB/s}]
-"""
-
-
 def test_slow_link():
     """Over 1 Gbit/s data-parallel ranks compute as if each were alone, provided that computing takes as long as
     sending: the embedding, a third of all bytes, travels only while they compute, and nothing waits for its
     gradient."""
-    tool.write("slow.yaml", SLOW)
+    tool.write("slow.yaml", tool.CLUSTER)
     keys = ["--model.preset=gpt2-124m", "--training.dtype=f32", "--training.micro_batch_size=2", "cluster=slow.yaml"]
     replicas, shards = ["--data_parallel_replicate_degree=2"], ["--data_parallel_shard_degree=2"]
     moments = [*shards, "--parallelism.zero_stage=1"]
@@ -96,7 +84,7 @@ def test_slow_link():
             step = simulate(*keys, tie, f"--training.global_batch_size={4 * microbatches}", *mesh)["step_seconds"]
             assert step < 1.04 * microbatches * alone, (tied, microbatches, mesh, step / alone)
     # Replicas over the slow link, each of two ranks over a fast one.
-    tool.write("islands.yaml", SLOW.replace("nodes: 4, devices: 1", "nodes: 2, devices: 2").replace(
+    tool.write("islands.yaml", tool.CLUSTER.replace("nodes: 4, devices: 1", "nodes: 2, devices: 2").replace(
         "links: [", "links: [{name: fast, spans: node, latency: 5 us, bandwidth: 5 GB/s}, ").replace(
             "125 MB/s", "125 MB/s, adapters: 1"))
     alone = simulate(*keys, "--training.global_batch_size=2", "devices=1")["step_seconds"]

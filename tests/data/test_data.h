@@ -1,6 +1,6 @@
 // What the tests of data/ share: a temporary directory, files in it, token files, and checks of messages.
-#ifndef TESTS_UNIT_TEST_DATA_H
-#define TESTS_UNIT_TEST_DATA_H
+#ifndef TESTS_DATA_TEST_DATA_H
+#define TESTS_DATA_TEST_DATA_H
 
 #include "base/text.h"
 #include "data/token_writer.h"

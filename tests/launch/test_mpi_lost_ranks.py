@@ -1,6 +1,5 @@
 """Training with ranks that are processes under mpirun: ranks that are killed, stopped or slow, and going on later."""
 
-import contextlib
 import glob
 import os
 import re
@@ -231,10 +230,7 @@ def test_nobody_reads():
     """Nobody reads the pipe that rank 0 writes to: no rank waits for it, and all save when they are asked to stop."""
     os.mkfifo("held")
     reading = os.open("held", os.O_RDWR)
-    os.set_blocking(reading, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(reading, bytes(4096))
+    tool.fill_pipe(reading)
     process = mpi.start(2, "sh", "-c", 'exec "$0" "$@" >held', tool.BINARY, *RUN, "--metrics.log_freq=1",
                         "--training.steps=100000")
     deadline = time.monotonic() + 60

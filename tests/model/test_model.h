@@ -1,6 +1,6 @@
 // What the tests of models share: configurations as in config.json.
-#ifndef TESTS_UNIT_TEST_MODEL_H
-#define TESTS_UNIT_TEST_MODEL_H
+#ifndef TESTS_MODEL_TEST_MODEL_H
+#define TESTS_MODEL_TEST_MODEL_H
 
 #include "base/text.h"
 #include "model/model.h"
@@ -67,6 +67,19 @@ static inline trireme_status resolve(struct model_config *out, const char *keys,
     }
     free(copy);
     return status;
+}
+
+// Keys as in resolve that are refused, each in words that have `says`.
+struct refused_keys {
+    const char *keys, *says;
+};
+static inline void assert_keys_refused(const struct refused_keys *refused, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        struct model_config c;
+        trireme_error error = {0};
+        assert_says(resolve(&c, refused[i].keys, 256, &error), &error, refused[i].says);
+        assert_int_equal(error.status, TRIREME_ERROR_USAGE);
+    }
 }
 
 #endif

@@ -381,9 +381,7 @@ static void a_family_and_sizes_make_a_model(void **state) {
 
 static void impossible_keys_are_refused(void **state) {
     (void)state;
-    static const struct {
-        const char *keys, *says;
-    } refused[] = {
+    static const struct refused_keys refused[] = {
         {"training.steps=1", "no model is named"},
         {"model.family=gpt2 model.hidden_size=64", "needs model.num_hidden_layers"},
         {"model.preset=llama-5m model.hidden_size=250",
@@ -403,12 +401,7 @@ static void impossible_keys_are_refused(void **state) {
         {"model.preset=gpt3", "nearest is gpt3-1.7b"},
         {"model.config=/nonexistent/config.json", "/nonexistent/config.json"},
     };
-    for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
-        struct model_config c;
-        trireme_error error = {0};
-        assert_says(resolve(&c, refused[i].keys, 256, &error), &error, refused[i].says);
-        assert_int_equal(error.status, TRIREME_ERROR_USAGE);
-    }
+    assert_keys_refused(refused, ARRAY_LENGTH(refused));
 }
 
 static void a_vocabulary_must_come_from_somewhere(void **state) {

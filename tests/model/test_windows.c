@@ -191,9 +191,7 @@ static void keys_say_which_layers(void **state) {
 
 static void impossible_keys_are_refused(void **state) {
     (void)state;
-    static const struct {
-        const char *keys, *says;
-    } refused[] = {
+    static const struct refused_keys refused[] = {
         {QWEN3_KEYS "4 model.layer_types=sliding_attention",
          "settings: model.layer_types: given sliding_attention, but no model.sliding_window says how far"},
         {QWEN3_KEYS "4 model.max_window_layers=2", "model.max_window_layers: given 2, but no model.sliding_window"},
@@ -218,12 +216,7 @@ static void impossible_keys_are_refused(void **state) {
         {QWEN3_KEYS "2000 model.sliding_window=8 model.max_window_layers=1",
          "model.max_window_layers: given 1, but unlike layers are supported in models of at most 1024 layers"},
     };
-    for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
-        struct model_config c;
-        trireme_error error = {0};
-        assert_says(resolve(&c, refused[i].keys, 256, &error), &error, refused[i].says);
-        assert_int_equal(error.status, TRIREME_ERROR_USAGE);
-    }
+    assert_keys_refused(refused, ARRAY_LENGTH(refused));
 }
 
 static void another_depth_needs_other_types(void **state) {

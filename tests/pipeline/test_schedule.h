@@ -1,6 +1,6 @@
 // What the tests of pipeline schedules share: making schedules by name and from text.
-#ifndef TESTS_UNIT_TEST_SCHEDULE_H
-#define TESTS_UNIT_TEST_SCHEDULE_H
+#ifndef TESTS_PIPELINE_TEST_SCHEDULE_H
+#define TESTS_PIPELINE_TEST_SCHEDULE_H
 
 #include "pipeline/schedule.h"
 

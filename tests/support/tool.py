@@ -1,6 +1,7 @@
 """What the tests of the command line share: a scratch directory, the program, and checks of how it ends."""
 
 import atexit
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,18 @@ import time
 BINARY = os.environ.get("TRIREME_BINARY") or sys.exit("TRIREME_BINARY is not set: run by ctest")
 SANITIZED = bool(os.environ.get("TRIREME_SANITIZE"))
 TIMEOUT = 240
+
+# For simulate: four devices on a slow network.
+CLUSTER = """\
+devices:
+  d:
+    peak: {f32: 200 GFLOP/s}
+    memory: 24 GB
+    bandwidth: 40 GB/s
+    efficiency: {other: {memory: 0.6}, matmul: {compute: 0.85}, attention: {compute: 0.6}}
+nodes: [{device: d, nodes: 4, devices: 1}]
+links: [{name: wan, spans: all, latency: 50 us, bandwidth: 125 MB/s}]
+"""
 
 CONFIG = """\
 model:
@@ -57,6 +70,22 @@ def enter_prepared():
 def write(path, content):
     with open(path, "wb") as f:
         f.write(content if isinstance(content, bytes) else content.encode())
+
+
+def fill_pipe(writing):
+    """Leaves no room in a pipe for a line. Returns with its end as it was: who writes there then waits."""
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+
+
+def full_pipe():
+    """Returns both ends of a pipe that has no room for a line."""
+    reading, writing = os.pipe()
+    fill_pipe(writing)
+    return reading, writing
 
 
 def read(path):
