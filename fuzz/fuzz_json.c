@@ -30,6 +30,9 @@ static void read_members(const json_t *tree) {
         check_message(json_read_number(tree, "f", key, JSON_OPTIONAL, DBL_MIN, INFINITY, &number, &error), &error);
         check_message(json_read_boolean(tree, "f", key, JSON_REQUIRED, &boolean, &error), &error);
         check_message(json_read_string(tree, "f", key, JSON_REQUIRED, &string, &error), &error);
+        char *path = NULL;
+        check_message(json_read_path(tree, "f", key, &path, &error), &error);
+        free(path);
         check_message(json_read_object(tree, "f", key, JSON_OPTIONAL, &below, &error), &error);
         check_message(json_read_array(tree, "f", key, JSON_REQUIRED, &below, &error), &error);
     }

@@ -1,41 +1,37 @@
 #include "base/base.h"
 
 #include "base/reserve.h"
+#include "base/utf8.h"
 
 #include <signal.h>
 #include <stdatomic.h>
 
-// A message is one line, whatever is quoted in it.
-static void make_one_line(char *message) {
-    for (char *c = message; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
-}
-
-// Whether a byte of UTF-8 goes on with a character.
-static bool is_inside(char byte) {
-    return (byte & 0xc0) == 0x80;
-}
-
 // Long enough for two paths. Errors are told where there is no memory left, so nothing is allocated.
 enum { WHOLE_MESSAGE = 1 << 14 };
 
-// Of a message that is too long, the middle is left out: it begins with what is wrong, often a path, and ends with why.
+// A message is one line, whatever is quoted in it. Of one that is too long, the middle is left out: it begins with what
+// is wrong, often a path, and ends with why.
 static void base_fill(trireme_error *error, const char *whole) {
-    enum { MOST = sizeof error->message - 1 };
     static const char LEFT_OUT[] = " ... ";
-    size_t length = strlen(whole);
-    if (length > MOST) {
-        size_t head = (MOST - strlen(LEFT_OUT)) / 2, tail = length - (MOST - strlen(LEFT_OUT) - head);
-        while (head > 0 && is_inside(whole[head]))
-            head--;
-        while (is_inside(whole[tail]))
-            tail++;
-        snprintf(error->message, sizeof error->message, "%.*s%s%s", (int)head, whole, LEFT_OUT, whole + tail);
-    } else {
-        memcpy(error->message, whole, length + 1);
+    const size_t most = sizeof error->message - 1, head = (most - strlen(LEFT_OUT)) / 2,
+                 tail = most - strlen(LEFT_OUT) - head;
+    char shown[UTF8_SHOWN_MAX];
+    size_t used = 0, left = 0; // bytes written, bytes to come
+    for (const char *s = whole; *s; left += strlen(shown))
+        s += utf8_show(s, UTF8_BYTES_MAX, shown);
+    const bool cut = left > most;
+    bool leaves_out = false;
+    for (const char *s = whole; *s;) {
+        s += utf8_show(s, UTF8_BYTES_MAX, shown);
+        const size_t length = strlen(shown);
+        const bool out = cut && left > tail && (leaves_out || used + length > head);
+        const char *piece = !out ? shown : leaves_out ? "" : LEFT_OUT;
+        memcpy(error->message + used, piece, strlen(piece));
+        used += strlen(piece);
+        left -= length;
+        leaves_out |= out;
     }
-    make_one_line(error->message);
+    error->message[used] = '\0';
 }
 
 trireme_status error_set(trireme_error *error, trireme_status status, const char *format, ...) {

@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include "base/base64.h"
 #include "base/utf8.h"
 
 #include <float.h>
@@ -255,6 +256,26 @@ trireme_status json_read_string(const json_t *object, const char *where, const c
     return TRIREME_OK;
 }
 
+trireme_status json_read_path(const json_t *object, const char *where, const char *key, char **out,
+                              trireme_error *error) {
+    static const char WANTED[] = "a string, or an object with \"base64\"";
+    const json_t *member;
+    TRY(find_member(object, where, key, JSON_REQUIRED, WANTED, &member, error));
+    const char *digits = json_string_value(json_object_get(member, "base64"));
+    size_t length;
+    char *path = json_is_string(member) ? mem_strdup(json_string_value(member))
+                 : digits               ? base64_decode(digits, &length)
+                                        : NULL;
+    if (path && !json_is_string(member) && strlen(path) != length) { // a NUL, which no path has
+        free(path);
+        path = NULL;
+    }
+    if (!path)
+        return json_refuse(where, key, WANTED, member, error);
+    *out = path;
+    return TRIREME_OK;
+}
+
 trireme_status json_read_object(const json_t *object, const char *where, const char *key, enum json_need need,
                                 const json_t **out, trireme_error *error) {
     const json_t *member;
@@ -373,6 +394,19 @@ void json_add_boolean(struct text *t, const char *key, bool value) {
 void json_add_string(struct text *t, const char *key, const char *value) {
     json_add_key(t, key);
     add_string(t, value);
+}
+
+void json_add_path(struct text *t, const char *key, const char *path) {
+    if (utf8_is_valid(path)) {
+        json_add_string(t, key, path);
+        return;
+    }
+    json_begin_object(t, key);
+    json_add_key(t, "base64");
+    text_add_bytes(t, "\"", 1);
+    base64_add(t, path, strlen(path));
+    text_add_bytes(t, "\"", 1);
+    json_end_object(t);
 }
 
 void json_add_text(struct text *t, const char *key, const struct text *value) {

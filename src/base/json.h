@@ -35,6 +35,9 @@ trireme_status json_read_boolean(const json_t *object, const char *where, const 
                                  bool *out, trireme_error *error);
 trireme_status json_read_string(const json_t *object, const char *where, const char *key, enum json_need need,
                                 const char **out, trireme_error *error);
+// A path as json_add_path writes it, which must be there. The caller frees *out.
+trireme_status json_read_path(const json_t *object, const char *where, const char *key, char **out,
+                              trireme_error *error);
 trireme_status json_read_object(const json_t *object, const char *where, const char *key, enum json_need need,
                                 const json_t **out, trireme_error *error);
 trireme_status json_read_array(const json_t *object, const char *where, const char *key, enum json_need need,
@@ -62,6 +65,8 @@ void json_add_boolean(struct text *t, const char *key, bool value);
 void json_add_string(struct text *t, const char *key, const char *value);
 // The same for text that may hold NUL bytes.
 void json_add_text(struct text *t, const char *key, const struct text *value);
+// A path, which may hold any bytes: a string, or, where it is not UTF-8, {"base64": "..."}.
+void json_add_path(struct text *t, const char *key, const char *path);
 // Adds values that are JSON text already, with commas between them; nothing where length is 0.
 void json_add_written(struct text *t, const char *values, size_t length);
 void json_add_value(struct text *t, const char *key, const json_t *value);

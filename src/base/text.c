@@ -44,10 +44,6 @@ void text_add(struct text *t, const char *format, ...) {
     t->length += (size_t)length;
 }
 
-static bool is_control(uint32_t code) {
-    return (code < 0x20 && code != '\t' && code != '\n') || (code >= 0x7F && code <= 0x9F);
-}
-
 // Whether these bytes are the beginning of a character whose rest is missing.
 static bool is_cut(const char *bytes, size_t length) {
     struct utf8_checker utf8 = {0};
@@ -57,21 +53,37 @@ static bool is_cut(const char *bytes, size_t length) {
 size_t text_add_shown(struct text *t, const char *bytes, size_t length, bool ends) {
     size_t at = 0;
     while (at < length) {
+        size_t plain = 0;
+        while (at + plain < length && bytes[at + plain] >= ' ' && bytes[at + plain] < '\x7F')
+            plain++;
+        text_add_bytes(t, bytes + at, plain);
+        at += plain;
+        if (at == length)
+            break;
         const char *next = bytes + at;
         size_t left = length - at;
         uint32_t code;
         size_t n = utf8_decode(next, left, &code);
         if (!ends && (n == 0 ? is_cut(next, left) : code == '\r' && left == 1))
             break;
-        if (n > 0 && (!is_control(code) || (code == '\r' && left > 1 && next[1] == '\n'))) {
+        if (n > 0 && (code == '\t' || code == '\n' || (code == '\r' && left > 1 && next[1] == '\n'))) {
             text_add_bytes(t, next, n);
             at += n;
             continue;
         }
-        for (size_t end = at + MAX(n, 1); at < end; at++)
-            text_add(t, "\\x%02x", (unsigned char)bytes[at]);
+        char shown[UTF8_SHOWN_MAX];
+        at += utf8_show(next, left, shown);
+        text_add_bytes(t, shown, strlen(shown));
     }
     return at;
+}
+
+void text_add_line(struct text *t, const char *line) {
+    char shown[UTF8_SHOWN_MAX];
+    while (*line) {
+        line += utf8_show(line, UTF8_BYTES_MAX, shown);
+        text_add_bytes(t, shown, strlen(shown));
+    }
 }
 
 void text_add_numbers(struct text *t, const int *number, int count) {

@@ -17,6 +17,8 @@ void text_add_bytes(struct text *t, const char *bytes, size_t length);
 // line ends), and each byte that belongs to no UTF-8 character, is written \xNN. Returns how many bytes it took: unless
 // the text `ends` with them, bytes at the end that may be the beginning of a character or of a line end are left.
 size_t text_add_shown(struct text *t, const char *bytes, size_t length, bool ends);
+// Adds a text, as of names of files, in that form and on one line: tabs and line ends are written \xNN, too.
+void text_add_line(struct text *t, const char *line);
 void text_add_numbers(struct text *t, const int *number, int count); // "3,0,2"
 void text_release(struct text *t);
 

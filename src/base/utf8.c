@@ -1,5 +1,6 @@
 #include "base/utf8.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // What must follow the first byte of a character: `missing` bytes, the next one from `low` to `high`, those after it
@@ -58,6 +59,24 @@ bool utf8_is_hidden(uint32_t code) {
         if (code >= HIDDEN[i].first && code <= HIDDEN[i].last)
             return true;
     return false;
+}
+
+static bool is_control(uint32_t code) {
+    return code < 0x20 || (code >= 0x7F && code <= 0x9F);
+}
+
+size_t utf8_show(const char *s, size_t length, char out[UTF8_SHOWN_MAX]) {
+    uint32_t code;
+    const size_t bytes = utf8_decode(s, length, &code);
+    if (bytes > 0 && !is_control(code)) {
+        memcpy(out, s, bytes);
+        out[bytes] = '\0';
+        return bytes;
+    }
+    const size_t escaped = bytes ? bytes : 1;
+    for (size_t i = 0; i < escaped; i++)
+        snprintf(out + 4 * i, UTF8_SHOWN_MAX - 4 * i, "\\x%02x", (unsigned char)s[i]);
+    return escaped;
 }
 
 bool utf8_is_valid(const char *text) {

@@ -23,6 +23,11 @@ size_t utf8_mark(const char *s, size_t length);
 // Whether a character is invisible, looks like another one, or changes how others look: code that quotes text to people
 // writes such a character's code instead.
 bool utf8_is_hidden(uint32_t code);
+// Writes the character at the start of s[0, length) to `out` so that it stays on a line and has no effect on a
+// terminal: itself, or \xNN for each byte of a control character, and for a byte that belongs to no character. Returns
+// the number of bytes that it took, at least 1. Reads as utf8_decode does; there must be a byte.
+enum { UTF8_SHOWN_MAX = 16 }; // with the NUL
+size_t utf8_show(const char *s, size_t length, char out[UTF8_SHOWN_MAX]);
 // Whether a NUL-terminated text is valid UTF-8 throughout.
 bool utf8_is_valid(const char *text);
 

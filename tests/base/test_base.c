@@ -1,5 +1,6 @@
 // Tests of src/base/: errors, text, time, random numbers.
 #include "base/base.h"
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -24,7 +25,9 @@ static void error_is_filled_and_prefixed(void **state) {
     assert_int_equal(error_prefix(&error, TRIREME_ERROR_IO, "%s.yaml", "run"), TRIREME_ERROR_IO);
     assert_string_equal(error.message, "run.yaml: no bread at 7");
     error_set(&error, TRIREME_ERROR_USAGE, "no way %s", "one\n\x1b[2Jtwo");
-    assert_string_equal(error.message, "no way one??[2Jtwo");
+    assert_string_equal(error.message, "no way one\\x0a\\x1b[2Jtwo");
+    error_prefix(&error, TRIREME_ERROR_USAGE, "\xff");
+    assert_string_equal(error.message, "\\xff: no way one\\x0a\\x1b[2Jtwo");
     assert_int_equal(error_set(NULL, TRIREME_ERROR_USAGE, "nobody listens"), TRIREME_ERROR_USAGE);
     assert_int_equal(error_prefix(NULL, TRIREME_ERROR_CORRUPT, "nobody"), TRIREME_ERROR_CORRUPT);
 }
@@ -53,6 +56,14 @@ static void error_message_is_cut_not_overrun(void **state) {
     }
     error_prefix(&a.error, TRIREME_ERROR_IO, "%s", longest);
     assert_non_null(strstr(a.error.message, "x: cannot open: too long"));
+    // Nor is what stands for a byte.
+    memset(longest, '\n', 4998);
+    error_set(&a.error, TRIREME_ERROR_IO, "%s: cannot open", longest);
+    assert_in_range(strlen(a.error.message), sizeof a.error.message - 8, sizeof a.error.message - 1);
+    for (const char *at = strchr(a.error.message, '\\'); at; at = strchr(at + 1, '\\'))
+        assert_memory_equal(at, "\\x0a", 4);
+    assert_non_null(strstr(a.error.message, "\\x0a ... \\x0a"));
+    assert_non_null(strstr(a.error.message, "\\x0ax: cannot open"));
     trireme_error *kept = error_copy(&a.error), again;
     assert_int_equal(error_repeat(&again, kept), TRIREME_ERROR_IO);
     assert_string_equal(again.message, a.error.message);
@@ -368,6 +379,42 @@ static void assert_shown(const char *bytes, size_t length, const char *expected,
     }
 }
 
+static void base64_is_what_others_write(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t length;
+        const char *digits;
+    } KNOWN[] = {// RFC 4648, section 10
+                 {"", 0, ""},
+                 {"f", 1, "Zg=="},
+                 {"fo", 2, "Zm8="},
+                 {"foo", 3, "Zm9v"},
+                 {"foob", 4, "Zm9vYg=="},
+                 {"fooba", 5, "Zm9vYmE="},
+                 {"foobar", 6, "Zm9vYmFy"},
+                 {"\xff\xfe\0\xfb", 4, "//4A+w=="}};
+    size_t length;
+    for (size_t i = 0; i < ARRAY_LENGTH(KNOWN); i++) {
+        struct text t = {0};
+        text_add(&t, "<");
+        base64_add(&t, KNOWN[i].bytes, KNOWN[i].length);
+        assert_string_equal(t.text + 1, KNOWN[i].digits);
+        char *bytes = base64_decode(t.text + 1, &length);
+        assert_int_equal(length, KNOWN[i].length);
+        assert_memory_equal(bytes, KNOWN[i].bytes, length + 1);
+        free(bytes);
+        text_release(&t);
+    }
+    char *folded = base64_decode(" Zm9v\r\nYm\tFy\n", &length);
+    assert_string_equal(folded, "foobar");
+    free(folded);
+    static const char *const WRONG[] = {"Z",    "Zg",    "Zg=",  "Zm9",  "Z===", "====", "=",     "Zg==Zg==",
+                                        "Zg=a", "Zm9v=", "Zh==", "Zm9=", "Zm9-", "Zm9_", "Zm9v!", "Zm9vZg==="};
+    for (size_t i = 0; i < ARRAY_LENGTH(WRONG); i++)
+        assert_null(base64_decode(WRONG[i], &length));
+}
+
 static void terminals_are_sent_no_controls(void **state) {
     (void)state;
 #define SHOWN(bytes, expected, left) assert_shown(bytes, sizeof(bytes) - 1, expected, left)
@@ -392,6 +439,9 @@ static void terminals_are_sent_no_controls(void **state) {
     assert_int_equal(text_add_shown(&t, "\r", 1, true), 1);
     assert_string_equal(t.text, "a\\xe2\\x82\\x0d");
     text_release(&t);
+    text_add_line(&t, "a\tb\r\nc\xc3\xa9\xff\xc2\x85 ");
+    assert_string_equal(t.text, "a\\x09b\\x0d\\x0ac\xc3\xa9\\xff\\xc2\\x85 ");
+    text_release(&t);
 }
 
 int main(void) {
@@ -403,6 +453,7 @@ int main(void) {
         cmocka_unit_test(vec_grows_and_keeps_its_items),
         cmocka_unit_test(clock_advances),
         cmocka_unit_test(text_grows),
+        cmocka_unit_test(base64_is_what_others_write),
         cmocka_unit_test(terminals_are_sent_no_controls),
         cmocka_unit_test(text_distance_counts_edits),
         cmocka_unit_test(text_nearest_finds_what_was_meant),

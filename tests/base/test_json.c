@@ -216,6 +216,44 @@ static void test_writes_compact(void **state) {
     text_release(&t);
 }
 
+static void test_paths(void **state) {
+    (void)state;
+    static const char *const PATHS[] = {"", "a/b \n\xc3\xa9", "\xff", "a\xed\xa0\x80/b", "\xc3\n"};
+    struct text t = {0};
+    json_t *tree;
+    trireme_error error;
+    char *path;
+    json_begin_array(&t, NULL);
+    for (size_t i = 0; i < ARRAY_LENGTH(PATHS); i++) {
+        json_begin_object(&t, NULL);
+        json_add_path(&t, "path", PATHS[i]);
+        json_end_object(&t);
+    }
+    json_end_array(&t);
+    assert_string_equal(t.text, "[{\"path\":\"\"},{\"path\":\"a/b \\n\xc3\xa9\"},{\"path\":{\"base64\":\"/w==\"}},"
+                                "{\"path\":{\"base64\":\"Ye2ggC9i\"}},{\"path\":{\"base64\":\"wwo=\"}}]");
+    assert_int_equal(json_parse(t.text, t.length, "t", &tree, &error), TRIREME_OK);
+    for (size_t i = 0; i < ARRAY_LENGTH(PATHS); i++) {
+        assert_int_equal(json_read_path(json_array_get(tree, i), "t", "path", &path, &error), TRIREME_OK);
+        assert_string_equal(path, PATHS[i]);
+        free(path);
+    }
+    json_decref(tree);
+    text_release(&t);
+    static const char *const WRONG[] = {"{}",
+                                        "{\"path\":1}",
+                                        "{\"path\":{}}",
+                                        "{\"path\":{\"base64\":1}}",
+                                        "{\"path\":{\"base64\":\"/w=\"}}",
+                                        "{\"path\":{\"base64\":\"YQBi\"}}"};
+    for (size_t i = 0; i < ARRAY_LENGTH(WRONG); i++) {
+        assert_int_equal(json_parse(WRONG[i], strlen(WRONG[i]), "t", &tree, &error), TRIREME_OK);
+        assert_int_equal(json_read_path(tree, "t", "path", &path, &error), TRIREME_ERROR_CORRUPT);
+        assert_non_null(strstr(error.message, "be a string, or an object with \"base64\""));
+        json_decref(tree);
+    }
+}
+
 static void test_texts_with_nul(void **state) {
     (void)state;
     struct text t = {0}, none = {0}, some = {0};
@@ -290,10 +328,15 @@ static void test_prints_trees(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refuses_malformed),  cmocka_unit_test(test_refuses_what_is_too_much),
-        cmocka_unit_test(test_reads_members),      cmocka_unit_test(test_excerpts_stay_short),
-        cmocka_unit_test(test_writes_compact),     cmocka_unit_test(test_texts_with_nul),
-        cmocka_unit_test(test_numbers_round_trip), cmocka_unit_test(test_numbers_in_a_locale_with_commas),
+        cmocka_unit_test(test_refuses_malformed),
+        cmocka_unit_test(test_refuses_what_is_too_much),
+        cmocka_unit_test(test_reads_members),
+        cmocka_unit_test(test_excerpts_stay_short),
+        cmocka_unit_test(test_writes_compact),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_texts_with_nul),
+        cmocka_unit_test(test_numbers_round_trip),
+        cmocka_unit_test(test_numbers_in_a_locale_with_commas),
         cmocka_unit_test(test_prints_trees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
