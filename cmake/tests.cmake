@@ -110,8 +110,8 @@ tier(usual 2 run.meshes cli.commands cli.resume)
 tier(long 2 cli.plan_advice cli.plan cli.memory run.torch verify.mutants_of_ranks cli.simulate_programs memory.waste
     verify.outer_programs kernels.ways)
 tier(usual 2 verify.mutants run.reshard cli.ranks kernels.cpu cli.simulate pipeline.makers run.mpi_meshes cli.readers
-    cli.plan_answers cli.bad_input planner.search planner.verified_plans comm.collectives cli.export run.resume
-    run.run_directory comm.messages exec.allocation ckpt.checkpoint_faults)
+    cli.plan_answers cli.names cli.bad_input planner.search planner.verified_plans comm.collectives cli.export
+    run.resume run.run_directory comm.messages exec.allocation ckpt.checkpoint_faults)
 tier(long 1 launch.mpi_lost_ranks comm.mpi_nodes cli.calibrate_processes launch.slurm)
 tier(usual 1 launch.lost_ranks comm.lost exec.deadlines)
 foreach(test ${tier_of_rest})

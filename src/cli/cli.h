@@ -77,8 +77,11 @@ void guard_mapped(void *user, void *at, size_t bytes, const char *path, int64_t 
 // result would go there.
 trireme_status check_output(const char *key, const char *path, trireme_error *error);
 
-// Writes a result to standard output (console.h). A failed write (closed pipe, full disk) is TRIREME_ERROR_IO.
+// Writes a result to standard output (console.h), in a form that is safe to send to a terminal. A failed write (closed
+// pipe, full disk) is TRIREME_ERROR_IO.
 trireme_status print_text(const struct text *text, trireme_error *error);
+// The same for bytes that are written as they are.
+trireme_status print_bytes(const struct text *text, trireme_error *error);
 
 // Progress on standard error. On a terminal it is one line, cut to the width and rewritten in place, ten times a second
 // at most; elsewhere a line is printed once a minute, the first after a minute.

@@ -20,7 +20,7 @@ static trireme_status generate_tell(struct view *v, bool ends, trireme_error *er
     size_t taken = untold->length;
     if (v->terminal)
         taken = text_add_shown(&shown, untold->text, untold->length, ends);
-    trireme_status status = print_text(v->terminal ? &shown : untold, error);
+    trireme_status status = print_bytes(v->terminal ? &shown : untold, error);
     fflush(stdout);
     untold->length -= taken;
     if (untold->length)

@@ -107,8 +107,10 @@ static trireme_status check_save(const char *path, trireme_error *error) {
 static void print_search(const struct plan_request *r, const struct plan_result *result, double seconds,
                          struct text *out) {
     const struct config_training *t = &r->config->training;
-    text_add(out, "%s on %s, a step of %s of %lld tokens in %s: ", counted(r->ranks, "rank").text, r->cluster->name,
-             counted(t->global_batch_size, "sequence").text, (long long)t->seq_len, dtype_name(model_dtype(r->config)));
+    text_add(out, "%s on ", counted(r->ranks, "rank").text);
+    text_add_line(out, r->cluster->name); // perhaps a path
+    text_add(out, ", a step of %s of %lld tokens in %s: ", counted(t->global_batch_size, "sequence").text,
+             (long long)t->seq_len, dtype_name(model_dtype(r->config)));
     text_add(out, "%s, %d of them may fit, %d simulated", counted(result->choices, "plan").text, result->promising,
              result->evaluated);
     if (result->ways)
@@ -275,7 +277,7 @@ static void add_choice(struct text *out, const struct config *config, const stru
     json_add_boolean(out, "tensor_parallel_overlap", c->overlap);
     json_add_integer(out, "pipeline_parallel_degree", c->stages);
     json_add_integer(out, "pipeline_parallel_chunks", c->stages > 1 ? c->chunks : 0);
-    json_add_string(out, "pipeline_parallel_schedule", c->schedule);
+    json_add_path(out, "pipeline_parallel_schedule", c->schedule);
     json_add_string(out, "pipeline_parallel_layout",
                     c->layout     ? c->layout
                     : c->balanced ? "auto"
@@ -344,7 +346,7 @@ static void add_answer(struct text *out, const struct plan_request *r, const str
 static void plan_print_json(const struct plan_request *r, const struct plan_result *result, const char *advice,
                             bool all_tried, const char *exported, double seconds, struct text *out) {
     json_begin_object(out, NULL);
-    json_add_string(out, "cluster", r->cluster->name);
+    json_add_path(out, "cluster", r->cluster->name);
     json_add_integer(out, "ranks", r->ranks);
     json_add_integer(out, "global_batch_size", r->config->training.global_batch_size);
     json_add_integer(out, "seq_len", r->config->training.seq_len);

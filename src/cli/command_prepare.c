@@ -25,7 +25,7 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
     char *prefix = token_prefix(config->data.path);
     if (a->json) {
         json_begin_object(&out, NULL);
-        json_add_string(&out, "path", prefix);
+        json_add_path(&out, "path", prefix);
         json_add_integer(&out, "files", r->files);
         json_add_integer(&out, "documents", r->manifest.documents);
         json_add_integer(&out, "empty_documents", r->empty_documents);
@@ -37,8 +37,12 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
+        struct text shown = {0};
+        text_add_line(&shown, prefix);
         text_add(&out, "%s of %s in %s are in %s.bin and %s.idx\n", counted(r->manifest.tokens, "token").text,
-                 counted(r->manifest.documents, "document").text, counted(r->files, "file").text, prefix, prefix);
+                 counted(r->manifest.documents, "document").text, counted(r->files, "file").text, shown.text,
+                 shown.text);
+        text_release(&shown);
         if (r->empty_documents)
             text_add(&out, "left out: %s without text\n", counted(r->empty_documents, "document").text);
         if (r->bad_lines.count)

@@ -275,8 +275,10 @@ static void print_summary(const struct prediction *p, struct text *out) {
         text_add(out, " (%s)", mesh);
         free(mesh);
     }
-    text_add(out, " on %s: %.4g s a step, %.0f tokens/s, MFU %.1f%%\n", p->cluster.name, s->seconds,
-             (double)tokens_of(p) / s->seconds, 100 * mfu_of(p));
+    text_add(out, " on ");
+    text_add_line(out, p->cluster.name); // perhaps a path
+    text_add(out, ": %.4g s a step, %.0f tokens/s, MFU %.1f%%\n", s->seconds, (double)tokens_of(p) / s->seconds,
+             100 * mfu_of(p));
     if (p->devices_given && s->ranks < p->cluster.total_devices)
         text_add(out, "that is %d of the %d devices: --ranks=%d asks for all\n", s->ranks, p->cluster.total_devices,
                  p->cluster.total_devices);
@@ -398,7 +400,7 @@ static void programs_print_json(const struct prediction *p, struct text *out) {
     const struct sim_class *worst = programs_fullest(p);
     char *mesh = mesh_print(&p->plan.mesh);
     json_begin_object(out, NULL);
-    json_add_string(out, "cluster", p->cluster.name);
+    json_add_path(out, "cluster", p->cluster.name);
     json_add_string(out, "mesh", mesh);
     json_add_integer(out, "ranks", s->ranks);
     json_add_number(out, "step_seconds", s->seconds);

@@ -117,7 +117,7 @@ static double most_activations(const struct schedule_report *s) {
 
 static void schedule_print_json(const struct schedule_report *s, struct text *out) {
     json_begin_object(out, NULL);
-    json_add_string(out, "schedule", s->name);
+    json_add_path(out, "schedule", s->name);
     json_add_integer(out, "stages", s->schedule.stages);
     json_add_integer(out, "microbatches", s->schedule.microbatches);
     json_add_integer(out, "chunks", s->schedule.chunks);
@@ -175,8 +175,9 @@ static void print_timeline(const struct schedule_report *s, struct text *out) {
 static void schedule_print_table(const struct schedule_report *s, struct text *out) {
     const struct schedule *schedule = &s->schedule;
     double work = schedule_work(schedule, &s->times);
-    text_add(out, "%s: %s, %d microbatch%s, %s a rank\n", s->name, counted(schedule->stages, "stage").text,
-             schedule->microbatches, schedule->microbatches == 1 ? "" : "es", counted(schedule->chunks, "chunk").text);
+    text_add_line(out, s->name); // perhaps a path
+    text_add(out, ": %s, %d microbatch%s, %s a rank\n", counted(schedule->stages, "stage").text, schedule->microbatches,
+             schedule->microbatches == 1 ? "" : "es", counted(schedule->chunks, "chunk").text);
     const double most = most_activations(s);
     text_add(out, "cost %.6g, bubble %.4f, activations of at most %.4g microbatch%s", s->cost.cost, s->cost.bubble,
              most, most == 1 ? "" : "es");

@@ -24,8 +24,11 @@ struct view {
 
 static void show_message(void *user, const char *text) {
     (void)user;
+    struct text line = {0};
+    text_add_line(&line, text);
     progress_clear();
-    console_tell(CONSOLE_ERRORS, CONSOLE_LINE, "%s\n", text);
+    console_tell(CONSOLE_ERRORS, CONSOLE_LINE, "%s\n", line.text);
+    text_release(&line);
 }
 
 // A run that was moved or copied has a config.yaml that names another directory.
@@ -94,8 +97,11 @@ static void show_start(void *user, const struct train_start *s) {
     if (s->peak_flops > 0)
         text_add(&out, ", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
     text_add(&out, "\n");
-    if (s->resumed_from)
-        text_add(&out, "going on from %s\n", s->resumed_from);
+    if (s->resumed_from) {
+        text_add(&out, "going on from ");
+        text_add_line(&out, s->resumed_from);
+        text_add(&out, "\n");
+    }
     if (s->first_step > s->steps)
         text_add(&out, "all %lld step%s done: to go on, raise training.steps\n", (long long)s->steps,
                  s->steps == 1 ? " is" : "s are");
@@ -177,14 +183,16 @@ static trireme_status train_report(const struct view *view, const struct train_r
         json_add_integer(&out, "step", r->step);
         json_add_number(&out, "loss", r->loss);
         json_add_number(&out, "val_loss", r->val_loss);
-        json_add_string(&out, "checkpoint", r->checkpoint);
+        json_add_path(&out, "checkpoint", r->checkpoint);
         json_add_boolean(&out, "stopped", stopped);
         json_add_integer(&out, "predicted_bytes", (int64_t)view->predicted);
         json_add_integer(&out, "resident_bytes", (int64_t)view->resident);
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
-        text_add(&out, "the model is in %s\n", r->checkpoint);
+        text_add(&out, "the model is in ");
+        text_add_line(&out, r->checkpoint);
+        text_add(&out, "\n");
         if (!isnan(r->val_loss))
             text_add(&out, "validation loss %.4f\n", r->val_loss);
     }

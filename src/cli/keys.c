@@ -139,7 +139,7 @@ trireme_status command_keys_read(const struct arguments *a, const struct command
         struct word word = word_split(&text, 1);
         status = keys_take(&word, keys, count, values, &taken, error);
         if (!taken)
-            VEC_PUSH(&left.settings, text);
+            VEC_PUSH(&left.operands, text); // a file has that name
     }
     for (size_t i = 0; i < a->settings.count && status == TRIREME_OK;) {
         struct word word = word_split(&a->settings.item[i], a->settings.count - i);

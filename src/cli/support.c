@@ -138,10 +138,18 @@ const atomic_bool *stop_on_signals(void) {
     return &stop;
 }
 
-trireme_status print_text(const struct text *text, trireme_error *error) {
+trireme_status print_bytes(const struct text *text, trireme_error *error) {
     if (text->length && !console_add(CONSOLE_OUTPUT, CONSOLE_RESULT, text->text, text->length))
         FAIL(TRIREME_ERROR_IO, "standard output: cannot write: %s", strerror(errno));
     return TRIREME_OK;
+}
+
+trireme_status print_text(const struct text *text, trireme_error *error) {
+    struct text shown = {0};
+    text_add_shown(&shown, text->text, text->length, true); // names of files may hold any bytes
+    trireme_status status = print_bytes(&shown, error);
+    text_release(&shown);
+    return status;
 }
 
 // ---- the live line, on standard error

@@ -1,11 +1,12 @@
 // config/: what a user may set: one table of keys (keys.def) and everything made from it. Includes only base/.
 //
 // A configuration is read from a YAML file (sections, and under them keys with a scalar or a flow list) and from
-// overrides on the command line. Every key has a default, so a loaded configuration is complete. Whatever is unknown,
-// of the wrong type, out of range or given twice is refused (TRIREME_ERROR_USAGE) with file and line, key, what was
-// given, what is accepted and the nearest known key. Values are checked alone here, and together only where one rule
-// needs no other folder; whoever finds a further conflict reports it by config_refuse, so that the message says where
-// the value came from.
+// overrides on the command line. What names a file may hold any bytes, in YAML as !!binary where it is not UTF-8; all
+// other texts are UTF-8. Every key has a default, so a loaded configuration is complete. Whatever is unknown, of the
+// wrong type, out of range or given twice is refused (TRIREME_ERROR_USAGE) with file and line, key, what was given,
+// what is accepted and the nearest known key. Values are checked alone here, and together only where one rule needs no
+// other folder; whoever finds a further conflict reports it by config_refuse, so that the message says where the value
+// came from.
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -78,9 +79,10 @@ bool config_names_key(const char *name);
 bool config_answers(const char *name);
 // Whether the user set it.
 bool config_is_set(const struct config *config, const char *key);
-// Appends the value of a key as it would be written in a file.
+// Appends the value of a key as it would be written in a file, but for bytes that are not UTF-8, which become \xNN.
 void config_print_value(struct text *out, const struct config *config, const char *key);
-// The same as a member `name` of a JSON object: a number, true or false, a text, or an array of numbers.
+// The same as a member `name` of a JSON object: a number, true or false, a text (json_add_path), or an array of
+// numbers.
 void config_add_value(struct text *out, const char *name, const struct config *config, const char *key);
 // Refuses a key that was set but is not among the `keys`, the only ones that `reader` reads. They are words such as
 // "run.directory", or "run.*" for all keys of a section.

@@ -8,7 +8,7 @@ enum { COMMENT_COLUMN = 40 };
 static void key_print(struct text *out, const struct config *config, const struct key *key) {
     size_t begin = out->length;
     text_add(out, "  %s: ", key->name);
-    value_print(out, config, key);
+    value_write(out, config, key);
     size_t width = out->length - begin;
     text_add(out, "%*s# ", width < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - width) : 1, "");
     if (key->type == KEY_CHOICE)

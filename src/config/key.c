@@ -31,6 +31,8 @@ const struct key key_table[CONFIG_KEY_COUNT] = {
     {ROW(KEY_CHOICE, section, name, #initial, "", help, synonyms), .words = tag##_words},
 #define TEXT(section, name, initial, unit, help, synonyms) \
     {ROW(KEY_TEXT, section, name, initial, unit, help, synonyms)},
+#define PATH(section, name, initial, unit, help, synonyms) \
+    {ROW(KEY_TEXT, section, name, initial, unit, help, synonyms), .is_path = true},
 #define FRACTIONS(section, name, length, initial, unit, help, synonyms) \
     {ROW(KEY_FRACTIONS, section, name, initial, unit, help, synonyms), .count = length},
 #include "config/keys.def"
@@ -140,14 +142,16 @@ const char *key_excerpt(const char *text, char buffer[KEY_EXCERPT]) {
             return buffer;
         }
         uint32_t code;
-        size_t bytes = utf8_decode(s, UTF8_BYTES_MAX, &code), shown = MAX(bytes, 1);
-        if (bytes > 0 && utf8_is_hidden(code)) {
+        size_t bytes = utf8_decode(s, UTF8_BYTES_MAX, &code);
+        if (bytes == 0) {
+            length += (size_t)sprintf(buffer + length, "\\x%02x", (unsigned char)*s);
+        } else if (utf8_is_hidden(code)) {
             length += (size_t)sprintf(buffer + length, code < 0x80 ? "\\x%02" PRIx32 : "\\u%04" PRIx32, code);
         } else {
-            memcpy(buffer + length, s, shown);
-            length += shown;
+            memcpy(buffer + length, s, bytes);
+            length += bytes;
         }
-        s += shown;
+        s += MAX(bytes, 1);
     }
     buffer[length] = '\0';
     return buffer;

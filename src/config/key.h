@@ -20,6 +20,7 @@ struct key {
     struct key_bounds bounds; // KEY_INTEGER, KEY_REAL
     const char *const *words; // KEY_CHOICE: what a user may write, by enum value; ends with NULL
     size_t count;             // KEY_FRACTIONS
+    bool is_path;             // KEY_TEXT: any bytes, not UTF-8 alone
 };
 
 // The default of a key where another one of its section has that value.
@@ -66,7 +67,7 @@ trireme_status key_refuse_unknown(const char *where, const char *section, const 
 trireme_status key_refuse_unknown_full(const char *where, const char *full, trireme_error *error);
 trireme_status key_refuse_section(const char *where, const char *name, trireme_error *error);
 
-// For messages: foreign text on one line, control characters escaped, cut when long.
+// For messages: foreign text on one line, control characters and what is not UTF-8 escaped, cut when long.
 #define KEY_EXCERPT 96
 const char *key_excerpt(const char *text, char buffer[KEY_EXCERPT]);
 

@@ -1,8 +1,11 @@
 #include "config/reader.h"
 
+#include "base/base64.h"
 #include "base/utf8.h"
 
 #include <inttypes.h>
+
+#define YAML_BINARY_TAG "tag:yaml.org,2002:binary"
 
 static void reader_place(struct reader *r, size_t line) {
     snprintf(r->where, sizeof r->where, "%s:%zu", r->name, line);
@@ -68,6 +71,19 @@ static bool is_indented_by_tab(const yaml_parser_t *parser) {
     return at < end && *at == '\t';
 }
 
+// Puts the bytes of a scalar that is base64 in its place.
+static trireme_status reader_decode(struct reader *r, trireme_error *error) {
+    size_t length;
+    char *bytes = base64_decode((const char *)r->event.data.scalar.value, &length);
+    if (!bytes)
+        FAIL(TRIREME_ERROR_USAGE, "%s: !!binary: not base64", r->where);
+    memcpy(r->event.data.scalar.value, bytes, length + 1); // base64 is longer
+    r->event.data.scalar.length = length;
+    r->event.data.scalar.style = YAML_DOUBLE_QUOTED_SCALAR_STYLE; // a text, whatever it looks like
+    free(bytes);
+    return TRIREME_OK;
+}
+
 trireme_status reader_next(struct reader *r, trireme_error *error) {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) {
@@ -106,6 +122,8 @@ trireme_status reader_next(struct reader *r, trireme_error *error) {
     if (anchor)
         FAIL(TRIREME_ERROR_USAGE, "%s: &%.60s: anchors are not accepted, write the value out", r->where,
              (const char *)anchor);
+    if (tag && r->takes_binary && strcmp((const char *)tag, YAML_BINARY_TAG) == 0 && r->event.type == YAML_SCALAR_EVENT)
+        return reader_decode(r, error);
     if (tag)
         FAIL(TRIREME_ERROR_USAGE, "%s: %.60s: tags are not accepted, write the value alone", r->where,
              (const char *)tag);

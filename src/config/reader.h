@@ -1,5 +1,5 @@
 // Internal to config/: the events of a YAML text. Bytes that are not UTF-8, characters that YAML forbids, aliases,
-// anchors and tags are refused.
+// anchors and tags are refused, but for !!binary where a value may hold any bytes.
 #ifndef CONFIG_READER_H
 #define CONFIG_READER_H
 
@@ -12,6 +12,7 @@ enum { WHERE_BYTES = 320, NAME_MAX_SHOWN = 256 };
 struct reader {
     yaml_parser_t parser;
     yaml_event_t event; // the current one
+    bool takes_binary;  // a scalar may be tagged !!binary, and then stands for the bytes of which it is the base64
     char name[NAME_MAX_SHOWN + 8], where[WHERE_BYTES];
 };
 

@@ -1,6 +1,5 @@
 #include "config/source.h"
 
-#include "base/utf8.h"
 #include "config/reader.h"
 
 enum { LIST_MAX_WORDS = 64, REFUSALS_TOLD = 5 };
@@ -95,8 +94,10 @@ static trireme_status source_read_key(struct reader *r, struct config *config, c
     struct given name = {0}, value = {0};
     memcpy(where, r->where, sizeof where);
     trireme_status status = source_read_word(r, section, &name, error);
+    r->takes_binary = true;
     if (status == TRIREME_OK)
         status = reader_next(r, error);
+    r->takes_binary = false;
     if (status == TRIREME_OK)
         status = source_read_value(r, name.words.item[0].text, &value, error);
     trireme_error refused;
@@ -215,10 +216,6 @@ trireme_status source_read_yaml(struct config *config, const char *name, const c
 trireme_status source_read_override(struct config *config, const char *where, const char *override,
                                     struct source_refusals *refusals, trireme_error *error) {
     char excerpt[KEY_EXCERPT];
-    size_t length = strlen(override), valid = utf8_prefix(override, length);
-    if (valid < length)
-        FAIL(TRIREME_ERROR_USAGE, "%s: not UTF-8 text: byte 0x%02x at offset %zu of %.*s...", where,
-             (unsigned char) override[valid], valid, (int)MIN(strcspn(override, "="), valid), override);
     const char *equals = strchr(override, '=');
     if (!equals || equals == override)
         FAIL(TRIREME_ERROR_USAGE, "%s: %s: expected section.key=value", where, key_excerpt(override, excerpt));

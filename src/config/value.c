@@ -1,5 +1,6 @@
 #include "config/value.h"
 
+#include "base/base64.h"
 #include "base/json.h"
 #include "base/utf8.h"
 
@@ -189,7 +190,7 @@ static bool fractions_set(double *field, const struct key *key, const struct giv
 // False: not acceptable; the field is as it was.
 static bool scalar_set(void *field, const struct key *key, const struct given_word *word) {
     if (key->type == KEY_TEXT) {
-        if (is_nothing(word) || strlen(word->text) > TEXT_MAX_BYTES)
+        if (is_nothing(word) || strlen(word->text) > TEXT_MAX_BYTES || (!key->is_path && !utf8_is_valid(word->text)))
             return false;
         free(*(char **)field);
         *(char **)field = mem_strdup(word->text);
@@ -238,7 +239,9 @@ static const char *value_advice(const struct key *key, const struct given *given
         return "";
     const char *text = given->words.item[0].text;
     if (key->type == KEY_TEXT)
-        return strlen(text) > TEXT_MAX_BYTES ? ", of at most 65536 bytes" : "; \"\" is the empty text";
+        return strlen(text) > TEXT_MAX_BYTES ? ", of at most 65536 bytes"
+               : utf8_is_valid(text)         ? "; \"\" is the empty text"
+                                             : ", in UTF-8";
     if (key->type != KEY_INTEGER && key->type != KEY_REAL)
         return "";
     if (given->words.item[0].quoted)
@@ -311,11 +314,12 @@ void value_print_text(struct text *out, const char *text) {
     }
     text_add(out, "\"");
     size_t length = strlen(text);
-    for (size_t i = 0, bytes; i < length; i += bytes) {
+    for (size_t i = 0, bytes; i < length; i += MAX(bytes, 1)) {
         uint32_t code = 0;
         bytes = utf8_decode(text + i, length - i, &code);
-        CHECK(bytes > 0);
-        if (code == '"' || code == '\\')
+        if (bytes == 0)
+            text_add(out, "\\x%02x", (unsigned char)text[i]);
+        else if (code == '"' || code == '\\')
             text_add(out, "\\%c", (char)code);
         else if (code == '\n')
             text_add(out, "\\n");
@@ -356,6 +360,17 @@ void value_print(struct text *out, const struct config *config, const struct key
     }
 }
 
+void value_write(struct text *out, const struct config *config, const struct key *key) {
+    const char *text = key->type == KEY_TEXT ? *value_text(config, key) : "";
+    if (utf8_is_valid(text)) {
+        value_print(out, config, key);
+        return;
+    }
+    text_add(out, "!!binary \"");
+    base64_add(out, text, strlen(text));
+    text_add(out, "\"");
+}
+
 void value_add_json(struct text *out, const char *name, const struct config *config, const struct key *key) {
     const void *field = value_field(config, key);
     switch (key->type) {
@@ -372,7 +387,7 @@ void value_add_json(struct text *out, const char *name, const struct config *con
         json_add_string(out, name, key->words[*(const int *)field]);
         break;
     case KEY_TEXT:
-        json_add_string(out, name, *value_text(config, key));
+        json_add_path(out, name, *value_text(config, key));
         break;
     case KEY_FRACTIONS:
         json_begin_array(out, name);

@@ -30,6 +30,8 @@ trireme_status value_set(struct config *config, const struct key *key, const cha
 // To the default that the key has beside the values of other keys.
 void value_set_default(struct config *config, const struct key *key);
 // Appends the value as YAML: value_set of what is read back gives the same bits.
+void value_write(struct text *out, const struct config *config, const struct key *key);
+// The same for people, who read \xNN in place of bytes that are not UTF-8. Other values are other texts.
 void value_print(struct text *out, const struct config *config, const struct key *key);
 // Appends it as a member of a JSON object.
 void value_add_json(struct text *out, const char *name, const struct config *config, const struct key *key);

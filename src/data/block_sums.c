@@ -76,7 +76,7 @@ void sums_list_print(const struct sums_list *list, struct text *out) {
         const struct sums_file *file = &list->item[i];
         text_add(out, "%s\n", i ? "," : "");
         json_begin_object(out, NULL);
-        json_add_string(out, "name", file->name);
+        json_add_path(out, "name", file->name);
         json_add_integer(out, "bytes", file->sums.bytes);
         if (file->modified)
             json_add_integer(out, "modified", file->modified);
@@ -109,14 +109,9 @@ static bool is_guarded(const char *text, size_t length) {
            read_digits(text + length - tail + guard, &told) && told == xxh3_of(text, length - tail);
 }
 
-static trireme_status file_parse(const json_t *object, const char *where, struct sums_list *list,
-                                 trireme_error *error) {
-    const char *name, *digits;
-    int64_t bytes, modified = 0;
-    TRY(json_read_string(object, where, "name", JSON_REQUIRED, &name, error));
-    TRY(json_read_integer(object, where, "bytes", JSON_REQUIRED, 0, INT64_MAX - BLOCK_BYTES, &bytes, error));
-    TRY(json_read_integer(object, where, "modified", JSON_OPTIONAL, INT64_MIN, INT64_MAX, &modified, error));
-    TRY(json_read_string(object, where, "xxh3", JSON_REQUIRED, &digits, error));
+// Refuses what is not so many checksums. The caller releases *out.
+static trireme_status blocks_parse(const char *digits, int64_t bytes, const char *where, const char *name,
+                                   struct block_sums *out, trireme_error *error) {
     const int64_t blocks = divide_up(bytes, BLOCK_BYTES);
     if ((int64_t)strlen(digits) / DIGITS != blocks || strlen(digits) % DIGITS)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: \"xxh3\" of \"%s\" has %zu digits, expected %d for each of %" PRId64 " blocks",
@@ -131,8 +126,25 @@ static trireme_status file_parse(const json_t *object, const char *where, struct
         }
         sums.sum[i] = sum;
     }
-    sums_list_add(list, name, sums, modified);
+    *out = sums;
     return TRIREME_OK;
+}
+
+static trireme_status file_parse(const json_t *object, const char *where, struct sums_list *list,
+                                 trireme_error *error) {
+    const char *digits;
+    char *name;
+    int64_t bytes, modified = 0;
+    struct block_sums sums;
+    TRY(json_read_integer(object, where, "bytes", JSON_REQUIRED, 0, INT64_MAX - BLOCK_BYTES, &bytes, error));
+    TRY(json_read_integer(object, where, "modified", JSON_OPTIONAL, INT64_MIN, INT64_MAX, &modified, error));
+    TRY(json_read_string(object, where, "xxh3", JSON_REQUIRED, &digits, error));
+    TRY(json_read_path(object, where, "name", &name, error));
+    trireme_status status = blocks_parse(digits, bytes, where, name, &sums, error);
+    if (status == TRIREME_OK)
+        sums_list_add(list, name, sums, modified);
+    free(name);
+    return status;
 }
 
 static trireme_status list_parse(const json_t *root, const char *where, struct sums_list *list, trireme_error *error) {

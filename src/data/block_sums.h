@@ -7,8 +7,8 @@
 //   {"name": "idx", "bytes": 66, "xxh3": "..."}],
 //    "checksum": "<16 hexadecimal digits>"}
 // `prepare` writes one beside the tokens, PREFIX.sums, whose names are the endings of the files. A run keeps one of the
-// files that it trains on (run/data_record.h): with their paths, "modified", nanoseconds since 1970, and, before
-// "files", "of", which says in words what they are.
+// files that it trains on (run/data_record.h): with their paths (json_add_path), "modified", nanoseconds since 1970,
+// and, before "files", "of", which says in words what they are.
 #ifndef DATA_BLOCK_SUMS_H
 #define DATA_BLOCK_SUMS_H
 

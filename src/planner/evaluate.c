@@ -302,7 +302,8 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
              : c->overlap        ? " (overlapped)"
                                  : "");
     if (c->stages > 1) {
-        text_add(&t, " x pp %d, %s", c->stages, c->schedule);
+        text_add(&t, " x pp %d, ", c->stages);
+        text_add_line(&t, c->schedule); // perhaps a path
         if (c->chunks > 1)
             text_add(&t, " of %d chunks", c->chunks);
         text_add(&t, "%s%s", c->balanced || c->layout ? ", balanced layers" : "",

@@ -82,7 +82,9 @@ static void pipeline_release(struct pipeline *p) {
 }
 
 static void schedule_is_not_there(struct text *cannot, const struct pipeline *p, const struct plan_choice *c) {
-    text_add(cannot, "# not available: the schedule %s; here 1F1B%s, which takes other time and memory\n", c->schedule,
+    text_add(cannot, "# not available: the schedule ");
+    text_add_line(cannot, c->schedule); // perhaps a path
+    text_add(cannot, "; here 1F1B%s, which takes other time and memory\n",
              p->chunks > 1 ? " of several chunks, interleaved"
              : p->merged   ? " of one chunk"
                            : "");

@@ -495,6 +495,20 @@ static void test_wrong_yaml(void **state) {
     expect_refused("training:\n  steps: *a\n", "run.yaml:2: *a: aliases are not accepted, write the value out");
     expect_refused("training: !!map\n  steps: 5\n",
                    "run.yaml:1: tag:yaml.org,2002:map: tags are not accepted, write the value alone");
+    static const char BINARY[] = ": tag:yaml.org,2002:binary: tags are not accepted, write the value alone";
+    char expected[128];
+    snprintf(expected, sizeof expected, "run.yaml:1%s", BINARY);
+    expect_refused("!!binary ZGF0YQ==: {}\n", expected);
+    expect_refused("training: {!!binary c3RlcHM=: 5}\n", expected);
+    expect_refused("data: {split: [!!binary MQ==, 0]}\n", expected);
+    expect_refused("data: {path: !!binary Zm9=v}\n", "run.yaml:1: !!binary: not base64");
+    expect_refused("data: {path: !!binary Zm8}\n", "run.yaml:1: !!binary: not base64");
+    expect_refused("data: {path: !!binary YQBi}\n", "run.yaml:1: path: the text holds a NUL character");
+    expect_refused("training: {steps: !!binary NQ==}\n",
+                   "run.yaml:1: training.steps: given the text \"5\", accepts a whole number from 1 to 1000000000 "
+                   "(steps), without quotes");
+    expect_refused("data: {text_field: !!binary /w==}\n",
+                   "run.yaml:1: data.text_field: given the text \"\\xff\", accepts text (name), in UTF-8");
     expect_refused("training:\n  steps: 5\n---\nrun:\n",
                    "run.yaml:3: a second document begins; a configuration is one");
     expect_refused("training:\n  steps: 5\n seed: 6\n",
@@ -552,8 +566,11 @@ static void test_wrong_arguments(void **state) {
     expect_argument_refused(NULL, ARGUMENTS("--training.steps="),
                             "command line: training.steps: given nothing, accepts a whole number from 1 to 1000000000 "
                             "(steps)");
-    expect_argument_refused(NULL, ARGUMENTS("--run.directory=\xff"),
-                            "command line: not UTF-8 text: byte 0xff at offset 14 of run.directory...");
+    expect_argument_refused(NULL, ARGUMENTS("--data.text_field=a\xff"),
+                            "command line: data.text_field: given the text \"a\\xff\", accepts text (name), in UTF-8");
+    expect_argument_refused(NULL, ARGUMENTS("--training.\xff=\xfe"),
+                            "command line: training.\\xff: unknown key, given \\xfe; the section has training.steps, "
+                            "training.seq_len, training.global_batch_size, ... (`trireme help training` has all)");
     // A name alone is a key where it is the only one, or where the command says which section it means.
     expect_argument_refused("generate", ARGUMENTS("--steps=5"),
                             "command line: steps: unknown key, given 5; use training.steps or validation.steps");
@@ -633,6 +650,45 @@ static void test_print_round_trip(void **state) {
     free(second);
     config_release(&config);
     config_release(&again);
+}
+
+// Whatever names a file may hold any bytes, in a file as base64; people read them escaped.
+static void test_paths_of_any_bytes(void **state) {
+    (void)state;
+    static const char *const KEYS[] = {"data.path",
+                                       "data.validation_path",
+                                       "model.config",
+                                       "run.directory",
+                                       "model.init_from",
+                                       "optimizer.offload_directory",
+                                       "parallelism.pipeline_parallel_schedule"};
+    for (size_t i = 0; i < ARRAY_LENGTH(KEYS); i++) {
+        char *override = mem_printf("%s=\xff\"\n\\", KEYS[i]);
+        struct config config = load("", (const char *const[]){override}, 1);
+        char *printed = print(&config), *line = strstr(printed, ": !!binary \"/yIKXA==\" ");
+        assert_non_null(line);
+        struct config again = load(printed, NULL, 0);
+        struct text shown = {0};
+        config_print_value(&shown, &again, KEYS[i]);
+        assert_string_equal(shown.text, "\"\\xff\\\"\\n\\\\\"");
+        text_release(&shown);
+        config_add_value(&shown, NULL, &again, KEYS[i]);
+        assert_string_equal(shown.text, "{\"base64\":\"/yIKXA==\"}");
+        text_release(&shown);
+        trireme_error error;
+        assert_int_equal(config_refuse(&config, KEYS[i], &error, "no"), TRIREME_ERROR_USAGE);
+        assert_non_null(strstr(error.message, ": given \"\\xff\\\"\\n\\\\\", no"));
+        config_release(&config);
+        config_release(&again);
+        free(printed);
+        free(override);
+    }
+    // As PyYAML and others write them, too: over several lines, and what is UTF-8.
+    static const char FOLDED[] = "data: {path: !!binary Zm9v}\nrun:\n  directory: !!binary |\n    /w\n    ==\n";
+    struct config config = load(FOLDED, NULL, 0);
+    assert_string_equal(config.data.path, "foo");
+    assert_string_equal(config.run.directory, "\xff");
+    config_release(&config);
 }
 
 // With every text as long as possible and every character escaped, what is printed can still be loaded.
@@ -722,6 +778,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_arguments),
         cmocka_unit_test(test_rules_over_several_keys),
         cmocka_unit_test(test_print_round_trip),
+        cmocka_unit_test(test_paths_of_any_bytes),
         cmocka_unit_test(test_print_longest),
         cmocka_unit_test(test_numbers_in_any_locale),
     };
