@@ -31,7 +31,7 @@ struct train_step {
     int64_t tokens, step_tokens; // seen since the start of the run, and in this step
     double time;                 // when it was done, in seconds since the epoch
     // Wall time since the line before, for the first line since the run began; and the parts of it in which the run
-    // began, saved, validated, and waited for data or other ranks.
+    // began, saved, validated, and rank 0 waited between steps for data or other ranks, not within them.
     double seconds, start_seconds, save_seconds, validation_seconds, wait_seconds;
     double tokens_per_second; // over all of `seconds`
     double mfu;               // of the step alone
