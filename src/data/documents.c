@@ -51,10 +51,12 @@ void document_files_describe_others(const struct document_files *files, struct t
     int64_t rest = 0;
     for (size_t i = 0; i < files->others.count; i++) {
         const struct document_others *others = &files->others.item[i];
-        if (i < LISTED)
-            text_add(out, "%s%lld %s", i ? ", " : "", (long long)others->count, others->ending);
-        else
+        if (i >= LISTED) {
             rest += others->count;
+            continue;
+        }
+        text_add(out, "%s%lld ", i ? ", " : "", (long long)others->count);
+        text_add_line(out, others->ending);
     }
     if (rest)
         text_add(out, ", %lld with other endings", (long long)rest);

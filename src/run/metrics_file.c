@@ -89,14 +89,21 @@ static trireme_status sift_metrics(const struct metrics_file *m, int64_t step, d
 
 // ---- the file
 
-// Adds to what the user is to be told; the text goes on behind the file's path.
+// Adds to what the user is to be told, and takes over the text.
+static void metrics_tell(struct metrics_file *m, char *text) {
+    char *before = m->remark;
+    m->remark = before ? mem_printf("%s; %s", before, text) : mem_strdup(text);
+    free(before);
+    free(text);
+}
+
+// The same; the text goes on behind the file's path.
 static void metrics_remark(struct metrics_file *m, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    char *text = mem_vprintf(format, args), *before = m->remark;
+    char *text = mem_vprintf(format, args);
     va_end(args);
-    m->remark = before ? mem_printf("%s; %s%s", before, METRICS_NAME, text) : mem_printf("%s%s", m->path, text);
-    free(before);
+    metrics_tell(m, mem_printf("%s%s", m->remark ? METRICS_NAME : m->path, text));
     free(text);
 }
 
@@ -152,8 +159,8 @@ static trireme_status metrics_set_aside(struct metrics_file *m, const trireme_er
             status = error_set(error, TRIREME_ERROR_IO, "%s; cannot rename it to %s: %s", reason->message, aside,
                                strerror(errno));
         if (status == TRIREME_OK)
-            metrics_remark(m, "%s: it stays as " METRICS_NAME ".aside-%d, and a new file begins",
-                           reason->message + strlen(m->path), i);
+            metrics_tell(
+                m, mem_printf("%s: it stays as " METRICS_NAME ".aside-%d, and a new file begins", reason->message, i));
         free(aside);
     }
     if (status == TRIREME_ERROR_BUSY)

@@ -74,6 +74,10 @@ def test_names_of_any_bytes():
         assert err.splitlines()[0] == "with other settings from here on: training.steps 7 (before: 6)", err
         out, _ = call(0, "train", b"--run.directory=" + run, "--training.steps=8", "--json")
         assert path_of(tool.strict_json(out)["checkpoint"]) == run + b"/checkpoint/step-8", out
+        os.rename(run + b"/metrics.jsonl", run + b"/kept")
+        os.symlink("kept", run + b"/metrics.jsonl")
+        _, err = call(0, "train", b"--run.directory=" + run, "--training.steps=9")
+        assert f"{shown(run)}/metrics.jsonl: is a symbolic link: it stays as metrics.jsonl.aside-1, and " in err, err
         other = run + b"2"
         call(0, "train", b"--data.path=" + data, b"--model.init_from=" + run, b"--run.directory=" + other,
              "--training.steps=2", "--training.seq_len=16", "--training.global_batch_size=4", "--ranks=2",
@@ -128,6 +132,15 @@ def test_names_of_any_bytes():
                 (2, ["show", "ranks", name], shown(name))):
             out, err = call(code, *arguments)
             assert err.count("\n") == 1 and wanted in err, err
+
+
+def test_endings():
+    os.makedirs("mixed")
+    for name in b"a.txt", b"b.\xff\n", b"c.\xff\n", b"d.\xc3\xa9":
+        tool.write(b"mixed/" + name, "text")
+    out, _ = call(0, "prepare", "mixed", "--data.path=mixed/t")
+    passed = out.split("\n")[1].removeprefix("passed over, neither .txt nor .jsonl: ")
+    assert out.count("\n") == 2 and sorted(passed.split(", ")) == ["1 .\u00e9", "2 .\\xff\\x0a"], out
 
 
 def test_what_names_no_file():
