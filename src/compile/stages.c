@@ -24,6 +24,11 @@ static void add_wanted(struct stages *s) {
             VEC_PUSH(&s->specs, (struct program_spec){.kind = (enum program_kind)kind, .batch = s->plan.batch});
 }
 
+static bool same_spec(const struct program_spec *a, const struct program_spec *b) {
+    return a->kind == b->kind && a->context == b->context && a->batch.sequences == b->batch.sequences &&
+           a->batch.seq_len == b->batch.seq_len && a->batch.microbatches == b->batch.microbatches;
+}
+
 trireme_status stages_create(struct stages *out, const struct config *config, const struct model_config *model,
                              const struct parallel *plan, struct program_specs specs,
                              const struct stages_options *options, trireme_error *error) {
@@ -44,6 +49,8 @@ trireme_status stages_create(struct stages *out, const struct config *config, co
         struct program_spec spec = specs.item[i];
         if (spec.batch.microbatches == 0)
             spec.batch = s.plan.batch;
+        for (size_t k = 0; k < s.specs.count; k++)
+            CHECK(!same_spec(&s.specs.item[k], &spec)); // programs are numbered as their specs
         VEC_PUSH(&s.specs, spec);
     }
     add_wanted(&s);
@@ -85,11 +92,6 @@ void stages_drop_others(struct stages *s, int stage) {
 }
 
 // ---- compiling
-
-static bool same_spec(const struct program_spec *a, const struct program_spec *b) {
-    return a->kind == b->kind && a->context == b->context && a->batch.sequences == b->batch.sequences &&
-           a->batch.seq_len == b->batch.seq_len && a->batch.microbatches == b->batch.microbatches;
-}
 
 struct stage_state *stages_state(struct stages *s, int number) {
     struct stage *stage = &s->stage[number];

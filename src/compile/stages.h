@@ -33,7 +33,7 @@ struct stages {
     struct stage *stage; // [count]
 };
 
-// Programs that are made from the start. A batch of zeros is the plan's.
+// Programs that are made from the start, no two of them alike. A batch of zeros is the plan's.
 struct program_specs {
     const struct program_spec *item;
     size_t count;

@@ -24,6 +24,7 @@ struct generator {
     struct model_config model;
     struct parallel plan;
     struct engine engine;
+    int decode;      // the program that takes one token: DECODE, or PREFILL where that takes no more
     int32_t choices; // tokens below this may be chosen
     int64_t context; // tokens that may be fed
     int32_t *fed;    // [context]
@@ -42,8 +43,9 @@ static trireme_status generator_compile(struct generator *g, trireme_error *erro
         [DECODE] = {.kind = PROGRAM_GENERATE, .batch = {1, 1, 1}, .context = room},
     };
     g->plan = parallel_single(&g->model);
-    return engine_create(&g->engine, g->config, &g->model, &g->plan, (struct program_specs){specs, cached ? 2 : 1},
-                         NULL, error);
+    g->decode = cached && rows > 1 ? DECODE : PREFILL;
+    return engine_create(&g->engine, g->config, &g->model, &g->plan,
+                         (struct program_specs){specs, (size_t)g->decode + 1}, NULL, error);
 }
 
 static trireme_status generator_make(struct generator *g, const char *directory, size_t prompt_tokens,
@@ -161,10 +163,7 @@ trireme_status generator_feed(struct generator *g, const int32_t *tokens, size_t
     while (at < g->count) {
         int64_t n = MIN(g->count - at, (int64_t)PREFILL_ROWS);
         n = MIN(n, g->context);
-        if (n == 1)
-            TRY(generator_run(g, DECODE, at, 1, error));
-        else
-            TRY(generator_run(g, PREFILL, at, n, error));
+        TRY(generator_run(g, n == 1 ? g->decode : PREFILL, at, n, error));
         at += n;
     }
     return TRIREME_OK;

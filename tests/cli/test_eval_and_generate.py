@@ -49,7 +49,7 @@ def test_eval_and_generate():
     for prompt in "T", "The qu", "The quick brown ":
         made, most = tool.good_json(*long, "--prompt", prompt)["tokens"], 17 - len(prompt)
         assert len(made) == most, (prompt, made)
-        for count, cache in (most, "true"), (most, "false"), (most - 1, "true"):
+        for count, cache in (most, "true"), (most, "false"), (most - 1, "true"), (1, "true"), (0, "true"):
             arguments = [f"--max_new_tokens={count}", f"--generate.cache={cache}"]
             assert tool.good_json(*long, "--prompt", prompt, *arguments)["tokens"] == made[:count], (count, cache)
         tool.refused(2, rf"16 positions .* leaves room for {most}\b", *long, "--prompt", prompt,
