@@ -8,8 +8,9 @@ import subprocess
 
 import tool
 
-# Latin-1; a line end; controls; what YAML and JSON escape; a surrogate and Unicode's ends of lines; '=' before a slash.
-NAMES = [b"d\xff\xe9", b"n\nl", b"c\x1b[2Jt\x01\x7f", b"q\"\\ '#: x", b"u\xc2\x85\xe2\x80\xa8\xed\xa0\x80", b"tab\tx=y"]
+# Latin-1; a line end and controls; what YAML and JSON escape, and '=' before a slash; a surrogate and Unicode's ends of
+# lines.
+NAMES = [b"d\xff\xe9", b"n\nl\x1b[2J\x01\x7f", b"q\"\\ '#:\tx=y", b"u\xc2\x85\xe2\x80\xa8\xed\xa0\x80"]
 
 
 def shown(name):
