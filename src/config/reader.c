@@ -23,8 +23,10 @@ static size_t reader_line_of(const char *text, size_t at) {
 static trireme_status characters_check(const char *name, const char *text, size_t length, trireme_error *error) {
     size_t valid = utf8_prefix(text, length);
     if (valid < length)
-        FAIL(TRIREME_ERROR_USAGE, "%s:%zu: not UTF-8 text: byte 0x%02x at offset %zu", name,
-             reader_line_of(text, valid), (unsigned char)text[valid], valid);
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s:%zu: not UTF-8 text: byte 0x%02x at offset %zu; convert the file; what names a file may be "
+             "!!binary and base64",
+             name, reader_line_of(text, valid), (unsigned char)text[valid], valid);
     uint32_t code;
     for (size_t at = 0, bytes; at < length; at += bytes) {
         bytes = utf8_decode(text + at, length - at, &code);
