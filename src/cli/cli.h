@@ -9,10 +9,6 @@
 
 #include <stdatomic.h>
 
-// Sections whose keys are meant by their names alone where a step is trained, shown, proved or simulated, whatever
-// other sections have keys of these names (config_load_arguments).
-#define STEP_SECTIONS "parallelism activation_checkpoint"
-
 // What follows the command's name, sorted: operands (words that are neither options nor settings), --json, --help, and
 // the rest.
 struct arguments {
@@ -47,9 +43,10 @@ trireme_status command_help(const struct arguments *arguments, trireme_error *er
 extern const struct command commands[];
 extern const size_t command_count;
 
-// Loads the configuration: the file `path` (NULL: none) and the settings; `bare` as in config_load_arguments.
-trireme_status arguments_config(const struct arguments *arguments, const char *path, const char *bare,
-                                struct config *out, trireme_error *error);
+// Loads the configuration: the file `path` (NULL: none) and the settings, among which the keys of a section that has
+// the command's name are meant by their names alone.
+trireme_status arguments_config(const struct arguments *arguments, const char *path, struct config *out,
+                                trireme_error *error);
 // Whether `part` of their command, one of alone, bare and text, holds for these arguments.
 bool arguments_ask_for(const struct arguments *arguments, const char *part);
 // TRIREME_ERROR_USAGE unless there are `least` to `most` operands, none of them empty.

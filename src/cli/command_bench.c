@@ -437,7 +437,7 @@ trireme_status command_bench(const struct arguments *a, trireme_error *error) {
             a, error_set(error, TRIREME_ERROR_USAGE, "what to measure is peak, step or calibrate, not \"%s\"", what),
             error);
     struct config config;
-    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, STEP_SECTIONS, &config, error));
+    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, &config, error));
     struct text out = {0};
     trireme_status status = peak ? bench_peak(a, &config, &out, error) : bench_step(a, &config, &out, error);
     if (status == TRIREME_OK)

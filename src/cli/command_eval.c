@@ -42,7 +42,7 @@ static const char KEYS[] = "data.path data.split data.validation_path validation
 
 trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     struct config config;
-    TRY(arguments_config(a, NULL, "parallelism", &config, error));
+    TRY(arguments_config(a, NULL, &config, error));
     const struct evaluation_watch watch = {eval_show_progress, stop_on_signals()};
     struct evaluation result;
     trireme_status status = arguments_expect(a, 1, 1, error);

@@ -79,7 +79,7 @@ trireme_status command_generate(const struct arguments *a, trireme_error *error)
     struct view view = {.json = a->json, .terminal = isatty(STDOUT_FILENO)};
     const atomic_bool *stop = stop_on_signals();
     struct config config;
-    TRY(arguments_config(a, NULL, "generate", &config, error));
+    TRY(arguments_config(a, NULL, &config, error));
     trireme_status status = arguments_expect(a, 1, 1, error);
     if (status == TRIREME_OK)
         status = config_expect(&config, KEYS, "generate", error);

@@ -37,7 +37,7 @@ static void plan_show_progress(void *user, int evaluated, int promising, double 
 static trireme_status refuse_two_models(const struct arguments *a, const char *name, trireme_error *error) {
     struct config config;
     trireme_error other; // reported later, with the model set
-    if (arguments_config(a, NULL, STEP_SECTIONS, &config, &other) != TRIREME_OK)
+    if (arguments_config(a, NULL, &config, &other) != TRIREME_OK)
         return TRIREME_OK;
     char *preset = config_is_set(&config, "model.preset") ? mem_strdup(config.model.preset) : NULL;
     config_release(&config);
@@ -54,7 +54,7 @@ static trireme_status read_config(struct config *out, const struct arguments *a,
     TRY(arguments_expect(a, 0, 1, error));
     const char *what = a->operands.count ? a->operands.item[0] : NULL;
     if (!what || access(what, F_OK) == 0 || strchr(what, '/') || strstr(what, ".yaml") || strstr(what, ".yml"))
-        return arguments_config(a, what, STEP_SECTIONS, out, error);
+        return arguments_config(a, what, out, error);
     TRY(refuse_two_models(a, what, error));
     struct arguments with = *a;
     char *model = mem_printf("model.preset=%s", what);
@@ -62,7 +62,7 @@ static trireme_status read_config(struct config *out, const struct arguments *a,
     VEC_PUSH(&with.settings, model);
     for (size_t i = 0; i < a->settings.count; i++)
         VEC_PUSH(&with.settings, a->settings.item[i]);
-    trireme_status status = arguments_config(&with, NULL, STEP_SECTIONS, out, error);
+    trireme_status status = arguments_config(&with, NULL, out, error);
     VEC_RELEASE(&with.settings);
     free(model);
     return status;

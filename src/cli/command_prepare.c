@@ -59,7 +59,7 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
 
 trireme_status command_prepare(const struct arguments *a, trireme_error *error) {
     struct config config;
-    TRY(arguments_config(a, NULL, NULL, &config, error));
+    TRY(arguments_config(a, NULL, &config, error));
     trireme_status status = arguments_expect(a, 1, SIZE_MAX, error);
     if (status == TRIREME_OK)
         status = config_expect(&config, "data.path data.text_field data.bad_lines", "prepare", error);

@@ -342,7 +342,7 @@ trireme_status command_show(const struct arguments *a, trireme_error *error) {
     if (strcmp(what, "program") != 0 && strcmp(what, "memory") != 0 && strcmp(what, "timeline") != 0)
         FAIL(TRIREME_ERROR_USAGE, "what to show is program, memory, timeline, mesh or ranks, not \"%s\"", what);
     struct config config;
-    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, "show " STEP_SECTIONS, &config, error));
+    TRY(arguments_config(a, a->operands.count > 1 ? a->operands.item[1] : NULL, &config, error));
     struct text out = {0};
     trireme_status status = show(what, &config, a->json, &out, error);
     if (status == TRIREME_OK)

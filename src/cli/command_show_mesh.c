@@ -150,8 +150,7 @@ static trireme_status show_mesh_of(const struct arguments *a, const struct comma
     if (values[SHOW_MESH_DEVICES].given && !values[SHOW_MESH_CLUSTER].given)
         FAIL(TRIREME_ERROR_USAGE, "devices= is a number of devices of cluster=CLUSTER, which is missing");
     TRY(command_keys_check_outputs(MESH_KEYS, SHOW_MESH_KEYS, values, error));
-    TRY(arguments_config(rest, rest->operands.count > 1 ? rest->operands.item[1] : NULL, "show parallelism", &config,
-                         error));
+    TRY(arguments_config(rest, rest->operands.count > 1 ? rest->operands.item[1] : NULL, &config, error));
     trireme_status status = show_mesh(&config, values, a->json, error);
     config_release(&config);
     return status;

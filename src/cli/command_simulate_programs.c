@@ -468,7 +468,7 @@ static trireme_status write_picture(const struct prediction *p, const char *path
 trireme_status simulate_programs(const struct command_value *values, const struct arguments *a, trireme_error *error) {
     struct config config;
     TRY(arguments_expect(a, 0, 1, error));
-    TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, STEP_SECTIONS, &config, error));
+    TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, &config, error));
     struct prediction p = {.config = &config};
     struct text out = {0};
     trireme_status status = programs_predict(&p, values, error);

@@ -206,7 +206,7 @@ static trireme_status train_report(const struct view *view, const struct train_r
 static trireme_status train_config(const struct arguments *a, const char *path, struct config *out, char **of_run,
                                    trireme_error *error) {
     *of_run = NULL;
-    TRY(arguments_config(a, path, STEP_SECTIONS, out, error));
+    TRY(arguments_config(a, path, out, error));
     if (path || config_sets_any(out, "model.*"))
         return TRIREME_OK;
     char *own = mem_printf("%s/config.yaml", out->run.directory);
@@ -216,7 +216,7 @@ static trireme_status train_config(const struct arguments *a, const char *path, 
     }
     char *directory = mem_strdup(out->run.directory);
     config_release(out);
-    trireme_status status = arguments_config(a, own, STEP_SECTIONS, out, error);
+    trireme_status status = arguments_config(a, own, out, error);
     if (status == TRIREME_OK)
         status = config_set(out, "run.directory", directory, own, error); // a run that was moved names another
     if (status == TRIREME_OK)

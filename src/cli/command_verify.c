@@ -89,7 +89,7 @@ static trireme_status verify(const struct config *config, bool json, struct text
 trireme_status command_verify(const struct arguments *a, trireme_error *error) {
     TRY(arguments_expect(a, 0, 1, error));
     struct config config;
-    TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, STEP_SECTIONS, &config, error));
+    TRY(arguments_config(a, a->operands.count ? a->operands.item[0] : NULL, &config, error));
     struct text out = {0};
     trireme_status status = verify(&config, a->json, &out, error);
     if (status == TRIREME_OK)

@@ -58,11 +58,10 @@ static trireme_status refuse_operand(const char *path, trireme_error *error) {
     return TRIREME_OK;
 }
 
-trireme_status arguments_config(const struct arguments *a, const char *path, const char *bare, struct config *out,
-                                trireme_error *error) {
+trireme_status arguments_config(const struct arguments *a, const char *path, struct config *out, trireme_error *error) {
     trireme_status status = refuse_operand(path, error);
     if (status == TRIREME_OK)
-        status = config_load_arguments(out, path, bare, (int)a->settings.count, a->settings.item, error);
+        status = config_load_arguments(out, path, a->command->name, (int)a->settings.count, a->settings.item, error);
     return status == TRIREME_OK ? status : arguments_refuse(a, status, error);
 }
 

@@ -279,10 +279,10 @@ trireme_status config_load(struct config *out, const char *path, const char *con
     return config_load_files(out, path, SOURCE_SETTINGS, overrides, count, error);
 }
 
-trireme_status config_load_arguments(struct config *out, const char *path, const char *bare, int argc,
-                                     char *const *argv, trireme_error *error) {
+trireme_status config_load_arguments(struct config *out, const char *path, const char *own, int argc, char *const *argv,
+                                     trireme_error *error) {
     struct source_overrides overrides = {.list = {0}};
-    trireme_status status = source_read_arguments(&overrides, bare, argc, argv, error);
+    trireme_status status = source_read_arguments(&overrides, own, argc, argv, error);
     if (status == TRIREME_OK)
         status = config_load_files(out, path, SOURCE_ARGUMENTS, (const char *const *)overrides.list.item,
                                    overrides.list.count, error);

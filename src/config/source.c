@@ -235,21 +235,8 @@ trireme_status source_read_override(struct config *config, const char *where, co
     return TRIREME_OK;
 }
 
-// The one of the sections `bare` that has such a key; the caller frees. NULL: none.
-static char *bare_section(const char *bare, const char *name) {
-    while (bare && *bare) {
-        size_t length = strcspn(bare, " ");
-        char *section = mem_printf("%.*s", (int)length, bare);
-        if (key_find(section, name))
-            return section;
-        free(section);
-        bare += length + strspn(bare + length, " ");
-    }
-    return NULL;
-}
-
 // One argument, or two: `*next` is the argument after it, and NULL once it was taken as the value.
-static trireme_status read_argument(const char *bare, const char *argument, const char **next, char **out,
+static trireme_status read_argument(const char *own, const char *argument, const char **next, char **out,
                                     trireme_error *error) {
     char excerpt[KEY_EXCERPT];
     bool dashes = strncmp(argument, "--", 2) == 0;
@@ -261,27 +248,26 @@ static trireme_status read_argument(const char *bare, const char *argument, cons
     const char *value = equals ? equals + 1 : *next && strncmp(*next, "--", 2) != 0 ? *next : NULL;
     if (!equals && value)
         *next = NULL;
-    char *section = bare_section(bare, name);
+    bool is_own = own && key_find(own, name);
     trireme_status status = TRIREME_OK;
     if (value)
-        *out = mem_printf("%s%s%s=%s", section ? section : "", section ? "." : "", name, value);
-    else if (section || key_find_full(name) || key_alone(name))
+        *out = mem_printf("%s%s%s=%s", is_own ? own : "", is_own ? "." : "", name, value);
+    else if (is_own || key_find_full(name) || key_alone(name))
         status =
             error_set(error, TRIREME_ERROR_USAGE, "%s: %s: needs a value (one that begins with -- goes after an =)",
                       SOURCE_ARGUMENTS, key_excerpt(argument, excerpt));
     else
         status = key_refuse_unknown_full(SOURCE_ARGUMENTS, name, error);
-    free(section);
     free(name);
     return status;
 }
 
-trireme_status source_read_arguments(struct source_overrides *out, const char *bare, int argc, char *const *argv,
+trireme_status source_read_arguments(struct source_overrides *out, const char *own, int argc, char *const *argv,
                                      trireme_error *error) {
     for (int i = 0; i < argc; i++) {
         const char *next = i + 1 < argc ? argv[i + 1] : NULL, *after = next;
         char *override = NULL;
-        TRY(read_argument(bare, argv[i], &after, &override, error));
+        TRY(read_argument(own, argv[i], &after, &override, error));
         VEC_PUSH(&out->list, override);
         i += next != after;
     }

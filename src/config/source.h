@@ -29,7 +29,7 @@ trireme_status source_read_override(struct config *config, const char *where, co
 struct source_overrides {
     VEC(char *) list;
 };
-trireme_status source_read_arguments(struct source_overrides *out, const char *bare, int argc, char *const *argv,
+trireme_status source_read_arguments(struct source_overrides *out, const char *own, int argc, char *const *argv,
                                      trireme_error *error);
 
 #endif
