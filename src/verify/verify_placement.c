@@ -125,12 +125,34 @@ static trireme_status check_begun(const struct placement_check *c, const struct 
     return TRIREME_OK;
 }
 
+// Rows of parts of sequences lie in blocks, so that the first dim of an operand is split. But where a further dim goes
+// over the positions of a sequence, these are split as well: it must not be one that is whole.
+static trireme_status check_positions(const struct placement_check *c, const struct row_axis *s, int input) {
+    trireme_error *error = c->error;
+    const struct operand *o = &s->instruction->in[input];
+    const int root = program_root(c->program, o->buffer);
+    const struct buffer *b = &c->program->buffers.item[root];
+    if (!(AXES(s->axis) & AXES_PARTS) || s->in[input][s->axis].dim != 0 || !placement_of_rows(&c->placement, root))
+        return TRIREME_OK;
+    int64_t row = 1; // elements of a position
+    for (int d = 1 + MAX(0, b->placement[s->axis] - PLACE_SHARD(0)); d < b->ndim; d++)
+        row *= b->dim[d];
+    for (int d = 1; d < o->ndim; d++)
+        if (o->dim[d] > 1 && o->stride[d] >= row && o->stride[d] < c->parts.run * row &&
+            isupper((unsigned char)s->info->in[input].dim[d]))
+            REFUSE("%s: %s is split along %s, but its %c must be whole", placement_site(c).text, placement_name(c, o),
+                   axis_name((enum axis)s->axis), s->info->in[input].dim[d]);
+    return TRIREME_OK;
+}
+
 static trireme_status find_split(const struct placement_check *c, struct row_axis *s) {
     trireme_error *error = c->error;
     for (int i = 0; i < s->info->inputs; i++) {
         const struct seen *seen = &s->in[i][s->axis];
-        if (placement_present(s, i) && seen->as == SEEN_SPLIT && !s->info->in[i].begins && !s->info->in[i].counts)
-            TRY(split_letter(c, s, s->info->in[i].dim[seen->dim], seen->joint, &s->instruction->in[i]));
+        if (!placement_present(s, i) || seen->as != SEEN_SPLIT || s->info->in[i].begins || s->info->in[i].counts)
+            continue;
+        TRY(split_letter(c, s, s->info->in[i].dim[seen->dim], seen->joint, &s->instruction->in[i]));
+        TRY(check_positions(c, s, i));
     }
     TRY(split_begun(c, s));
     for (int l = 'a'; l <= 'z' && s->any; l++) {

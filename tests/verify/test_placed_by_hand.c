@@ -117,9 +117,33 @@ static void collectives(void **unused) {
     row_refuse(&r, "42 elements of a cannot become 127 of y on 3 ranks", "all_gather");
 }
 
+// Ranks have parts of the sequences: what must see all positions of a sequence is refused where it sees a part, also
+// where a rank has a part of one sequence alone.
+static void positions_of_parts(void **unused) {
+    (void)unused;
+    static const char BODY[] = "buffer %%0 i32 input microbatch [%d,8] place cp 1 \"starts\"\n"
+                               "buffer %%1 f32 param state [20,16] \"table\"\n"
+                               "buffer %%2 f32 act local [%d,16] \"rows\"\n"
+                               "buffer %%3 f32 act local [%d,16] \"heads\"\n"
+                               "buffer %%4 f32 act local [%d,4,8] \"lse\"\n"
+                               "template 0 forward \"main\"\n"
+                               "  %%2[%d,16] = embed %%0[%d] %%1[20,16] - phase forward\n"
+                               "  %%3[%d,8,4,4] %%4[%d,4,8] = attention %%2[%d,8,4,4] %%2[%d,8,4,4] %%2[%d,8,4,4] "
+                               "%%0[%d,8] - scale 0.5 window 0 phase forward\n";
+    struct op_table *ops = op_table_create();
+    for (int n = 1; n <= 2; n++) {
+        char *body = mem_printf(BODY, n, 8 * n, 8 * n, n, 8 * n, 8 * n, n, n, n, n, n, n);
+        struct program p = program_by_hand(ops, "mesh cp 2\n", body);
+        assert_program_refused(&p, ops, "rows is split along cp, but its T must be whole", "attention");
+        free(body);
+    }
+    free(ops);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_ops),
+        cmocka_unit_test(positions_of_parts),
         cmocka_unit_test(collectives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
