@@ -162,7 +162,7 @@ static void print_ranks(const struct mesh_view *v, struct text *out) {
     }
 }
 
-// What ranks have that differ along a set of axes which have the same roles; NULL: they have several.
+// What ranks have that differ along a set of axes which have the same roles; NULL: they have several, or none.
 static const char *roles_words(axis_set group) {
     static const enum axis_role ROLES[AXIS_COUNT] = {
 #define AXIS(id, name, roles, key) (enum axis_role)(ROLES_##id),
@@ -177,7 +177,8 @@ static const char *roles_words(axis_set group) {
            : roles & AXIS_IS_STAGE     ? "other layers"
            : roles & AXIS_IS_SEQUENCES ? "other sequences"
            : roles & AXIS_IS_ROWS      ? "parts of each sequence"
-                                       : "values of their own, from other sequences";
+           : roles                     ? "values of their own, from other sequences"
+                                       : NULL;
 }
 
 static void print_uses(const struct mesh_view *v, axis_set group, struct text *out) {
