@@ -107,8 +107,8 @@ function(tier name places) # tier NAME PLACES TEST...
 endfunction()
 tier(long 1 comm.mpi_collectives launch.mpi_starts)
 tier(usual 2 run.meshes cli.commands cli.resume)
-tier(long 2 cli.plan_advice cli.plan cli.memory run.torch verify.mutants_of_ranks cli.simulate_programs memory.waste
-    verify.outer_programs kernels.ways)
+tier(long 2 cli.plan_advice cli.plan cli.pages cli.memory run.torch verify.mutants_of_ranks cli.simulate_programs
+    memory.waste verify.outer_programs kernels.ways)
 tier(usual 2 verify.mutants run.reshard cli.ranks kernels.cpu cli.simulate pipeline.makers run.mpi_meshes cli.readers
     cli.plan_answers cli.names cli.bad_input planner.search planner.verified_plans comm.collectives cli.export
     run.resume run.run_directory comm.messages exec.allocation ckpt.checkpoint_faults)
