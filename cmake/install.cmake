@@ -26,7 +26,11 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trireme-config.cmake ${CMAKE_CURRENT_B
 
 # Static linking needs the dependencies by name, whatever prefix they were found under.
 set(private_libraries "")
-foreach(name yaml jansson sodium xxhash)
+set(named_libraries yaml jansson sodium xxhash)
+if(TRIREME_URING_FOUND)
+    list(APPEND named_libraries uring)
+endif()
+foreach(name ${named_libraries})
     get_filename_component(directory ${TRIREME_${name}_LIBRARY} DIRECTORY)
     string(APPEND private_libraries " -L${directory} -l${name}")
 endforeach()

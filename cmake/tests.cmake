@@ -50,6 +50,12 @@ if(NOT test_python)
     set(test_python python3)
 endif()
 
+set(faulty_calls "")
+foreach(call open read pread write pwrite uring_create uring_end fsync fdatasync posix_fadvise fallocate ftruncate
+        rename renameat2 mkdir unlink unlinkat close mmap calloc realloc aligned_alloc pthread_create)
+    list(APPEND faulty_calls "LINKER:--wrap=${call}")
+endforeach()
+
 file(GLOB test_sources CONFIGURE_DEPENDS tests/*/test_*.c tests/*/test_*.py)
 foreach(source ${test_sources})
     get_filename_component(name ${source} NAME_WE)
@@ -69,6 +75,8 @@ foreach(source ${test_sources})
             target_link_options(${target} PRIVATE LINKER:--wrap=peak_flops)
         elseif(target STREQUAL test_kernels_choices) # in which only its own time passes
             target_link_options(${target} PRIVATE LINKER:--wrap=clock_now)
+        elseif(target MATCHES "^test_(ckpt_block_writer|ckpt_saver|run_damage)$") # support/faults.h
+            target_link_options(${target} PRIVATE ${faulty_calls})
         endif()
         set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
         add_test(NAME ${folder}.${name} COMMAND ${target})
@@ -106,12 +114,14 @@ function(tier name places) # tier NAME PLACES TEST...
     set(tier_of_rest ${tier_of_rest} PARENT_SCOPE)
 endfunction()
 tier(long 1 comm.mpi_collectives launch.mpi_starts)
+tier(long 2 run.checkpoint_all_meshes)
 tier(usual 2 run.meshes cli.commands cli.resume)
 tier(long 2 cli.plan_advice cli.plan cli.pages cli.memory run.torch verify.mutants_of_ranks cli.simulate_programs
     memory.waste verify.outer_programs kernels.ways)
-tier(usual 2 verify.mutants run.reshard cli.ranks kernels.cpu cli.simulate pipeline.makers run.mpi_meshes cli.readers
-    cli.plan_answers cli.names cli.bad_input planner.search planner.verified_plans comm.collectives cli.export
-    run.resume run.run_directory comm.messages exec.allocation ckpt.checkpoint_faults)
+tier(usual 2 verify.mutants run.reshard run.checkpoint_meshes cli.ranks kernels.cpu cli.simulate pipeline.makers
+    run.mpi_meshes cli.readers cli.plan_answers cli.names cli.bad_input planner.search planner.verified_plans
+    comm.collectives cli.export run.resume run.run_directory comm.messages exec.allocation ckpt.checkpoint_faults
+    ckpt.saver run.damage cli.saving)
 tier(long 1 launch.mpi_lost_ranks comm.mpi_nodes cli.calibrate_processes launch.slurm)
 tier(usual 1 launch.lost_ranks comm.lost exec.deadlines)
 foreach(test ${tier_of_rest})

@@ -141,24 +141,22 @@ trireme_status region_create(struct region *region, size_t bytes, bool touch, co
     size_t available = memory_available();
     if (bytes > available || bytes > SIZE_MAX - 2 * HUGE_PAGE)
         FAIL(TRIREME_ERROR_MEMORY, "%s needs %zu bytes of memory, %zu are available", what, bytes, available);
-    size_t rounded = round_up(MAX(bytes, 1), HUGE_PAGE);
-    // One huge page more than needed: what lies before the first boundary and after the end is given back.
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), unit = bytes < HUGE_PAGE ? page : HUGE_PAGE;
+    size_t rounded = round_up(MAX(bytes, 1), unit);
+    // One unit more than needed: what lies before the first boundary and after the end is given back.
     char *start =
-        mmap(NULL, rounded + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(NULL, rounded + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED)
         FAIL(TRIREME_ERROR_MEMORY, "%s needs %zu bytes of memory, %zu are available: %m", what, bytes, available);
-    size_t before = (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
+    size_t before = (unit - (uintptr_t)start % unit) % unit;
     if (before)
         munmap(start, before);
-    if (before < HUGE_PAGE)
-        munmap(start + before + rounded, HUGE_PAGE - before);
+    if (before < unit)
+        munmap(start + before + rounded, unit - before);
     char *base = start + before;
-    madvise(base, rounded, MADV_HUGEPAGE);
-    if (touch) {
-        size_t page = (size_t)sysconf(_SC_PAGESIZE);
-        for (size_t at = 0; at < rounded; at += page)
-            ((volatile char *)base)[at] = 0;
-    }
+    madvise(base, rounded, unit == HUGE_PAGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    for (size_t at = 0; touch && at < rounded; at += page)
+        ((volatile char *)base)[at] = 0;
     region->base = base;
     region->bytes = rounded;
     return TRIREME_OK;

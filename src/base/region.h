@@ -9,8 +9,8 @@ struct region {
     size_t bytes;
 };
 
-// Maps `bytes` (rounded up to 2 MiB), zeroed, and asks for huge pages. With `touch` all pages are touched now, else on
-// first use. Where less is available, TRIREME_ERROR_MEMORY names `what` and both figures.
+// Maps `bytes`, zeroed; 2 MiB or more are rounded up to huge pages, which are asked for. With `touch` all pages are
+// touched now, else on first use. Where less is available, TRIREME_ERROR_MEMORY names `what` and both figures.
 trireme_status region_create(struct region *region, size_t bytes, bool touch, const char *what, trireme_error *error);
 void region_release(struct region *region);
 // Bytes of memory that the machine has, or, where that is less, that this process's control groups (v1, v2) may have.

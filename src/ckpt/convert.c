@@ -73,25 +73,21 @@ void convert_encode(enum dtype dtype, const double *in, int64_t count, void *dat
     }
 }
 
-// Looks at exponents: that of infinities and NaNs has all bits set.
+// Looks at exponents: that of infinities and NaNs has all bits set. Counts in place of leaving, so that it is fast.
+#define FINITE(type, exponent)                                           \
+    ({                                                                   \
+        uint64_t not_finite = 0;                                         \
+        for (int64_t i = 0; i < count; i++) {                            \
+            type bits;                                                   \
+            memcpy(&bits, (const type *)data + i, sizeof bits);          \
+            not_finite += (bits & (type)(exponent)) == (type)(exponent); \
+        }                                                                \
+        not_finite == 0;                                                 \
+    })
+
 bool convert_finite(enum dtype dtype, const void *data, int64_t count) {
     CHECK(dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16);
-    const unsigned char *at = data;
-    bool finite = true;
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t wide;
-        uint32_t single;
-        uint16_t half;
-        if (dtype == DTYPE_F64) {
-            memcpy(&wide, at + 8 * i, 8);
-            finite &= (~wide & (UINT64_C(0x7ff) << 52)) != 0;
-        } else if (dtype == DTYPE_F32) {
-            memcpy(&single, at + 4 * i, 4);
-            finite &= (~single & (UINT32_C(0xff) << 23)) != 0;
-        } else {
-            memcpy(&half, at + 2 * i, 2);
-            finite &= (~half & (0xff << 7)) != 0;
-        }
-    }
-    return finite;
+    return dtype == DTYPE_F64   ? FINITE(uint64_t, UINT64_C(0x7ff) << 52)
+           : dtype == DTYPE_F32 ? FINITE(uint32_t, UINT32_C(0xff) << 23)
+                                : FINITE(uint16_t, 0xff << 7);
 }

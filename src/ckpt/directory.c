@@ -174,6 +174,49 @@ static trireme_status complete_file(struct directory *d, const char *name, const
     return status;
 }
 
+// Has the system read a file from the disk when it is read next.
+static void file_let_go(const char *path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return; // reading it will say why
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
+static trireme_status disk_compare_file(const struct directory *d, const struct checksum_file *file,
+                                        trireme_error *error) {
+    char *path = mem_printf("%s/%s", d->path, file->name);
+    struct checksum_share share = CHECKSUM_WHOLE;
+    file_let_go(path);
+    const trireme_status status = checksum_file_verify(file, path, CHECKSUM_ALL, &share, NULL, error);
+    free(path);
+    return status;
+}
+
+static trireme_status disk_compare_manifest(const struct directory *d, trireme_error *error) {
+    char *path = mem_printf("%s/%s", d->path, MANIFEST_NAME);
+    struct manifest read = {0};
+    file_let_go(path);
+    const trireme_status status = manifest_read(d->path, &read, error);
+    manifest_release(&read);
+    free(path);
+    return status;
+}
+
+// Whether the disk has what was written. Files of blocks are compared by whoever writes them (saver.h).
+static trireme_status disk_compare(const struct directory *d, trireme_error *error) {
+    trireme_status status = disk_compare_manifest(d, error);
+    for (size_t i = 0; i < d->manifest.file.count && status == TRIREME_OK; i++)
+        if (!d->manifest.file.item[i].block.count)
+            status = disk_compare_file(d, &d->manifest.file.item[i], error);
+    if (status == TRIREME_ERROR_CORRUPT) {
+        error->status = TRIREME_ERROR_IO;
+        return error_prefix(error, TRIREME_ERROR_IO,
+                            "the disk gives back other bytes than were written: check the disk");
+    }
+    return status;
+}
+
 static trireme_status complete_manifest(struct directory *d, trireme_error *error) {
     struct tree t = {0};
     TRY(tree_list(d->path, &t, error));
@@ -196,6 +239,7 @@ static trireme_status complete_manifest(struct directory *d, trireme_error *erro
     if (files != d->manifest.file.count)
         FAIL(TRIREME_ERROR_IO, "%s: %zu files were written, %zu are there", d->path, d->manifest.file.count, files);
     TRY(manifest_write(&d->manifest, d->path, error));
+    TRY(disk_compare(d, error));
     return tree_sync(d->path, error);
 }
 

@@ -1,6 +1,7 @@
 // Directories that are complete or not there. A directory is written under a temporary name beside the final one: every
-// file is synced, a manifest is written last, the directory is renamed, and the parent synced. If the process is killed
-// at any point, either the old directory or the new one is there, whole.
+// file is synced, a manifest is written last, what the disk has is read back and compared, the directory is renamed,
+// and the parent synced. If the process is killed at any point, either the old directory or the new one is there,
+// whole.
 //
 // Names: DIR/step-100 is written as DIR/.tmp-step-100-PID. While it is being written it is locked (flock), which tells
 // temporaries of living processes from those of dead ones; the next directory_begin of the same kind (the same name up
@@ -35,6 +36,11 @@ void directory_abort(struct directory *d);
 // `watch` (may be NULL) is told while content is read.
 trireme_status directory_verify(const char *path, struct manifest_check check, const struct checksum_watch *watch,
                                 trireme_error *error);
+// Who verifies a directory in place of directory_verify: many ranks together.
+struct directory_verifier {
+    trireme_status (*verify)(void *user, const char *path, struct manifest_check check, trireme_error *error);
+    void *user;
+};
 // False when `path` exists and holds anything that a replacement would destroy unasked; *reason then names it.
 bool directory_is_ours(const char *path, trireme_error *reason);
 
@@ -57,10 +63,11 @@ struct directory_search {
 };
 
 // Finds the complete directory `parent`/step-N with the largest N, passing over damaged ones; fails on one that cannot
-// be read. A missing parent counts as empty. Finishes a replacement that a crash left half done. `watch` (may be NULL)
-// is told while content is read. Caller releases *out; on failure it is empty.
-trireme_status directory_newest(const char *parent, struct manifest_check check, const struct checksum_watch *watch,
-                                struct directory_search *out, trireme_error *error);
+// be read. A missing parent counts as empty. Finishes a replacement that a crash left half done. `verifier` may be
+// NULL. Caller releases *out; on failure it is empty.
+trireme_status directory_newest(const char *parent, struct manifest_check check,
+                                const struct directory_verifier *verifier, struct directory_search *out,
+                                trireme_error *error);
 void directory_search_release(struct directory_search *s);
 // The largest N below `number` for which step-N is complete by its sizes; -1: none.
 int64_t directory_before(const char *parent, int64_t number);
@@ -69,9 +76,22 @@ int64_t directory_before(const char *parent, int64_t number);
 // called only by a process that may write there.
 void directory_sweep(const char *parent);
 
-// Of step-1 to step-`last`, removes all but the newest `keep` complete directories (complete by sizes); 0 keeps all.
-// Damaged ones that are older than those are removed, newer ones stay. A directory also stays when it has files that
-// its manifest does not list, or when a process holds it (directory_hold).
-trireme_status directory_prune(const char *parent, int64_t last, size_t keep, trireme_error *error);
+struct directory_numbered {
+    int64_t number; // N of step-N
+    char *path;     // `parent`/step-N
+};
+struct directory_list {
+    VEC(struct directory_numbered);
+};
+
+// The directories step-1, step-2, ... of `parent`, whatever is in them, the largest number first. A missing parent
+// counts as empty. Caller releases *out.
+trireme_status directory_list(const char *parent, struct directory_list *out, trireme_error *error);
+void directory_list_release(struct directory_list *list);
+// The numbers of those that are just being written. Caller releases *out, whose paths are the final ones.
+void directory_list_unfinished(const char *parent, struct directory_list *out);
+// Removes a directory of such a list, so that a crash leaves none that is damaged. *held: it stays, as a process holds
+// it (directory_hold).
+trireme_status directory_remove(const char *path, bool *held, trireme_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-// Finds which of the directories step-1, step-2, ... are complete, and removes those that may go.
+// Finds which of the directories step-1, step-2, ... are complete; holds and removes them.
 #include "ckpt/directory.h"
 #include "ckpt/temporary.h"
 #include "ckpt/tree.h"
@@ -12,15 +12,6 @@
 
 static const char STEP[] = "step-";
 
-struct candidate {
-    int64_t number;
-    char *name;
-};
-
-struct candidates {
-    VEC(struct candidate) entry;
-};
-
 trireme_status directory_verify(const char *path, struct manifest_check check, const struct checksum_watch *watch,
                                 trireme_error *error) {
     struct stat st;
@@ -30,23 +21,24 @@ trireme_status directory_verify(const char *path, struct manifest_check check, c
         FAIL(TRIREME_ERROR_CORRUPT, "%s: not a directory", path);
     struct manifest m = {0};
     TRY(manifest_read(path, &m, error));
-    trireme_status status = manifest_verify(&m, path, check, watch, error);
+    trireme_status status = manifest_verify(&m, path, check, &CHECKSUM_WHOLE, watch, error);
     manifest_release(&m);
     return status;
 }
 
-static void candidates_release(struct candidates *c) {
-    for (size_t i = 0; i < c->entry.count; i++)
-        free(c->entry.item[i].name);
-    VEC_RELEASE(&c->entry);
+void directory_list_release(struct directory_list *list) {
+    for (size_t i = 0; i < list->count; i++)
+        free(list->item[i].path);
+    VEC_RELEASE(list);
 }
 
 static int compare_newest_first(const void *a, const void *b) {
-    const struct candidate *x = a, *y = b;
-    return COMPARE(y->number, x->number) ?: strcmp(x->name, y->name);
+    const struct directory_numbered *x = a, *y = b;
+    return COMPARE(y->number, x->number) ?: strcmp(x->path, y->path);
 }
 
-static trireme_status list_candidates(const char *parent, struct candidates *out, trireme_error *error) {
+trireme_status directory_list(const char *parent, struct directory_list *out, trireme_error *error) {
+    *out = (struct directory_list){0};
     DIR *dir = opendir(parent);
     if (!dir && errno == ENOENT)
         return TRIREME_OK;
@@ -58,16 +50,27 @@ static trireme_status list_candidates(const char *parent, struct candidates *out
         if (strncmp(e->d_name, STEP, strlen(STEP)) || !*digits || strlen(digits) > 18 ||
             digits[strspn(digits, "0123456789")])
             continue;
-        VEC_PUSH(&out->entry, (struct candidate){strtoll(digits, NULL, 10), mem_strdup(e->d_name)});
+        VEC_PUSH(out, (struct directory_numbered){strtoll(digits, NULL, 10), mem_printf("%s/%s", parent, e->d_name)});
     }
     int code = errno;
     closedir(dir);
     if (code) {
-        candidates_release(out);
+        directory_list_release(out);
         FAIL(TRIREME_ERROR_IO, "%s: cannot list: %s", parent, strerror(code));
     }
-    VEC_SORT(&out->entry, compare_newest_first);
+    VEC_SORT(out, compare_newest_first);
     return TRIREME_OK;
+}
+
+void directory_list_unfinished(const char *parent, struct directory_list *out) {
+    struct temporary_names names;
+    *out = (struct directory_list){0};
+    temporary_list(parent, STEP, &names);
+    for (size_t i = 0; i < names.count; i++)
+        VEC_PUSH(out, (struct directory_numbered){strtoll(names.item[i] + strlen(STEP), NULL, 10),
+                                                  mem_printf("%s/%s", parent, names.item[i])});
+    temporary_names_release(&names);
+    VEC_SORT(out, compare_newest_first);
 }
 
 static bool search_is_named(int fd, const char *path) {
@@ -108,13 +111,15 @@ void directory_search_release(struct directory_search *s) {
 // Examines one directory. *pruned: it was removed meanwhile, so there are newer ones. One that cannot be read may be
 // whole: that is an error.
 static trireme_status search_examine(char *path, int64_t number, struct manifest_check check,
-                                     const struct checksum_watch *watch, struct directory_search *out, bool *pruned,
-                                     trireme_error *error) {
+                                     const struct directory_verifier *verifier, struct directory_search *out,
+                                     bool *pruned, trireme_error *error) {
     struct stat st;
     trireme_error reason = {0};
     int hold = directory_hold(path);
     *pruned = hold < 0 && lstat(path, &st) != 0 && errno == ENOENT;
-    trireme_status status = *pruned ? TRIREME_OK : directory_verify(path, check, watch, &reason);
+    trireme_status status = *pruned    ? TRIREME_OK
+                            : verifier ? verifier->verify(verifier->user, path, check, &reason)
+                                       : directory_verify(path, check, NULL, &reason);
     if (status == TRIREME_OK && !*pruned) {
         out->path = path;
         out->number = number;
@@ -126,27 +131,30 @@ static trireme_status search_examine(char *path, int64_t number, struct manifest
         VEC_PUSH(&out->skipped, (struct directory_skipped){path, mem_strdup(reason.message)});
         return TRIREME_OK;
     }
-    if (status != TRIREME_OK)
+    if (status == TRIREME_ERROR_IO)
         error_set(error, status, "%s: try again once it can be read, or move %s away for the one before it",
                   reason.message, path);
+    else if (status != TRIREME_OK)
+        error_repeat(error, &reason);
     free(path);
     return status;
 }
 
-trireme_status directory_newest(const char *parent, struct manifest_check check, const struct checksum_watch *watch,
-                                struct directory_search *out, trireme_error *error) {
+trireme_status directory_newest(const char *parent, struct manifest_check check,
+                                const struct directory_verifier *verifier, struct directory_search *out,
+                                trireme_error *error) {
     *out = (struct directory_search){0};
     temporary_sweep(parent, STEP, false);
     trireme_status status = TRIREME_OK;
     for (bool pruned = true; pruned && status == TRIREME_OK;) {
-        struct candidates c = {0};
+        struct directory_list all;
         directory_search_release(out);
-        TRY(list_candidates(parent, &c, error));
+        TRY(directory_list(parent, &all, error));
         pruned = false;
-        for (size_t i = 0; i < c.entry.count && !out->path && !pruned && status == TRIREME_OK; i++)
-            status = search_examine(mem_printf("%s/%s", parent, c.entry.item[i].name), c.entry.item[i].number, check,
-                                    watch, out, &pruned, error);
-        candidates_release(&c);
+        for (size_t i = 0; i < all.count && !out->path && !pruned && status == TRIREME_OK; i++)
+            status =
+                search_examine(mem_strdup(all.item[i].path), all.item[i].number, check, verifier, out, &pruned, error);
+        directory_list_release(&all);
     }
     if (status != TRIREME_OK)
         directory_search_release(out);
@@ -158,56 +166,36 @@ void directory_sweep(const char *parent) {
 }
 
 int64_t directory_before(const char *parent, int64_t number) {
-    struct candidates c = {0};
+    struct directory_list all;
     int64_t found = -1;
-    if (list_candidates(parent, &c, NULL) != TRIREME_OK)
+    if (directory_list(parent, &all, NULL) != TRIREME_OK)
         return found;
-    for (size_t i = 0; i < c.entry.count && found < 0; i++) {
-        char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
-        if (c.entry.item[i].number < number && directory_verify(path, MANIFEST_SIZES, NULL, NULL) == TRIREME_OK)
-            found = c.entry.item[i].number;
-        free(path);
-    }
-    candidates_release(&c);
+    for (size_t i = 0; i < all.count && found < 0; i++)
+        if (all.item[i].number < number && directory_verify(all.item[i].path, MANIFEST_SIZES, NULL, NULL) == TRIREME_OK)
+            found = all.item[i].number;
+    directory_list_release(&all);
     return found;
 }
 
 // Renames the directory to a temporary name before it is removed: a crash half-way leaves a temporary, not a damaged
 // directory. A process that wants to hold it waits for the lock, and then finds it gone.
-static trireme_status remove_directory(const char *parent, const char *name, const char *path, trireme_error *error) {
+trireme_status directory_remove(const char *path, bool *held, trireme_error *error) {
     int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    *held = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (*held) {
         close(lock);
         return TRIREME_OK;
     }
+    const char *name = strrchr(path, '/') + 1;
+    char *parent = mem_printf("%.*s", (int)(name - 1 - path), path);
     char *away = temporary_path(parent, TEMPORARY_TMP, name);
     trireme_status status = TRIREME_OK;
     if (rename(path, away) != 0)
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot rename to %s: %s", path, away, strerror(errno));
     else
         status = tree_remove(away, error);
+    free(parent);
     free(away);
     directory_let_go(lock);
-    return status;
-}
-
-trireme_status directory_prune(const char *parent, int64_t last, size_t keep, trireme_error *error) {
-    if (!keep)
-        return TRIREME_OK;
-    struct candidates c = {0};
-    TRY(list_candidates(parent, &c, error));
-    trireme_status status = TRIREME_OK;
-    size_t complete = 0;
-    for (size_t i = 0; i < c.entry.count && status == TRIREME_OK; i++) {
-        if (c.entry.item[i].number > last)
-            continue;
-        char *path = mem_printf("%s/%s", parent, c.entry.item[i].name);
-        if (complete < keep)
-            complete += directory_verify(path, MANIFEST_SIZES, NULL, NULL) == TRIREME_OK;
-        else if (directory_is_ours(path, NULL))
-            status = remove_directory(parent, c.entry.item[i].name, path, error);
-        free(path);
-    }
-    candidates_release(&c);
     return status;
 }

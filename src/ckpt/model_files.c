@@ -3,10 +3,7 @@
 #include "base/json.h"
 #include "ckpt/convert.h"
 #include "ckpt/output.h"
-
-// Numbers that are read at once, unless one row has more: in a process of many ranks, each has room for so many. Rows
-// that become columns are faster in larger blocks.
-enum { BLOCK = 1 << 16, TRANSPOSED = 1 << 17 };
+#include "ckpt/tensor_reader.h"
 
 // What a tensor in the files is: a piece of parameter `number` of the table.
 struct source {
@@ -53,10 +50,19 @@ static void file_shape(const struct source *source, int64_t shape[2]) {
     shape[1] = source->piece->transposed ? rows : columns;
 }
 
+static struct image_source source_image(const struct source *source) {
+    return (struct image_source){.number = source->number,
+                                 .row = source->piece->row,
+                                 .rows = source->piece->rows,
+                                 .columns = source->parameter->dim[1],
+                                 .transposed = source->piece->transposed,
+                                 .zero = source->zero};
+}
+
 // ---- saving
 
-static trireme_status save_config(struct directory *directory, const struct model_config *config, enum dtype dtype,
-                                  trireme_error *error) {
+trireme_status model_files_write_config(struct directory *directory, const struct model_config *config,
+                                        enum dtype dtype, trireme_error *error) {
     struct text text = {0};
     model_config_write(config, dtype == DTYPE_F64 ? "float64" : dtype == DTYPE_BF16 ? "bfloat16" : "float32", &text);
     struct output *output;
@@ -82,86 +88,23 @@ static trireme_status save_config(struct directory *directory, const struct mode
     return status;
 }
 
-// to[i * step] = from[i * stride], for elements of `size` bytes.
-static void copy_strided(void *to, int64_t step, const void *from, int64_t stride, int64_t count, size_t size) {
-    for (int64_t i = 0; i < count; i++) {
-        if (size == 2)
-            ((uint16_t *)to)[i * step] = ((const uint16_t *)from)[i * stride];
-        else if (size == 4)
-            ((uint32_t *)to)[i * step] = ((const uint32_t *)from)[i * stride];
-        else
-            ((uint64_t *)to)[i * step] = ((const uint64_t *)from)[i * stride];
-    }
-}
-
-// Rows of the file's tensor are columns of ours: they are gathered a block of rows at a time.
-static trireme_status add_transposed(struct safetensors_writer *writer, size_t tensor, const struct source *source,
-                                     const struct parameter_values *values, trireme_error *error) {
-    const size_t size = (size_t)dtype_size(values->dtype);
-    const int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
-    const int64_t block = MAX(1, MIN(columns, VALUES_WINDOW / rows));
-    char *buffer = mem_alloc((size_t)(block * rows) * size);
+trireme_status model_files_declare(struct image_set *set, const struct model_config *config,
+                                   const struct parameter_table *table, enum dtype dtype, int group,
+                                   trireme_error *error) {
+    struct sources sources;
     trireme_status status = TRIREME_OK;
-    for (int64_t first = 0; first < columns && status == TRIREME_OK; first += block) {
-        const struct parameter_window window = {source->piece->row, rows, first, MIN(block, columns - first)};
-        const void *data;
-        int64_t stride;
-        status = values->get(values, source->number, columns, &window, &data, &stride, error);
-        if (status != TRIREME_OK)
-            break;
-        for (int64_t row = 0; row < rows; row++)
-            copy_strided(buffer + (size_t)row * size, rows, (const char *)data + (size_t)(row * stride) * size, 1,
-                         window.columns, size);
-        status = safetensors_writer_add(writer, tensor, buffer, (uint64_t)(window.columns * rows) * size, error);
-    }
-    free(buffer);
-    return status;
-}
-
-static trireme_status add_source(struct safetensors_writer *writer, size_t tensor, const struct source *source,
-                                 const struct parameter_values *values, trireme_error *error) {
-    const int64_t columns = source->parameter->dim[1];
-    if (source->zero) {
-        const uint64_t bytes = (uint64_t)(source->piece->rows * columns * dtype_size(values->dtype));
-        void *zeros = mem_alloc(bytes);
-        trireme_status status = safetensors_writer_add(writer, tensor, zeros, bytes, error);
-        free(zeros);
-        return status;
-    }
-    if (source->piece->transposed)
-        return add_transposed(writer, tensor, source, values, error);
-    return parameter_values_write(values, source->number, source->piece->row, source->piece->rows, columns, writer,
-                                  tensor, error);
-}
-
-static trireme_status write_sources(struct safetensors_writer *writer, const struct sources *sources,
-                                    const struct parameter_values *values, trireme_error *error) {
-    safetensors_writer_metadata(writer, "format", "pt");
-    for (size_t i = 0; i < sources->item.count; i++) {
-        const struct source *source = &sources->item.item[i];
+    sources_create(&sources, config, table);
+    safetensors_layout_metadata(&set->layout, "format", "pt");
+    for (size_t i = 0; i < sources.item.count && status == TRIREME_OK; i++) {
+        const struct source *source = &sources.item.item[i];
+        struct image_source what = source_image(source);
+        what.group = group;
+        what.size = (int)dtype_size(dtype);
         int64_t shape[2];
         file_shape(source, shape);
-        TRY(safetensors_writer_declare(writer, source->piece->name, convert_stored(values->dtype),
-                                       source->parameter->ndim, shape, error));
+        status = image_declare(set, source->piece->name, convert_stored(dtype), source->parameter->ndim, shape, &what,
+                               error);
     }
-    TRY(safetensors_writer_begin(writer, error));
-    for (size_t tensor; safetensors_writer_next(writer, &tensor);)
-        TRY(add_source(writer, tensor, &sources->item.item[tensor], values, error));
-    return safetensors_writer_finish(writer, error);
-}
-
-trireme_status model_files_save(struct directory *directory, const struct model_config *config,
-                                const struct parameter_table *table, const struct parameter_values *values,
-                                uint64_t shard_bytes, trireme_error *error) {
-    TRY(save_config(directory, config, values->dtype, error));
-    struct sources sources;
-    sources_create(&sources, config, table);
-    struct safetensors_writer *writer = safetensors_writer_create(directory_path(directory), "model", shard_bytes);
-    trireme_status status = write_sources(writer, &sources, values, error);
-    if (status == TRIREME_OK)
-        for (size_t i = 0; i < safetensors_writer_files(writer); i++)
-            directory_record(directory, safetensors_writer_file(writer, i));
-    safetensors_writer_free(writer);
     sources_release(&sources);
     return status;
 }
@@ -174,7 +117,7 @@ trireme_status model_files_save(struct directory *directory, const struct model_
 struct match {
     const char *path;
     const struct model_config *config;
-    const struct safetensors *files;
+    struct safetensors *files;
     const struct sources *sources;
     const struct safetensors_tensor **tensor; // [sources]
     bool *met;                                // [tensors of the files]
@@ -212,7 +155,7 @@ static trireme_status match_sources(struct match *m, trireme_error *error) {
 }
 
 // Numbers [first, first + count) of a tensor.
-static trireme_status read_numbers(const struct safetensors *files, const struct safetensors_tensor *t, int64_t first,
+static trireme_status read_numbers(struct safetensors *files, const struct safetensors_tensor *t, int64_t first,
                                    int64_t count, double *out, trireme_error *error) {
     const uint64_t stored = safetensors_dtype_bits(t->dtype) / 8, bytes = (uint64_t)count * stored;
     void *raw = mem_alloc(bytes);
@@ -301,151 +244,39 @@ static trireme_status check_unexpected(const struct match *m, trireme_error *err
 
 // ---- loading
 
-// Where loaded values go, and their low halves (NULL: there are none).
-struct target {
-    const struct parameter_values *values, *remainders;
-};
-
-static size_t bytes_of(const struct parameter_values *values, int64_t count) {
-    return (size_t)(count * dtype_size(values->dtype));
-}
-
-static void model_put(const struct parameter_values *values, size_t number, int64_t first, int64_t count,
-                      const void *from) {
-    values->put(values, number, bytes_of(values, first), bytes_of(values, count), from);
-}
-
-// Room for numbers on their way to a parameter, in its dtype.
-struct encoded {
-    void *value;
-    uint16_t *remainder;
-};
-
-static struct encoded encoded_create(const struct target *to, int64_t count) {
-    return (struct encoded){mem_alloc(bytes_of(to->values, count)),
-                            to->remainders ? mem_alloc(bytes_of(to->remainders, count)) : NULL};
-}
-
-static void encoded_release(struct encoded *e) {
-    free(e->value);
-    free(e->remainder);
-}
-
-// A tensor that is being read, and where it goes.
-struct reading {
-    const struct source *source;
-    const struct safetensors *files;
-    const struct safetensors_tensor *tensor;
-    const struct target *to;
-};
-
-// Refuses weights that are not finite: with them no training has a finite loss.
-static trireme_status model_check_finite(const struct reading *r, const void *values, int64_t count,
-                                         trireme_error *error) {
-    const enum dtype dtype = r->to->values->dtype;
-    if (convert_finite(dtype, values, count))
-        return TRIREME_OK;
-    FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor \"%s\": holds a number that is not finite in %s",
-         safetensors_path(r->files, r->tensor), r->tensor->name, dtype_name(dtype));
-}
-
-static trireme_status put_numbers(const struct reading *r, struct encoded *by, int64_t first, int64_t count,
-                                  const double *numbers, trireme_error *error) {
-    const struct target *to = r->to;
-    const size_t number = r->source->number;
-    convert_encode(to->values->dtype, numbers, count, by->value, by->remainder, 0);
-    TRY(model_check_finite(r, by->value, count, error));
-    model_put(to->values, number, first, count, by->value);
-    if (to->remainders)
-        model_put(to->remainders, number, first, count, by->remainder);
-    return TRIREME_OK;
-}
-
-static trireme_status put_same(const struct reading *r, int64_t first, int64_t count, const void *values,
-                               trireme_error *error) {
-    TRY(model_check_finite(r, values, count, error));
-    model_put(r->to->values, r->source->number, first, count, values); // remainders stay zero
-    return TRIREME_OK;
-}
-
-static trireme_status load_rows(const struct reading *r, trireme_error *error) {
-    const struct source *source = r->source;
-    const enum safetensors_dtype dtype = r->tensor->dtype;
-    int64_t first = source->piece->row * source->parameter->dim[1],
-            count = source->piece->rows * source->parameter->dim[1];
-    int64_t block = MIN(count, BLOCK);
-    const size_t stored = safetensors_dtype_bits(dtype) / 8;
-    const bool same = dtype == convert_stored(r->to->values->dtype);
-    void *numbers = mem_alloc((size_t)block * (same ? stored : sizeof(double)));
-    struct encoded encoded = same ? (struct encoded){0} : encoded_create(r->to, block);
-    trireme_status status = TRIREME_OK;
-    for (int64_t done = 0; done < count && status == TRIREME_OK; done += block) {
-        int64_t now = MIN(block, count - done);
-        status = same ? safetensors_read(r->files, r->tensor, (uint64_t)done * stored, (uint64_t)now * stored, numbers,
-                                         error)
-                      : read_numbers(r->files, r->tensor, done, now, numbers, error);
-        if (status == TRIREME_OK)
-            status = same ? put_same(r, first + done, now, numbers, error)
-                          : put_numbers(r, &encoded, first + done, now, numbers, error);
-    }
-    encoded_release(&encoded);
-    free(numbers);
-    return status;
-}
-
-// Rows of the file's tensor are columns of ours: a block of them is read, and then put into parts of our rows.
-static trireme_status load_transposed(const struct reading *r, trireme_error *error) {
-    const struct source *source = r->source;
-    int64_t rows = source->piece->rows, columns = source->parameter->dim[1];
-    int64_t block = MAX(1, MIN(columns, TRANSPOSED / rows));
-    const size_t stored = safetensors_dtype_bits(r->tensor->dtype) / 8;
-    char *raw = mem_alloc((size_t)(block * rows) * stored), *part = mem_alloc((size_t)block * stored);
-    double *numbers = mem_alloc((size_t)block * sizeof *numbers);
-    struct encoded encoded = encoded_create(r->to, block);
-    trireme_status status = TRIREME_OK;
-    for (int64_t first = 0; first < columns && status == TRIREME_OK; first += block) {
-        int64_t count = MIN(block, columns - first);
-        status = safetensors_read(r->files, r->tensor, (uint64_t)(first * rows) * stored,
-                                  (uint64_t)(count * rows) * stored, raw, error);
-        for (int64_t row = 0; row < rows && status == TRIREME_OK; row++) {
-            copy_strided(part, 1, raw + (size_t)row * stored, rows, count, stored);
-            convert_decode(r->tensor->dtype, part, count, numbers);
-            status = put_numbers(r, &encoded, (source->piece->row + row) * columns + first, count, numbers, error);
-        }
-    }
-    encoded_release(&encoded);
-    free(numbers);
-    free(part);
-    free(raw);
-    return status;
-}
-
 // The pieces of one parameter, which are sources [first, first + pieces).
-static trireme_status load_parameter(const struct match *m, size_t first, const struct target *to,
+static trireme_status load_parameter(const struct match *m, size_t first, struct tensor_reader *reader,
+                                     const struct parameter_values *values, const struct parameter_values *remainders,
                                      trireme_error *error) {
     const struct source *source = &m->sources->item.item[first];
-    int64_t count = parameter_count(source->parameter);
-    if (!to->values->begin(to->values, source->number, bytes_of(to->values, count)))
-        return TRIREME_OK;
-    if (to->remainders)
-        to->remainders->begin(to->remainders, source->number, bytes_of(to->remainders, count));
+    parameter_values_clear_padding(values, source->number, source->parameter);
+    if (remainders) // tensors may have none
+        parameter_values_clear(remainders, source->number);
     for (int i = 0; i < source->parameter->pieces; i++) {
-        const struct reading reading = {&source[i], m->files, m->tensor[first + (size_t)i], to};
-        TRY((source[i].piece->transposed ? load_transposed : load_rows)(&reading, error));
+        const struct image_source piece = source_image(&source[i]);
+        TRY(tensor_reader_take(reader, m->tensor[first + (size_t)i], &piece, values, remainders, error));
     }
     return TRIREME_OK;
 }
 
-static trireme_status load_matched(struct match *m, const struct target *to, trireme_error *error) {
+static trireme_status load_matched(struct match *m, const struct parameter_values *values,
+                                   const struct parameter_values *remainders, const struct checksum_watch *watch,
+                                   trireme_error *error) {
     TRY(match_sources(m, error));
     TRY(model_check_shapes(m, error));
     TRY(check_unexpected(m, error));
-    for (size_t i = 0; i < m->sources->item.count; i += (size_t)m->sources->item.item[i].parameter->pieces) {
+    struct tensor_reader reader;
+    trireme_status status = TRIREME_OK;
+    tensor_reader_create(&reader, m->files, watch);
+    reader.finite = true;
+    for (size_t i = 0; i < m->sources->item.count && status == TRIREME_OK;
+         i += (size_t)m->sources->item.item[i].parameter->pieces) {
         if (m->sources->item.item[i].zero)
             break; // they come after all others
-        TRY(load_parameter(m, i, to, error));
+        status = load_parameter(m, i, &reader, values, remainders, error);
     }
-    return TRIREME_OK;
+    tensor_reader_release(&reader);
+    return status;
 }
 
 trireme_status model_files_check(const char *path, const struct model_config *config, bool exact,
@@ -458,7 +289,8 @@ trireme_status model_files_check(const char *path, const struct model_config *co
 
 trireme_status model_files_load(const char *path, const struct model_config *config,
                                 const struct parameter_table *table, const struct parameter_values *values,
-                                const struct parameter_values *remainders, bool exact, trireme_error *error) {
+                                const struct parameter_values *remainders, bool exact,
+                                const struct checksum_watch *watch, trireme_error *error) {
     CHECK(!remainders || values->dtype == DTYPE_BF16);
     TRY(model_files_check(path, config, exact, error));
     struct safetensors *files;
@@ -468,7 +300,7 @@ trireme_status model_files_load(const char *path, const struct model_config *con
     struct match match = {.path = path, .config = config, .files = files, .sources = &sources};
     match.tensor = mem_alloc(sources.item.count * sizeof *match.tensor);
     match.met = mem_alloc(files->tensor.count * sizeof *match.met);
-    trireme_status status = load_matched(&match, &(struct target){values, remainders}, error);
+    trireme_status status = load_matched(&match, values, remainders, watch, error);
     free(match.tensor);
     free(match.met);
     sources_release(&sources);

@@ -1,30 +1,35 @@
 // A model as a Hugging Face directory: config.json and model.safetensors (or shards and their index) with the names and
-// shapes of `transformers`. Our fused, padded and transposed parameters are taken apart when they are saved and put
-// together when they are loaded, piece by piece (parameter_table): besides the model's own memory that takes a few MiB
-// and one row.
+// shapes of `transformers`. Our fused, padded and transposed parameters are taken apart when they are saved (image.h)
+// and put together when they are loaded (tensor_reader.h).
 #ifndef CKPT_MODEL_FILES_H
 #define CKPT_MODEL_FILES_H
 
 #include "ckpt/directory.h"
+#include "ckpt/image.h"
 #include "ckpt/values.h"
 #include "model/model.h"
 
-// Writes config.json and the parameters, in their dtype, into a directory that is being made. Padding is left out. A
-// GPT-2 without biases gets biases of zero, since transformers expects some. shard_bytes 0: SAFETENSORS_SHARD_BYTES.
-trireme_status model_files_save(struct directory *directory, const struct model_config *config,
-                                const struct parameter_table *table, const struct parameter_values *values,
-                                uint64_t shard_bytes, trireme_error *error);
+// Declares the tensors of a model in files: parameters of dtype `dtype`, which are values of `group`, without their
+// padding. A GPT-2 without biases gets biases of zero, since transformers expects some.
+trireme_status model_files_declare(struct image_set *set, const struct model_config *config,
+                                   const struct parameter_table *table, enum dtype dtype, int group,
+                                   trireme_error *error);
 
+// Writes config.json into a directory that is being made.
+trireme_status model_files_write_config(struct directory *directory, const struct model_config *config,
+                                        enum dtype dtype, trireme_error *error);
 // Whether the config.json of the directory `path` fits (model_config_compare; `exact` as there).
 trireme_status model_files_check(const char *path, const struct model_config *config, bool exact, trireme_error *error);
-// Fills the parameters from the directory `path`, whose files may hold F64, F32, F16 or BF16; padding becomes zero.
-// `remainders` (for bf16 parameters; NULL: none) takes the low halves of f32 master weights, so that an f32 in a file
-// is kept exactly. Does model_files_check first; then names a tensor that is missing, unexpected, misshapen or of
-// another dtype, before any memory is written. Accepted are names without GPT-2's "transformer." prefix, buffers of
-// masks and frequencies, an output head that equals the tied embedding, and zero biases for a GPT-2 without biases.
+// Fills what this rank has of the parameters from the directory `path`, whose files may hold F64, F32, F16 or BF16;
+// padding becomes zero. Of the files no more is read. `remainders` (for bf16 parameters; NULL: none) take the low
+// halves of f32 master weights, so that an f32 in a file is kept exactly. `watch` (may be NULL) is told while it reads.
+// Does model_files_check first; then names a tensor that is missing, unexpected, misshapen or of another dtype, before
+// any memory is written. Accepted are names without GPT-2's "transformer." prefix, buffers of masks and frequencies, an
+// output head that equals the tied embedding, and zero biases for a GPT-2 without biases.
 trireme_status model_files_load(const char *path, const struct model_config *config,
                                 const struct parameter_table *table, const struct parameter_values *values,
-                                const struct parameter_values *remainders, bool exact, trireme_error *error);
+                                const struct parameter_values *remainders, bool exact,
+                                const struct checksum_watch *watch, trireme_error *error);
 
 // Tells apart models of the same shape: one checksum over the name, type and first 4 KiB of each tensor in the
 // directory. Empty where the files cannot be read; loading them says why.

@@ -18,7 +18,6 @@ struct output {
     unsigned char *buffer;
     size_t used;
     struct checksum checksum;
-    uint64_t part_begin;
     struct checksum_file file;
 };
 
@@ -105,16 +104,7 @@ trireme_status output_add(struct output *o, const void *data, size_t bytes, trir
     return TRIREME_OK;
 }
 
-void output_end_part(struct output *o, const char *name) {
-    struct checksum_part part = {.name = mem_strdup(name), .bytes = o->file.bytes - o->part_begin};
-    checksum_end(&o->checksum, part.hex);
-    VEC_PUSH(&o->file.part, part);
-    o->part_begin = o->file.bytes;
-    checksum_begin(&o->checksum);
-}
-
 trireme_status output_finish(struct output *o, struct checksum_file *file, trireme_error *error) {
-    CHECK(!o->file.part.count || o->part_begin == o->file.bytes);
     trireme_status status = output_flush(o, error);
     if (status == TRIREME_OK && fsync(o->fd) != 0)
         status = write_failed(o, errno, error);
@@ -127,8 +117,7 @@ trireme_status output_finish(struct output *o, struct checksum_file *file, trire
         output_free(o);
         return status;
     }
-    if (!o->file.part.count)
-        checksum_end(&o->checksum, o->file.hex);
+    checksum_end(&o->checksum, o->file.hex);
     *file = o->file;
     o->file = (struct checksum_file){0};
     output_free(o);
@@ -140,4 +129,18 @@ void output_abort(struct output *o) {
         return;
     unlink(o->path);
     output_free(o);
+}
+
+trireme_status output_write(const char *directory, const char *name, const void *data, size_t bytes,
+                            trireme_error *error) {
+    struct output *o;
+    struct checksum_file file = {0};
+    TRY(output_create(directory, name, bytes, &o, error));
+    trireme_status status = output_add(o, data, bytes, error);
+    if (status == TRIREME_OK)
+        status = output_finish(o, &file, error);
+    else
+        output_abort(o);
+    checksum_file_release(&file);
+    return status;
 }

@@ -13,12 +13,12 @@ trireme_status output_create(const char *directory, const char *name, uint64_t e
 // Appends a piece of any size. On failure the message gives path, bytes written, bytes expected and free space, and
 // only output_abort may follow.
 trireme_status output_add(struct output *o, const void *data, size_t bytes, trireme_error *error);
-// What was added since the last call becomes a part called `name`. Either never called, or also after the last byte, so
-// that parts cover the file.
-void output_end_part(struct output *o, const char *name);
 // Flushes, syncs and closes; fills *file (caller releases). Frees `o` whether it succeeds or not; a file that failed is
 // removed.
 trireme_status output_finish(struct output *o, struct checksum_file *file, trireme_error *error);
+// All of it at once: writes and syncs `directory`/`name`.
+trireme_status output_write(const char *directory, const char *name, const void *data, size_t bytes,
+                            trireme_error *error);
 // Closes, removes and frees. NULL is allowed.
 void output_abort(struct output *o);
 

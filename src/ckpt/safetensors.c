@@ -212,13 +212,17 @@ static trireme_status read_entries(struct safetensors *s, size_t file, const jso
 
 static const char LFS_POINTER[] = "version https://git-lfs.github.com/"; // the content in a clone without Git LFS
 
+static trireme_status safetensors_refuse_shorter(const struct safetensors_file *f, trireme_error *error) {
+    FAIL(TRIREME_ERROR_CORRUPT,
+         "%s became shorter while it was read (write another file and rename it), or its disk failed", f->path);
+}
+
 static trireme_status safetensors_copy(const struct safetensors *s, const struct safetensors_file *f, const void *from,
                                        uint64_t bytes, void *to, trireme_error *error) {
     if (!s->mapped)
         memcpy(to, from, bytes);
     else if (!mapped_copy(from, bytes, to))
-        FAIL(TRIREME_ERROR_CORRUPT,
-             "%s became shorter while it was read (write another file and rename it), or its disk failed", f->path);
+        return safetensors_refuse_shorter(f, error);
     return TRIREME_OK;
 }
 
@@ -280,7 +284,8 @@ static trireme_status map_file(struct safetensors *s, const char *path, trireme_
                            strerror(errno));
     close(fd);
     TRY(status);
-    VEC_PUSH(&s->file, (struct safetensors_file){mem_strdup(path), map, (uint64_t)st.st_size});
+    VEC_PUSH(&s->file, (struct safetensors_file){mem_strdup(path), map, (uint64_t)st.st_size, (uint64_t)st.st_dev,
+                                                 (uint64_t)st.st_ino});
     return safetensors_read_header(s, s->file.count - 1, error);
 }
 
@@ -411,6 +416,7 @@ trireme_status safetensors_open(const char *path, struct safetensors **out, trir
         FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     struct safetensors *s = mem_alloc(sizeof *s);
     s->mapped = true;
+    s->open = -1;
     trireme_status status = S_ISDIR(st.st_mode) ? read_directory(s, path, error) : read_path(s, path, error);
     if (status == TRIREME_OK)
         *out = s;
@@ -419,21 +425,56 @@ trireme_status safetensors_open(const char *path, struct safetensors **out, trir
     return status;
 }
 
-trireme_status safetensors_read(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
+static void safetensors_close_file(struct safetensors *s) {
+    if (s->open >= 0)
+        close(s->open);
+    s->open = -1;
+}
+
+// Opens a file to read from, and closes the one before it.
+static trireme_status safetensors_open_file(struct safetensors *s, size_t file, trireme_error *error) {
+    const struct safetensors_file *f = &s->file.item[file];
+    struct stat st;
+    if (s->open >= 0 && s->open_file == file)
+        return TRIREME_OK;
+    safetensors_close_file(s);
+    s->open = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    s->open_file = file;
+    if (s->open < 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", f->path, strerror(errno));
+    if (fstat(s->open, &st) == 0 && (uint64_t)st.st_dev == f->device && (uint64_t)st.st_ino == f->inode)
+        return TRIREME_OK;
+    safetensors_close_file(s);
+    FAIL(TRIREME_ERROR_CORRUPT, "%s was replaced by another file while it was read", f->path);
+}
+
+trireme_status safetensors_read(struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
                                 uint64_t bytes, void *to, trireme_error *error) {
     CHECK(from <= t->bytes && bytes <= t->bytes - from);
     const struct safetensors_file *f = &s->file.item[t->file];
-    const char *begin = (const char *)t->data + from;
-    TRY(safetensors_copy(s, f, begin, bytes, to, error));
-    if (s->mapped)
-        mapped_forget(f->map, f->bytes, (size_t)(begin - (const char *)f->map), bytes);
+    if (!s->mapped) {
+        memcpy(to, (const char *)t->data + from, bytes);
+        return TRIREME_OK;
+    }
+    TRY(safetensors_open_file(s, t->file, error));
+    for (uint64_t done = 0; done < bytes;) {
+        const ssize_t n = pread(s->open, (char *)to + done, (size_t)(bytes - done), (off_t)(t->position + from + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            FAIL(TRIREME_ERROR_IO, "%s: cannot read: %s", f->path, strerror(errno));
+        if (n == 0)
+            return safetensors_refuse_shorter(f, error);
+        done += (uint64_t)n;
+    }
     return TRIREME_OK;
 }
 
 trireme_status safetensors_open_memory(const void *bytes, size_t length, const char *name, struct safetensors **out,
                                        trireme_error *error) {
     struct safetensors *s = mem_alloc(sizeof *s);
-    VEC_PUSH(&s->file, (struct safetensors_file){mem_strdup(name), bytes, length});
+    s->open = -1;
+    VEC_PUSH(&s->file, (struct safetensors_file){.path = mem_strdup(name), .map = bytes, .bytes = length});
     trireme_status status = safetensors_read_header(s, 0, error);
     if (status == TRIREME_OK)
         status = finish_tables(s, error);
@@ -447,6 +488,7 @@ trireme_status safetensors_open_memory(const void *bytes, size_t length, const c
 void safetensors_close(struct safetensors *s) {
     if (!s)
         return;
+    safetensors_close_file(s);
     for (size_t i = 0; i < s->file.count; i++) {
         if (s->mapped && s->file.item[i].map)
             munmap((void *)s->file.item[i].map, s->file.item[i].bytes);

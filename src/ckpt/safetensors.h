@@ -2,8 +2,8 @@
 // data_offsets; `__metadata__` -> strings), then the tensors' bytes without holes.
 // https://github.com/huggingface/safetensors
 //
-// Opening maps files and checks all of their headers. Writing streams: declare all tensors, then add their data in
-// pieces. A Hugging Face model is one file, or several ("shards") with an index that maps names to files.
+// Opening maps files and checks all of their headers. A Hugging Face model is one file, or several ("shards") with an
+// index that maps names to files. Where tensors of new files are to lie, safetensors_layout.h says.
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
 
@@ -63,6 +63,7 @@ struct safetensors_file {
     char *path;
     const void *map;
     uint64_t bytes;
+    uint64_t device, inode; // by which it is the same file when it is opened again
 };
 
 struct safetensors_pair {
@@ -75,10 +76,13 @@ struct safetensors {
     VEC(struct safetensors_tensor) tensor; // sorted by name
     VEC(struct safetensors_pair) metadata; // of all files, sorted by key; the first file's value where they differ
     bool mapped;                           // the maps are ours to undo
+    // Of the files, the one that was read last is open: there may be more than a process may have open.
+    size_t open_file;
+    int open; // -1: none is
 };
 
 // `path`: a .safetensors file, an index (.json), or a directory with model.safetensors or, if that is missing,
-// model.safetensors.index.json. Read files that may shrink while they are open by safetensors_read alone: touching
+// model.safetensors.index.json. Files that may shrink while they are open are for safetensors_read alone: touching
 // `data` beyond a file's end kills the process.
 trireme_status safetensors_open(const char *path, struct safetensors **out, trireme_error *error);
 // The same for one file that lies in memory, which must outlive *out. `name` stands for its path in messages.
@@ -90,41 +94,12 @@ void safetensors_close(struct safetensors *s);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s, const char *name);
 const char *safetensors_metadata(const struct safetensors *s, const char *key);
 const char *safetensors_path(const struct safetensors *s, const struct safetensors_tensor *t);
-// Copies `bytes` bytes of the tensor, from its byte `from` on, and gives a mapped file's pages back afterwards, so that
-// they do not count as memory of this process. CORRUPT where the file has become shorter since it was opened, or its
-// disk fails.
-trireme_status safetensors_read(const struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
+// Reads `bytes` bytes of the tensor, from its byte `from` on: what is read is what the disk is asked for, give or take
+// a page. CORRUPT where the file has become shorter since it was opened, or is another one. For one thread at a time.
+trireme_status safetensors_read(struct safetensors *s, const struct safetensors_tensor *t, uint64_t from,
                                 uint64_t bytes, void *to, trireme_error *error);
 // TRIREME_OK when the tensor has that dtype and shape; else names file, tensor, expected and found.
 trireme_status safetensors_expect(const struct safetensors *s, const struct safetensors_tensor *t,
                                   enum safetensors_dtype dtype, int ndim, const int64_t *shape, trireme_error *error);
-
-// Writing: create, metadata and declare, begin, data, finish.
-//
-// One file STEM.safetensors, or, when the tensors take more than `shard_bytes` (0: SAFETENSORS_SHARD_BYTES),
-// STEM-00001-of-0000N.safetensors and STEM.safetensors.index.json. Wide elements come before narrow ones, so that every
-// tensor is aligned to its element; otherwise the order of declaration is kept. A tensor is never split. Write into the
-// directory of a directory_begin, so that nobody sees a failed attempt. Memory: 64 KiB and the header.
-struct safetensors_writer;
-
-struct safetensors_writer *safetensors_writer_create(const char *directory, const char *stem, uint64_t shard_bytes);
-// `__metadata__`; "format" = "pt" is what transformers asks for. A key given twice takes the last value.
-void safetensors_writer_metadata(struct safetensors_writer *w, const char *key, const char *value);
-// Tensors are numbered 0, 1, ... as they are declared.
-trireme_status safetensors_writer_declare(struct safetensors_writer *w, const char *name, enum safetensors_dtype dtype,
-                                          int ndim, const int64_t *shape, trireme_error *error);
-trireme_status safetensors_writer_begin(struct safetensors_writer *w, trireme_error *error);
-// Sets *tensor to the tensor whose data comes next; false when all are complete. Empty ones are passed over.
-bool safetensors_writer_next(const struct safetensors_writer *w, size_t *tensor);
-// More of that tensor's data, in pieces of any size.
-trireme_status safetensors_writer_add(struct safetensors_writer *w, size_t tensor, const void *data, uint64_t bytes,
-                                      trireme_error *error);
-// Refuses while data is missing. Syncs.
-trireme_status safetensors_writer_finish(struct safetensors_writer *w, trireme_error *error);
-// After finish: what was written, for directory_record. Tensors are parts.
-size_t safetensors_writer_files(const struct safetensors_writer *w);
-const struct checksum_file *safetensors_writer_file(const struct safetensors_writer *w, size_t i);
-// Removes a file that is not complete, and frees. NULL is allowed.
-void safetensors_writer_free(struct safetensors_writer *w);
 
 #endif

@@ -1,10 +1,14 @@
 #include "ckpt/state_files.h"
 
 #include "base/json.h"
+#include "base/text.h"
 #include "ckpt/convert.h"
+#include "ckpt/output.h"
+#include "ckpt/tensor_reader.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 
 #define VERSION "1"
 
@@ -12,7 +16,7 @@
 static const struct {
     const char *key;
     size_t offset;
-    bool optional; // left out where it is 0
+    bool optional; // files of before may have none
 } counters[] = {
     {"step", offsetof(struct state_progress, step), false},
     {"tokens", offsetof(struct state_progress, tokens), false},
@@ -36,69 +40,59 @@ static void tensor_shape(const struct parameter *p, int64_t shape[2]) {
     shape[1] = p->dim[1];
 }
 
+// What the tensor of a parameter is: its rows without padding.
+static struct image_source tensor_source(const struct parameter *p, size_t number) {
+    return (struct image_source){.number = number, .rows = parameter_rows(p), .columns = p->dim[1]};
+}
+
 // ---- saving
 
-static void put_progress(struct safetensors_writer *writer, const struct state_progress *progress) {
-    safetensors_writer_metadata(writer, "trireme_state", VERSION);
-    for (size_t i = 0; i < ARRAY_LENGTH(counters); i++) {
-        char number[24];
-        const int64_t value = *(const int64_t *)((const char *)progress + counters[i].offset);
-        snprintf(number, sizeof number, "%" PRId64, value);
-        if (value || !counters[i].optional)
-            safetensors_writer_metadata(writer, counters[i].key, number);
+trireme_status state_files_declare(struct image_set *set, const struct parameter_table *table, const char *name,
+                                   enum dtype dtype, const bool *has, int group, trireme_error *error) {
+    for (size_t i = 0; i < table->parameters.count; i++) {
+        const struct parameter *p = &table->parameters.item[i];
+        if (has && !has[i])
+            continue;
+        struct image_source what = tensor_source(p, i);
+        what.group = group;
+        what.size = (int)dtype_size(dtype);
+        int64_t shape[2];
+        tensor_shape(p, shape);
+        char *full = mem_printf("%s.%s", name, p->name);
+        trireme_status status = image_declare(set, full, convert_stored(dtype), p->ndim, shape, &what, error);
+        free(full);
+        TRY(status);
     }
-    safetensors_writer_metadata(writer, "config", progress->config);
+    return TRIREME_OK;
+}
+
+#define PROGRESS_NAME STATE_FOLDER "/progress.json"
+#define PROGRESS_FORMAT "trireme-progress"
+enum { PROGRESS_BYTES_MAX = 1 << 24 };
+
+bool state_files_own(const char *name) {
+    return strcmp(name, STATE_NAME) == 0 || strncmp(name, STATE_FOLDER "/", strlen(STATE_FOLDER "/")) == 0;
+}
+
+trireme_status state_files_write_progress(const char *path, const struct state_progress *progress,
+                                          trireme_error *error) {
+    struct text t = {0};
+    json_begin_object(&t, NULL);
+    json_add_string(&t, "format", PROGRESS_FORMAT);
+    json_add_integer(&t, "version", 1);
+    for (size_t i = 0; i < ARRAY_LENGTH(counters); i++)
+        json_add_integer(&t, counters[i].key, *(const int64_t *)((const char *)progress + counters[i].offset));
+    if (isfinite(progress->val_loss))
+        json_add_number(&t, "val_loss", progress->val_loss);
+    json_add_string(&t, "config", progress->config);
     if (progress->data)
-        safetensors_writer_metadata(writer, "trained_on", progress->data);
+        json_add_string(&t, "trained_on", progress->data);
     if (progress->islands)
-        safetensors_writer_metadata(writer, "islands", progress->islands);
-}
-
-static trireme_status declare_tensor(struct safetensors_writer *writer, const struct state_group *group,
-                                     const struct parameter *p, trireme_error *error) {
-    int64_t shape[2];
-    tensor_shape(p, shape);
-    char *name = mem_printf("%s.%s", group->name, p->name);
-    trireme_status status =
-        safetensors_writer_declare(writer, name, convert_stored(group->values.dtype), p->ndim, shape, error);
-    free(name);
-    return status;
-}
-
-// number[]: room for all tensors of all groups; becomes the number among them of each tensor that is written.
-static trireme_status write_groups(struct safetensors_writer *writer, const struct parameter_table *table,
-                                   const struct state_group *group, size_t groups, size_t *number,
-                                   trireme_error *error) {
-    const size_t parameters = table->parameters.count;
-    size_t tensors = 0;
-    for (size_t i = 0; i < groups * parameters; i++) {
-        const struct parameter *p = tensor_parameter(table, group, i);
-        if (p) {
-            TRY(declare_tensor(writer, &group[i / parameters], p, error));
-            number[tensors++] = i;
-        }
-    }
-    TRY(safetensors_writer_begin(writer, error));
-    for (size_t t; safetensors_writer_next(writer, &t);) {
-        const size_t i = number[t];
-        const struct parameter *p = &table->parameters.item[i % parameters];
-        TRY(parameter_values_write(&group[i / parameters].values, i % parameters, 0, parameter_rows(p), p->dim[1],
-                                   writer, t, error));
-    }
-    return safetensors_writer_finish(writer, error);
-}
-
-trireme_status state_files_save(struct directory *directory, const struct parameter_table *table,
-                                const struct state_group *group, size_t groups, const struct state_progress *progress,
-                                trireme_error *error) {
-    struct safetensors_writer *writer = safetensors_writer_create(directory_path(directory), "state", UINT64_MAX);
-    put_progress(writer, progress);
-    size_t *number = mem_alloc(groups * table->parameters.count * sizeof *number);
-    trireme_status status = write_groups(writer, table, group, groups, number, error);
-    free(number);
-    if (status == TRIREME_OK)
-        directory_record(directory, safetensors_writer_file(writer, 0));
-    safetensors_writer_free(writer);
+        json_add_string(&t, "islands", progress->islands);
+    json_end_object(&t);
+    text_add(&t, "\n");
+    trireme_status status = output_write(path, PROGRESS_NAME, t.text, t.length, error);
+    text_release(&t);
     return status;
 }
 
@@ -115,13 +109,26 @@ static trireme_status check_version(const struct safetensors *files, const char 
     return TRIREME_OK;
 }
 
+// Whether the training state is in files as they were before there was a folder for them.
+static bool state_is_old(const char *path) {
+    char *old = mem_printf("%s/" STATE_NAME, path), *folder = mem_printf("%s/" STATE_FOLDER, path);
+    const bool is = file_missing(folder) && !file_missing(old);
+    free(old);
+    free(folder);
+    return is;
+}
+
+char *state_files_path(const char *path) {
+    return mem_printf("%s/%s", path, state_is_old(path) ? STATE_NAME : STATE_STEM ".safetensors.index.json");
+}
+
 static trireme_status open_state(const char *path, struct safetensors **out, trireme_error *error) {
-    char *file = mem_printf("%s/" STATE_NAME, path);
+    char *file = state_files_path(path);
     struct safetensors *files;
     trireme_status status = safetensors_open(file, &files, error);
     free(file);
     TRY(status);
-    status = check_version(files, path, error);
+    status = state_is_old(path) ? check_version(files, path, error) : TRIREME_OK;
     if (status == TRIREME_OK)
         *out = files;
     else
@@ -162,10 +169,33 @@ static trireme_status get_progress(const struct safetensors *files, const char *
     return TRIREME_OK;
 }
 
-trireme_status state_files_progress(const char *path, struct state_progress *out, trireme_error *error) {
+static trireme_status read_progress(const json_t *root, const char *path, struct state_progress *out,
+                                    trireme_error *error) {
+    const char *format = "", *config = "", *data = NULL, *islands = NULL;
+    int64_t version = 0;
+    char shown[JSON_EXCERPT_BYTES];
+    TRY(json_read_string(root, path, "format", JSON_REQUIRED, &format, error));
+    if (strcmp(format, PROGRESS_FORMAT) != 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: \"format\" must be \"" PROGRESS_FORMAT "\", found %s", path,
+             json_excerpt(format, shown));
+    TRY(json_read_integer(root, path, "version", JSON_REQUIRED, 1, 1, &version, error));
+    for (size_t i = 0; i < ARRAY_LENGTH(counters); i++)
+        TRY(json_read_integer(root, path, counters[i].key, JSON_REQUIRED, 0, INT64_MAX,
+                              (int64_t *)((char *)out + counters[i].offset), error));
+    TRY(json_read_number(root, path, "val_loss", JSON_OPTIONAL, -INFINITY, INFINITY, &out->val_loss, error));
+    TRY(json_read_string(root, path, "config", JSON_REQUIRED, &config, error));
+    TRY(json_read_string(root, path, "trained_on", JSON_OPTIONAL, &data, error));
+    TRY(json_read_string(root, path, "islands", JSON_OPTIONAL, &islands, error));
+    out->config = mem_strdup(config);
+    out->data = data ? mem_strdup(data) : NULL;
+    out->islands = islands ? mem_strdup(islands) : NULL;
+    return TRIREME_OK;
+}
+
+static trireme_status old_progress(const char *path, struct state_progress *out, trireme_error *error) {
     struct safetensors *files;
     TRY(open_state(path, &files, error));
-    struct state_progress progress = {0};
+    struct state_progress progress = {.val_loss = NAN};
     trireme_status status = get_progress(files, path, &progress, error);
     if (status == TRIREME_OK)
         *out = progress;
@@ -173,11 +203,31 @@ trireme_status state_files_progress(const char *path, struct state_progress *out
     return status;
 }
 
+trireme_status state_files_progress(const char *path, struct state_progress *out, trireme_error *error) {
+    if (state_is_old(path))
+        return old_progress(path, out, error);
+    char *file = mem_printf("%s/" PROGRESS_NAME, path), *text = NULL;
+    size_t length;
+    json_t *root = NULL;
+    struct state_progress progress = {.val_loss = NAN};
+    trireme_status status = file_read(file, PROGRESS_BYTES_MAX, &text, &length, error);
+    if (status == TRIREME_OK)
+        status = json_parse(text, length, file, &root, error);
+    if (status == TRIREME_OK)
+        status = read_progress(root, file, &progress, error);
+    if (status == TRIREME_OK)
+        *out = progress;
+    json_decref(root);
+    free(text);
+    free(file);
+    return status;
+}
+
 void state_progress_release(struct state_progress *progress) {
     free(progress->config);
     free(progress->data);
     free(progress->islands);
-    *progress = (struct state_progress){0};
+    *progress = (struct state_progress){.val_loss = NAN};
 }
 
 // Finds the tensor of each parameter of each group, NULL where the group has none of it, and checks all of them.
@@ -194,8 +244,8 @@ static trireme_status match_groups(const struct safetensors *files, const char *
         tensor[i] = safetensors_find(files, name);
         if (!tensor[i])
             error_set(error, TRIREME_ERROR_CORRUPT,
-                      "%s/" STATE_NAME ": tensor \"%s\" is missing: it was saved with another optimizer or dtype", path,
-                      name);
+                      "%s: the training state: tensor \"%s\" is missing: it was saved with another optimizer or dtype",
+                      path, name);
         free(name);
         if (!tensor[i])
             return TRIREME_ERROR_CORRUPT;
@@ -208,51 +258,42 @@ static trireme_status match_groups(const struct safetensors *files, const char *
         char excerpt[JSON_EXCERPT_BYTES];
         if (!met[i])
             FAIL(TRIREME_ERROR_CORRUPT,
-                 "%s/" STATE_NAME ": tensor %s is unexpected: it was saved with another optimizer, dtype or model",
+                 "%s: the training state: tensor %s is unexpected: it was saved with another optimizer, dtype or model",
                  path, json_excerpt(files->tensor.item[i].name, excerpt));
     }
     return TRIREME_OK;
 }
 
-// Piece by piece, so that little of the file is memory of this process at a time.
-static trireme_status load_tensor(const struct safetensors *files, const struct safetensors_tensor *t,
-                                  const struct parameter_values *values, size_t number, trireme_error *error) {
-    enum { PIECE = 1 << 20 };
-    void *piece = mem_alloc(MIN((uint64_t)PIECE, t->bytes) + 1);
+static trireme_status load_groups(struct safetensors *files, const struct parameter_table *table,
+                                  const struct state_group *group, size_t groups,
+                                  const struct safetensors_tensor *const *tensor, const struct checksum_watch *watch,
+                                  trireme_error *error) {
+    const size_t parameters = table->parameters.count;
+    struct tensor_reader reader;
     trireme_status status = TRIREME_OK;
-    for (uint64_t done = 0; done < t->bytes && status == TRIREME_OK; done += PIECE) {
-        const uint64_t now = MIN((uint64_t)PIECE, t->bytes - done);
-        status = safetensors_read(files, t, done, now, piece, error);
-        if (status == TRIREME_OK)
-            values->put(values, number, done, now, piece);
+    tensor_reader_create(&reader, files, watch);
+    for (size_t i = 0; i < groups * parameters && status == TRIREME_OK; i++) {
+        if (!tensor[i])
+            continue;
+        const struct parameter *p = &table->parameters.item[i % parameters];
+        const struct parameter_values *values = &group[i / parameters].values;
+        const struct image_source source = tensor_source(p, i % parameters);
+        parameter_values_clear_padding(values, i % parameters, p);
+        status = tensor_reader_take(&reader, tensor[i], &source, values, NULL, error);
     }
-    free(piece);
+    tensor_reader_release(&reader);
     return status;
 }
 
-static trireme_status load_groups(const struct safetensors *files, const struct parameter_table *table,
-                                  const struct state_group *group, size_t groups,
-                                  const struct safetensors_tensor *const *tensor, trireme_error *error) {
-    size_t parameters = table->parameters.count;
-    for (size_t i = 0; i < groups * parameters; i++) {
-        const struct parameter *p = &table->parameters.item[i % parameters];
-        const struct parameter_values *values = &group[i / parameters].values;
-        size_t all = (size_t)(parameter_count(p) * dtype_size(values->dtype));
-        if (tensor[i] && values->begin(values, i % parameters, all))
-            TRY(load_tensor(files, tensor[i], values, i % parameters, error));
-    }
-    return TRIREME_OK;
-}
-
 trireme_status state_files_load(const char *path, const struct parameter_table *table, const struct state_group *group,
-                                size_t groups, trireme_error *error) {
+                                size_t groups, const struct checksum_watch *watch, trireme_error *error) {
     struct safetensors *files;
     TRY(open_state(path, &files, error));
     const struct safetensors_tensor **tensor = mem_alloc(groups * table->parameters.count * sizeof *tensor);
     bool *met = mem_alloc(files->tensor.count * sizeof *met);
     trireme_status status = match_groups(files, path, table, group, groups, tensor, met, error);
     if (status == TRIREME_OK)
-        status = load_groups(files, table, group, groups, tensor, error);
+        status = load_groups(files, table, group, groups, tensor, watch, error);
     free(tensor);
     free(met);
     safetensors_close(files);

@@ -1,4 +1,5 @@
 #include "ckpt/temporary.h"
+#include "ckpt/directory_manifest.h"
 #include "ckpt/tree.h"
 
 #include <dirent.h>
@@ -130,4 +131,40 @@ void temporary_sweep(const char *parent, const char *stem, bool remove) {
         free(name);
     }
     closedir(dir);
+}
+
+static bool is_being_written(const char *path, long pid) {
+    char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
+    const bool begun = access(path, F_OK) == 0 && access(manifest, F_OK) != 0;
+    free(manifest);
+    const int dead = begun ? claim_dead(path, pid) : -1;
+    if (dead >= 0)
+        close(dead);
+    return begun && dead < 0;
+}
+
+void temporary_list(const char *parent, const char *stem, struct temporary_names *out) {
+    DIR *dir = opendir(parent);
+    *out = (struct temporary_names){0};
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        enum temporary_kind kind;
+        char *name;
+        long pid;
+        if (!parse_entry(e->d_name, stem, &kind, &name, &pid))
+            continue;
+        char *path = mem_printf("%s/%s", parent, e->d_name);
+        if (kind == TEMPORARY_TMP && is_being_written(path, pid))
+            VEC_PUSH(out, name);
+        else
+            free(name);
+        free(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+void temporary_names_release(struct temporary_names *names) {
+    for (size_t i = 0; i < names->count; i++)
+        free(names->item[i]);
+    VEC_RELEASE(names);
 }

@@ -21,4 +21,11 @@ trireme_status temporary_create(const char *path, int *lock, trireme_error *erro
 // everything else that dead processes left is deleted, if `remove`. What fails is left for the next time.
 void temporary_sweep(const char *parent, const char *stem, bool remove);
 
+// The NAMEs, of the kind `stem` as above, of which a living process is writing a directory that has no manifest yet.
+struct temporary_names {
+    VEC(char *);
+};
+void temporary_list(const char *parent, const char *stem, struct temporary_names *out);
+void temporary_names_release(struct temporary_names *names);
+
 #endif

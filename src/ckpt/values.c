@@ -1,45 +1,56 @@
 #include "ckpt/values.h"
 
-trireme_status parameter_values_write(const struct parameter_values *values, size_t number, int64_t row, int64_t rows,
-                                      int64_t columns, struct safetensors_writer *writer, size_t tensor,
-                                      trireme_error *error) {
-    const int64_t size = dtype_size(values->dtype), most = MAX(1, VALUES_WINDOW / columns);
-    for (int64_t done = 0; done < rows; done += most) {
-        const struct parameter_window window = {row + done, MIN(most, rows - done), 0, columns};
-        const void *data;
-        int64_t stride;
-        TRY(values->get(values, number, columns, &window, &data, &stride, error));
-        CHECK(stride == columns);
-        TRY(safetensors_writer_add(writer, tensor, data, (uint64_t)(window.rows * columns * size), error));
+const struct holding *parameter_values_of(const struct parameter_values *values, size_t number, size_t *count) {
+    return holdings_of(values->own, values->group, number, count);
+}
+
+// How many elements of a part are not padding.
+static int64_t part_count(const struct holding *part, const struct parameter *parameter) {
+    const struct parameter_window all = {0, parameter_rows(parameter), 0, parameter->dim[1]};
+    struct parameter local;
+    struct parameter_runs runs = holding_runs(part, &all, &local);
+    int64_t count = 0;
+    for (struct parameter_run run; parameter_next(&runs, &run);)
+        count += run.count;
+    return count;
+}
+
+static void part_clear(const struct parameter_values *values, const struct holding *part) {
+    memset(part->data, 0, (size_t)((part->held.end - part->held.begin) * dtype_size(values->dtype)));
+}
+
+void parameter_values_clear_padding(const struct parameter_values *values, size_t number,
+                                    const struct parameter *parameter) {
+    size_t count;
+    const struct holding *part = parameter_values_of(values, number, &count);
+    for (size_t i = 0; i < count; i++)
+        if (part_count(&part[i], parameter) < part[i].held.end - part[i].held.begin)
+            part_clear(values, &part[i]);
+}
+
+void parameter_values_clear(const struct parameter_values *values, size_t number) {
+    size_t count;
+    const struct holding *part = parameter_values_of(values, number, &count);
+    for (size_t i = 0; i < count; i++)
+        part_clear(values, &part[i]);
+}
+
+struct holdings holdings_of_whole(const struct parameter_table *table, void *const *data) {
+    const size_t count = table->parameters.count;
+    struct holding *part = mem_alloc(count * sizeof *part);
+    struct holdings own;
+    trireme_error none;
+    for (size_t i = 0; i < count; i++) {
+        const struct parameter *p = &table->parameters.item[i];
+        part[i] = (struct holding){.number = (int64_t)i,
+                                   .replicas = 1,
+                                   .held = {0, parameter_count(p)},
+                                   .columns = p->dim[1],
+                                   .regions = p->regions,
+                                   .data = data[i]};
+        memcpy(part[i].region, p->region, sizeof p->region);
     }
-    return TRIREME_OK;
-}
-
-// ---- in memory
-
-static char *values_at(const struct parameter_values *values, size_t number, int64_t element) {
-    return ((char *const *)values->user)[number] + element * dtype_size(values->dtype);
-}
-
-static trireme_status values_get(const struct parameter_values *values, size_t number, int64_t columns,
-                                 const struct parameter_window *window, const void **data, int64_t *stride,
-                                 trireme_error *error) {
-    (void)error;
-    *data = values_at(values, number, window->row * columns + window->column);
-    *stride = columns;
-    return TRIREME_OK;
-}
-
-static bool values_begin(const struct parameter_values *values, size_t number, size_t bytes) {
-    memset(values_at(values, number, 0), 0, bytes);
-    return true;
-}
-
-static void values_put(const struct parameter_values *values, size_t number, size_t first, size_t bytes,
-                       const void *from) {
-    memcpy(values_at(values, number, 0) + first, from, bytes);
-}
-
-struct parameter_values parameter_values_at(enum dtype dtype, void *const *data) {
-    return (struct parameter_values){dtype, (void *)data, values_get, values_begin, values_put};
+    CHECK(holdings_create(&own, 1, count, part, count, NULL, NULL, &none) == TRIREME_OK);
+    free(part);
+    return own;
 }

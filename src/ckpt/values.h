@@ -1,34 +1,25 @@
-// Moves whole parameters of a table between files and wherever their values are, piece by piece: besides the model's
-// own memory, saving and loading take a few MiB, or one row where a row is longer.
+// Values of whole parameters in this rank's memory: where a rank takes what files have of them.
 #ifndef CKPT_VALUES_H
 #define CKPT_VALUES_H
 
-#include "ckpt/safetensors.h"
+#include "ckpt/holdings.h"
 #include "model/model.h"
 
-// Parameters are row-major, with their padding. All functions take the struct itself.
+// Values of one kind: what the rank has of them, in parts.
 struct parameter_values {
     enum dtype dtype;
-    void *user;
-    // Saving: sets *data to the window's elements of parameter `number`, which has `columns` columns; rows are *stride
-    // elements apart. Valid until the next call.
-    trireme_status (*get)(const struct parameter_values *values, size_t number, int64_t columns,
-                          const struct parameter_window *window, const void **data, int64_t *stride,
-                          trireme_error *error);
-    // Loading: `begin` returns whether parameter `number`, of `bytes` bytes, is wanted, and if so sets it to zero. Then
-    // `put` stores bytes [at, at + bytes) of it, in any order.
-    bool (*begin)(const struct parameter_values *values, size_t number, size_t bytes);
-    void (*put)(const struct parameter_values *values, size_t number, size_t at, size_t bytes, const void *from);
+    const struct holdings *own;
+    int group; // of `own`
 };
 
-enum { VALUES_WINDOW = 1 << 20 }; // the most elements of one `get`, unless a single row has more
+// The parts of parameter `number`: *count of them.
+const struct holding *parameter_values_of(const struct parameter_values *values, size_t number, size_t *count);
+// Sets to zero what the rank has of the padding of a parameter; or all that it has.
+void parameter_values_clear_padding(const struct parameter_values *values, size_t number,
+                                    const struct parameter *parameter);
+void parameter_values_clear(const struct parameter_values *values, size_t number);
 
-// Adds rows [row, row + rows) of parameter `number`, which has `columns` columns, to the data of `tensor`.
-trireme_status parameter_values_write(const struct parameter_values *values, size_t number, int64_t row, int64_t rows,
-                                      int64_t columns, struct safetensors_writer *writer, size_t tensor,
-                                      trireme_error *error);
-
-// Values that lie in memory, each parameter contiguous at data[number]; `data` must outlive the result.
-struct parameter_values parameter_values_at(enum dtype dtype, void *const *data);
+// The parts of whole parameters that lie in memory, each contiguous at data[number]: one group. The caller releases it.
+struct holdings holdings_of_whole(const struct parameter_table *table, void *const *data);
 
 #endif

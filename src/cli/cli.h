@@ -9,13 +9,13 @@
 
 #include <stdatomic.h>
 
-// What follows the command's name, sorted: operands (words that are neither options nor settings), --json, --help, and
-// the rest.
+// What follows the command's name, sorted: operands (words that are neither options nor settings), --json, --help,
+// --dry-run, and the rest.
 struct arguments {
     const struct command *command;
     VEC(char *) operands;
     VEC(char *) settings; // as config_load_arguments takes them
-    bool json, help;
+    bool json, help, dry_run;
 };
 
 // A command fills *error and returns its status, or prints what it was asked for.
@@ -27,6 +27,7 @@ struct command {
     const char *alone; // runs as one process
     const char *bare;  // takes no settings
     const char *text;  // has no JSON
+    const char *dry;   // may be told to change nothing
 };
 #define ALL_OF_IT "*"
 
@@ -34,6 +35,7 @@ trireme_status command_prepare(const struct arguments *arguments, trireme_error 
 trireme_status command_train(const struct arguments *arguments, trireme_error *error);
 trireme_status command_eval(const struct arguments *arguments, trireme_error *error);
 trireme_status command_generate(const struct arguments *arguments, trireme_error *error);
+trireme_status command_checkpoint(const struct arguments *arguments, trireme_error *error);
 trireme_status command_show(const struct arguments *arguments, trireme_error *error);
 trireme_status command_verify(const struct arguments *arguments, trireme_error *error);
 trireme_status command_simulate(const struct arguments *arguments, trireme_error *error);
@@ -47,7 +49,7 @@ extern const size_t command_count;
 // the command's name are meant by their names alone.
 trireme_status arguments_config(const struct arguments *arguments, const char *path, struct config *out,
                                 trireme_error *error);
-// Whether `part` of their command, one of alone, bare and text, holds for these arguments.
+// Whether `part` of their command, one of alone, bare, text and dry, holds for these arguments.
 bool arguments_ask_for(const struct arguments *arguments, const char *part);
 // TRIREME_ERROR_USAGE unless there are `least` to `most` operands, none of them empty.
 trireme_status arguments_expect(const struct arguments *arguments, size_t least, size_t most, trireme_error *error);

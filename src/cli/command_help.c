@@ -14,8 +14,8 @@ static void help_overview(struct text *out) {
     for (size_t i = 0; i < command_count; i++) {
         const struct command *c = &commands[i];
         bool is_long = strlen(c->operands) > OPERANDS_WIDTH;
-        text_add(out, "  %-9s %-*s", c->name, OPERANDS_WIDTH, c->operands);
-        text_add(out, is_long ? "\n%*s %s\n" : "%*s %s\n", is_long ? OPERANDS_WIDTH + 12 : 0, "", c->help);
+        text_add(out, "  %-10s %-*s", c->name, OPERANDS_WIDTH, c->operands);
+        text_add(out, is_long ? "\n%*s %s\n" : "%*s %s\n", is_long ? OPERANDS_WIDTH + 13 : 0, "", c->help);
     }
     text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value, without\n"
                   "the section where no other has a key of that name. Of several values the last counts.\n"
@@ -83,10 +83,14 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
             command = &commands[i];
     bool clusters = strcmp(topic, "clusters") == 0, schedules = strcmp(topic, "schedules") == 0,
          codes = strcmp(topic, "exit_codes") == 0;
-    if (a->json && (!*topic || command || clusters || schedules || codes))
+    // A section of keys may have a command's name.
+    const bool keys = a->json && command && config_help(&out, topic, true, error) == TRIREME_OK;
+    if (a->json && !keys && (!*topic || command || clusters || schedules || codes))
         FAIL(TRIREME_ERROR_USAGE, "help %s is text: leave --json out; help of configuration keys and models has JSON",
              *topic ? topic : "by itself");
-    if (!*topic)
+    if (keys)
+        command = NULL;
+    else if (!*topic)
         help_overview(&out);
     else if (command)
         help_describe(command, &out);

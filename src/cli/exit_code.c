@@ -20,7 +20,15 @@ static const struct {
     {TRIREME_ERROR_INTERRUPTED, 75, "asked to stop, all is saved: the same command goes on"},
 };
 
+static int instead;
+
+void exit_code_instead(int code) {
+    instead = code;
+}
+
 int exit_code(trireme_status status) {
+    if (status == TRIREME_OK && instead)
+        return instead;
     for (size_t i = 0; i < ARRAY_LENGTH(TABLE); i++)
         if (TABLE[i].status == status)
             return TABLE[i].code;
@@ -28,9 +36,13 @@ int exit_code(trireme_status status) {
 }
 
 void exit_codes_help(struct text *out) {
-    for (size_t i = 0; i < ARRAY_LENGTH(TABLE); i++)
+    for (size_t i = 0; i < ARRAY_LENGTH(TABLE); i++) {
+        if (TABLE[i].status == TRIREME_ERROR_INTERRUPTED)
+            text_add(out, "%4d  checkpoint diff: they differ\n", EXIT_DIFFERENT);
         text_add(out, "%4d  %s\n", TABLE[i].code, TABLE[i].meaning);
-    text_add(out, "%4d  interrupted: prepare and eval save nothing; train ended at once, by a second SIGINT\n",
+    }
+    text_add(out,
+             "%4d  interrupted: prepare, eval and checkpoint change nothing; train ended at once, by a second SIGINT\n",
              EXIT_UNSAVED);
     text_add(out, "%4d  train ended at once by SIGUSR1 (%d: SIGTERM) after it had been asked to save and stop\n",
              128 + SIGUSR1, 128 + SIGTERM);

@@ -4,9 +4,14 @@
 
 #include "base/text.h"
 
-enum { EXIT_UNSAVED = 130 }; // interrupted, and nothing was saved
+enum {
+    EXIT_DIFFERENT = 9, // what was compared differs
+    EXIT_UNSAVED = 130  // interrupted, and nothing was saved
+};
 
 int exit_code(trireme_status status);
+// With what the program ends in place of 0, if nothing fails.
+void exit_code_instead(int code);
 // The table for people.
 void exit_codes_help(struct text *out);
 

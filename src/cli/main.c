@@ -24,24 +24,35 @@ const struct command commands[] = {
      "its\n"
      "text in the field data.text_field; - is standard input, read as .jsonl if it begins with {. Tokens are bytes.\n"
      "example: trireme prepare book.txt notes/ --data.path=text/mine\n",
-     command_prepare, ALL_OF_IT, NULL, NULL},
+     command_prepare, ALL_OF_IT, NULL, NULL, NULL},
     {"train", "CONFIG.yaml", "train, or resume the run in run.directory",
      "Keys: trireme help config; those of parallelism may be given without their section: --ranks=8. Ctrl-C saves\n"
      "and stops; the same command resumes, on any mesh.\n"
      "example: trireme train examples/shakespeare.yaml --data.path=text/mine --run.directory=runs/mine\n",
-     command_train, NULL, NULL, NULL},
+     command_train, NULL, NULL, NULL, NULL},
     {"eval", "DIR data.path=PREFIX", "loss, perplexity and bits per byte of a model",
      "DIR is a run directory or one in Hugging Face's form. All tokens of data.path count, or the part that\n"
      "data.split sets apart; validation.steps limits the batches. A run's model gets sequences as long as the\n"
      "run's, and as many in a batch, unless training.seq_len or training.global_batch_size say otherwise. Many\n"
      "ranks share the work, and the model, as the keys of parallelism say.\n"
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
-     command_eval, NULL, NULL, NULL},
+     command_eval, NULL, NULL, NULL, NULL},
     {"generate", "DIR --prompt TEXT", "continue a text with a model",
      "DIR is a run directory or one in Hugging Face's form, of a model whose tokens are bytes. On a terminal,\n"
      "control characters are shown as \\xNN. The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
-     command_generate, ALL_OF_IT, NULL, NULL},
+     command_generate, ALL_OF_IT, NULL, NULL, NULL},
+    {"checkpoint", "list|verify|diff DIR ... | prune RUN_DIR",
+     "what a run's checkpoints are, whether they are whole, how two differ; remove those that are not kept",
+     "DIR: a run's directory, one that holds checkpoints, a checkpoint, or another directory in Hugging Face's form.\n"
+     "list: of each the step, when it was saved, its sizes and validation loss, and why it is kept.\n"
+     "verify DIR...: reads all of each, and names all that is damaged, with file, bytes and tensors.\n"
+     "diff A B: the tensors of model and training state, the progress and the settings that differ; of a run its\n"
+     "newest checkpoint. Files, sharding and dtypes may be others. Ends with 9 if they differ.\n"
+     "prune: removes what the keys checkpoint.keep_* do not keep, as the run itself does; they may be given.\n"
+     "--dry-run: only says what would go.\n"
+     "example: trireme checkpoint prune runs/mine --checkpoint.keep_latest_k=1 --dry-run\n",
+     command_checkpoint, ALL_OF_IT, NULL, NULL, "prune"},
     {"show", "program|memory|timeline|mesh CONFIG.yaml | ranks RUN_DIR",
      "the training step as text, its memory, or a trace of it; how ranks are arranged; where they stand",
      "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak. With\n"
@@ -53,11 +64,11 @@ const struct command commands[] = {
      "each. cluster=CLUSTER says which node and device a rank is on; svg=FILE draws it.\n"
      "ranks: what each rank of a run does or did last, and for whom it waits; also of a run that has died.\n"
      "example: trireme show memory --model.preset=gpt2-124m\n",
-     command_show, ALL_OF_IT, "ranks", "program"},
+     command_show, ALL_OF_IT, "ranks", "program", NULL},
     {"verify", "CONFIG.yaml", "prove the programs of a run without running them",
      "Every run proves its programs before it starts; this does nothing else, and needs neither data nor memory.\n"
      "example: trireme verify --model.preset=llama3.1-405b\n",
-     command_verify, ALL_OF_IT, NULL, NULL},
+     command_verify, ALL_OF_IT, NULL, NULL, NULL},
     {"simulate", "CONFIG.yaml cluster=CLUSTER | schedule=NAME ...",
      "predict a step on a cluster, or what a pipeline schedule costs",
      "CLUSTER: a name (trireme help clusters) or a file; devices=N takes its first N devices; the keys of\n"
@@ -71,7 +82,7 @@ const struct command commands[] = {
      "ranks. svg=FILE draws the schedule, save=FILE writes it as a file.\n"
      "cost: the largest, over ranks, of last end minus first start; bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
-     command_simulate, ALL_OF_IT, NULL, NULL},
+     command_simulate, ALL_OF_IT, NULL, NULL, NULL},
     {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]", "search for the best ways to train a model on a cluster",
      "MODEL: a name (trireme help models). Keys that are set are kept; those of training, parallelism and\n"
      "activation_checkpoint may be given without their section. Of mesh, ZeRO stage, units, prefetch, sequence\n"
@@ -86,7 +97,7 @@ const struct command commands[] = {
      "more for their time. \"selective recompute of 39 layers\": save= and --json say which (trireme help\n"
      "activation_checkpoint).\n"
      "example: trireme plan llama3-70b devices=512 cluster=h100 global_batch_size=1024 seq_len=8192\n",
-     command_plan, ALL_OF_IT, NULL, NULL},
+     command_plan, ALL_OF_IT, NULL, NULL, NULL},
     {"bench", "peak|step [CONFIG.yaml] | calibrate [out=FILE]",
      "what the machine can do, and what a training step does",
      "peak: a loop of multiply-adds that stays in registers.\n"
@@ -97,10 +108,10 @@ const struct command commands[] = {
      "from=FILE,FILE cluster=CLUSTER it instead puts another machine's figures into a cluster: matrix products as a\n"
      "CSV with the columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",
-     command_bench, "peak", NULL, NULL},
+     command_bench, "peak", NULL, NULL, NULL},
     {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|exit_codes]",
      "this, a command, configuration keys, the named models, clusters and schedules, or exit codes",
-     "example: trireme help optimizer\n", command_help, NULL, ALL_OF_IT, NULL},
+     "example: trireme help optimizer\n", command_help, NULL, ALL_OF_IT, NULL, NULL},
 };
 const size_t command_count = ARRAY_LENGTH(commands);
 
@@ -143,6 +154,8 @@ static void sort_arguments(struct arguments *out, int argc, char **argv) {
         char *word = argv[i];
         if (strcmp(word, "--json") == 0) {
             out->json = true;
+        } else if (strcmp(word, "--dry-run") == 0) {
+            out->dry_run = true;
         } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             out->help = true;
         } else if (strncmp(word, "--", 2) == 0) {
@@ -199,6 +212,8 @@ static trireme_status refuse_unused(const struct arguments *a, trireme_error *er
     if (a->settings.count && arguments_ask_for(a, command->bare))
         FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": %s %s takes no settings", a->settings.item[0], command->name,
              a->operands.count ? a->operands.item[0] : "by itself");
+    if (a->dry_run && !arguments_ask_for(a, command->dry))
+        FAIL(TRIREME_ERROR_USAGE, "unexpected \"--dry-run\": only `trireme checkpoint prune` has it");
     if (a->json && arguments_ask_for(a, command->text))
         FAIL(TRIREME_ERROR_USAGE, "a %s is text: leave --json out", command->text);
     return TRIREME_OK;

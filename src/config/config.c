@@ -158,18 +158,35 @@ void config_without_effect(const struct config *config, struct text *out) {
     }
 }
 
+void config_compare(const struct config *a, const struct config *b,
+                    void (*differs)(void *user, const char *section, const char *name, const char *a, const char *b),
+                    void *user) {
+    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
+        struct text one = {0}, other = {0};
+        value_print(&one, a, &key_table[i]);
+        value_print(&other, b, &key_table[i]);
+        if (strcmp(one.text, other.text) != 0)
+            differs(user, key_table[i].section, key_table[i].name, one.text, other.text);
+        text_release(&one);
+        text_release(&other);
+    }
+}
+
+struct differences {
+    const char *sections;
+    struct text *out;
+};
+
+static void differences_add(void *user, const char *section, const char *name, const char *now, const char *before) {
+    const struct differences *d = user;
+    if (text_lists(d->sections, section))
+        text_add(d->out, "%s%s.%s %s (before: %s)", d->out->length ? ", " : "", section, name, now, before);
+}
+
 void config_differences(const struct config *config, const struct config *before, const char *sections,
                         struct text *out) {
-    for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
-        struct text now = {0}, then = {0};
-        value_print(&now, config, &key_table[i]);
-        value_print(&then, before, &key_table[i]);
-        if (text_lists(sections, key_table[i].section) && strcmp(now.text, then.text) != 0)
-            text_add(out, "%s%s.%s %s (before: %s)", out->length ? ", " : "", key_table[i].section, key_table[i].name,
-                     now.text, then.text);
-        text_release(&now);
-        text_release(&then);
-    }
+    struct differences differences = {sections, out};
+    config_compare(config, before, differences_add, &differences);
 }
 
 // ---- rules over several keys

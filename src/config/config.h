@@ -87,6 +87,10 @@ void config_add_value(struct text *out, const char *name, const struct config *c
 // Refuses a key that was set but is not among the `keys`, the only ones that `reader` reads. They are words such as
 // "run.directory", or "run.*" for all keys of a section.
 trireme_status config_expect(const struct config *config, const char *keys, const char *reader, trireme_error *error);
+// Calls `differs` for each key whose values differ, which are given as they would be written in a file.
+void config_compare(const struct config *a, const struct config *b,
+                    void (*differs)(void *user, const char *section, const char *name, const char *a, const char *b),
+                    void *user);
 // Appends "optimizer.lr 0.001 (before: 0.01), ..." for all keys of the sections whose values differ.
 void config_differences(const struct config *config, const struct config *before, const char *sections,
                         struct text *out);

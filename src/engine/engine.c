@@ -657,6 +657,11 @@ trireme_status engine_end(struct engine *e, enum program_kind kind, trireme_erro
     return p->status;
 }
 
+void engine_before_update(struct engine *e, void (*call)(void *user), void *user) {
+    for (size_t i = 0; i < e->programs.count; i++)
+        executor_before_update(e->programs.item[i].executor, call, user);
+}
+
 static double result_at(const struct engine_program *p, int buffer) {
     return *(const double *)executor_address(p->executor, buffer, 0);
 }

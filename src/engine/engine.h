@@ -131,6 +131,8 @@ struct engine_result {
     double grad_norm;   // training only
     bool finite;        // whether the update was done
 };
+// executor_before_update of all programs.
+void engine_before_update(struct engine *engine, void (*call)(void *user), void *user);
 // Runs one step, or one evaluation.
 trireme_status engine_step(struct engine *engine, double lr, struct trace *trace, struct engine_result *out,
                            trireme_error *error);

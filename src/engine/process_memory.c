@@ -1,7 +1,7 @@
 #include "engine/process_memory.h"
 
 #include "base/parallel_for.h"
-#include "ckpt/values.h"
+#include "ckpt/save_plan.h"
 
 enum {
     PROCESS_BYTES = 4 << 20,
@@ -9,6 +9,7 @@ enum {
     THREAD_BYTES = 128 << 10, // of a kernel thread
     PAGE_TABLE_SHARE = 512,   // an entry of 8 bytes for a page of 4 KiB
     BATCH_INPUTS = 4,         // of int32_t (run/loader.c)
+    SAVED_BLOCKS = 3,         // of a checkpoint, that a rank has at a time: what it is given, and two that it writes
 };
 
 static size_t batches_bytes(const struct stages *s) {
@@ -20,14 +21,19 @@ static size_t batches_bytes(const struct stages *s) {
     return bytes;
 }
 
-// The most values of a parameter that are saved at one time.
-static size_t window_bytes(const struct stages *s) {
-    int64_t values = 0;
-    for (size_t i = 0; i < s->table.parameters.count; i++) {
-        const struct parameter *p = &s->table.parameters.item[i];
-        values = MAX(values, MIN(p->dim[0] * p->dim[1], MAX(VALUES_WINDOW, p->dim[1])));
-    }
-    return (size_t)(values * dtype_size(dtype_accumulate(s->stage[0].state.dtype)));
+// What a rank with so many bytes of arenas has for saving: what is copied and not written yet; blocks that are written,
+// and made of what others give (ckpt/saver.h).
+static size_t saver_room(const struct stages *s, size_t arena) {
+    const struct config_checkpoint *c = &s->config->checkpoint;
+    const size_t block = MIN(arena, (size_t)SAVE_BLOCK_BYTES);
+    const bool in_background = c->async_save && c->interval > 0;
+    return (in_background ? MIN(arena, (size_t)c->buffer_mib << 20) : block) + SAVED_BLOCKS * block;
+}
+
+// What is known of the parts of all ranks, once for all (ckpt/holdings.h): of two states, weights and remainders.
+static size_t holdings_bytes(const struct stages *s, size_t ranks) {
+    enum { GROUPS = 4 };
+    return ranks * s->table.parameters.count * GROUPS * sizeof(struct holding);
 }
 
 static bool stages_train(const struct stages *s) {
@@ -39,17 +45,18 @@ static bool stages_train(const struct stages *s) {
 
 size_t process_memory(const struct stages *s, int ranks, size_t arenas) {
     const size_t count = (size_t)ranks;
-    // Rank 0 has the window, what others send for it and, of islands, their mean; every rank what it sends.
-    const size_t windows = !stages_train(s) ? 0 : ranks == 1 ? 1 : 4 + count;
+    const size_t saving = stages_train(s) ? count * saver_room(s, arenas / count) + holdings_bytes(s, count) : 0;
     return PROCESS_BYTES + count * (RANK_BYTES + (size_t)s->options.threads * THREAD_BYTES + batches_bytes(s)) +
-           windows * window_bytes(s) + arenas / PAGE_TABLE_SHARE;
+           saving + arenas / PAGE_TABLE_SHARE;
 }
 
 size_t process_stacks(const struct stages *s, int ranks) {
-    // Besides the rank's own thread: kernels', one for each stream but the first, and the one that reads batches.
+    // Besides the rank's own thread: kernels', one for each stream but the first, the one that reads batches, and two
+    // that save; and rank 0's that removes checkpoints.
+    enum { SAVING = 2, REMOVING = 1 };
     size_t streams = 1;
     for (int i = 0; i < s->count; i++)
         for (size_t k = 0; k < s->stage[i].programs.count; k++)
             streams = MAX(streams, s->stage[i].programs.item[k]->program.streams.count);
-    return (size_t)ranks * ((size_t)s->options.threads + streams - 1) * thread_stack_bytes();
+    return ((size_t)ranks * ((size_t)s->options.threads + streams - 1 + SAVING) + REMOVING) * thread_stack_bytes();
 }

@@ -7,7 +7,7 @@
 #include "compile/stages.h"
 
 // Bytes that become resident: code and tables that only a step needs, threads, batches that wait for their step, the
-// windows in which parameters are saved, and the system's page tables for `arenas` bytes. `ranks` ranks share the
+// blocks in which a checkpoint is saved, and the system's page tables for `arenas` bytes. `ranks` ranks share the
 // machine's memory.
 size_t process_memory(const struct stages *stages, int ranks, size_t arenas);
 // Bytes of address space that stacks of threads take which `ranks` ranks of a process have yet to start.

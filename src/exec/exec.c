@@ -137,3 +137,8 @@ void executor_trace_reserve(const struct executor *e, struct trace *trace) {
     trace->events.count = 0;
     VEC_RESERVE(&trace->events, (size_t)program_length(e->program) + 1);
 }
+
+void executor_before_update(struct executor *e, void (*call)(void *user), void *user) {
+    e->before_update.call = call;
+    e->before_update.user = user;
+}

@@ -63,6 +63,9 @@ trireme_status executor_run(struct executor *executor, struct trace *trace, trir
 // template, microbatch). If what it waits for was there when the invocation before ended, the time counts from that
 // end, so that late wake-ups do not add up. Streams, waits and communication remain.
 void executor_pace(struct executor *executor, double (*seconds)(void *user, int template, int microbatch), void *user);
+// From now on, call(user) is called before each instruction that changes parameters or what an optimizer keeps, on the
+// thread that runs it: somebody may still read the old values (ckpt/saver.h). NULL: no more.
+void executor_before_update(struct executor *executor, void (*call)(void *user), void *user);
 // Adds to `choices` those of the program's calls that they lack, timed under the conditions of a run; the program will
 // run `runs` times (choices_measure). Arenas are not touched. To be called before the first run. TRIREME_ERROR_MEMORY
 // where there is no room for operands; then some are not timed.

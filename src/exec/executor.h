@@ -21,6 +21,7 @@ struct resolved {
     uint8_t ways;                      // the ways to run the call: bit w for way w
     uint8_t way;                       // the one to take (enum kernel_way)
     bool bounded;                      // some operands have extents
+    bool updates;                      // changes parameters, or what an optimizer keeps
     bool computes;                     // of another stream, but run by compute's thread, which would only wait for it
 };
 _Static_assert(KERNEL_WAYS <= 8, "as many bits");
@@ -85,6 +86,10 @@ struct executor {
         void *user;
         int64_t until; // when the last invocation ends
     } pace;
+    struct {
+        void (*call)(void *user); // NULL: none
+        void *user;
+    } before_update;
     struct trace *trace; // of the current run
 };
 

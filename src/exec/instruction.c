@@ -60,6 +60,8 @@ trireme_status instruction_resolve(struct executor *e, struct resolved *r, const
     }
     if (instruction->op == OP_TRANSFER)
         return transfer_check(e, instruction, error);
+    const enum op_role role = e->table->op[instruction->op].role;
+    r->updates = role == ROLE_UPDATE || role == ROLE_DERIVE || role == ROLE_SETTLE;
     struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, e->table, instruction), set);
     struct call call;
     call_describe(&call, program, instruction, threads_of(e, instruction));
@@ -177,6 +179,8 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
         return communicate(r, &call, error);
     if (in->workspace != NONE)
         call.workspace = instruction_locate(e, in->workspace, 0, microbatch);
+    if (r->updates && e->before_update.call)
+        e->before_update.call(e->before_update.user);
     if (r->bounded)
         run_counted(e, r, &call);
     else

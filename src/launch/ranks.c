@@ -1,5 +1,6 @@
 #include "launch/ranks.h"
 
+#include "base/clock.h"
 #include "base/parallel_for.h"
 
 #include <pthread.h>
@@ -186,33 +187,78 @@ trireme_status ranks_run_guarded(int ranks, double deadline,
     return run_team(ranks, deadline, body, user, stuck, error);
 }
 
-trireme_status ranks_control(struct communicator **out, const struct member *member, int ranks, trireme_error *error) {
+trireme_status ranks_open(struct communicator **out, const struct member *member, int ranks, const char *name,
+                          trireme_error *error) {
     *out = NULL;
     if (!member)
         return TRIREME_OK;
     int *all = mem_alloc((size_t)ranks * sizeof *all);
     for (int i = 0; i < ranks; i++)
         all[i] = i;
-    trireme_status status = communicator_open(out, member->world, member->rank, ranks, all, "control", error);
+    trireme_status status = communicator_open(out, member->world, member->rank, ranks, all, name, error);
     free(all);
     return status;
 }
 
+trireme_status ranks_control(struct communicator **out, const struct member *member, int ranks, trireme_error *error) {
+    return ranks_open(out, member, ranks, "control", error);
+}
+
+// What rank 0 tells the others.
+enum { WORK_ENDS, WORK_GOES_ON, WORK_OF_ALL };
+
+static trireme_status ranks_tell(struct communicator *all, int32_t what, trireme_error *error) {
+    return all ? comm_broadcast(all, &what, sizeof what, 0, error) : TRIREME_OK;
+}
+
 void ranks_tell_more(void *all) {
-    int32_t more = 1;
     trireme_error ignored;
-    if (all)
-        comm_broadcast(all, &more, sizeof more, 0, &ignored);
+    ranks_tell(all, WORK_GOES_ON, &ignored);
+}
+
+trireme_status ranks_tell_part(struct communicator *all, trireme_error *error) {
+    return ranks_tell(all, WORK_OF_ALL, error);
 }
 
 trireme_status ranks_tell_end(struct communicator *all, trireme_error *error) {
-    int32_t more = 0;
-    return all ? comm_broadcast(all, &more, sizeof more, 0, error) : TRIREME_OK;
+    return ranks_tell(all, WORK_ENDS, error);
 }
 
-trireme_status ranks_await_end(struct communicator *all, trireme_error *error) {
-    for (int32_t more = 1; more && all;)
-        TRY(comm_broadcast(all, &more, sizeof more, 0, error));
+trireme_status ranks_await_end(struct communicator *all, const struct ranks_part *part, trireme_error *error) {
+    for (int32_t what = WORK_GOES_ON; what != WORK_ENDS && all;) {
+        TRY(comm_broadcast(all, &what, sizeof what, 0, error));
+        if (what == WORK_OF_ALL)
+            TRY(part->work(part->user, error));
+    }
+    return TRIREME_OK;
+}
+
+// Ranks that still work, and those that are done, meet about so often.
+#define WORK_NANOSECONDS INT64_C(200000000)
+
+static trireme_status ranks_work_meet(struct ranks_work *work, int32_t *busy, trireme_error *error) {
+    const trireme_status status = ranks_max(work->all, busy, error);
+    work->next = clock_now() + WORK_NANOSECONDS;
+    return status;
+}
+
+struct ranks_work ranks_work_begin(struct communicator *all) {
+    return (struct ranks_work){all, clock_now() + WORK_NANOSECONDS};
+}
+
+void ranks_work_on(void *work) {
+    struct ranks_work *own = work;
+    int32_t busy = 1;
+    trireme_error ignored; // the next meeting fails with it, too
+    if (own->all && clock_now() >= own->next)
+        ranks_work_meet(own, &busy, &ignored);
+}
+
+trireme_status ranks_work_end(struct ranks_work *work, trireme_error *error) {
+    for (int32_t busy = 1; busy && work->all;) {
+        busy = 0;
+        TRY(ranks_work_meet(work, &busy, error));
+    }
     return TRIREME_OK;
 }
 

@@ -16,15 +16,34 @@ trireme_status ranks_run(int ranks, double deadline,
 trireme_status ranks_run_guarded(int ranks, double deadline,
                                  trireme_status (*body)(void *user, const struct member *member, trireme_error *error),
                                  void *user, bool *stuck, trireme_error *error);
-// Opens on every rank the communicator of all ranks by number, over which they agree on things. *out is NULL where
-// `member` is.
+// Opens on every rank a communicator of all ranks by number, called `name`. *out is NULL where `member` is.
+trireme_status ranks_open(struct communicator **out, const struct member *member, int ranks, const char *name,
+                          trireme_error *error);
+// The one over which ranks agree on things.
 trireme_status ranks_control(struct communicator **out, const struct member *member, int ranks, trireme_error *error);
 // For work of rank 0 that may take longer than ranks wait otherwise. Rank 0 calls ranks_tell_more now and then (`all`
 // is a struct communicator *; if another rank is lost, the next call on it fails) and ranks_tell_end once it is done.
-// The other ranks call ranks_await_end. Without a communicator they do nothing.
+// The other ranks call ranks_await_end. Of a part of the work that all do together, rank 0 tells by ranks_tell_part,
+// and does its own; each of the others then does `part` (NULL: there is none). Without a communicator they do nothing.
+struct ranks_part {
+    trireme_status (*work)(void *user, trireme_error *error);
+    void *user;
+};
 void ranks_tell_more(void *all);
+trireme_status ranks_tell_part(struct communicator *all, trireme_error *error);
 trireme_status ranks_tell_end(struct communicator *all, trireme_error *error);
-trireme_status ranks_await_end(struct communicator *all, trireme_error *error);
+trireme_status ranks_await_end(struct communicator *all, const struct ranks_part *part, trireme_error *error);
+// For work that each rank does at its own pace, and that may take longer than ranks wait otherwise: each calls
+// ranks_work_on now and then (`work` is its struct ranks_work *; if another rank is lost, ranks_work_end fails), and
+// ranks_work_end once its part is done, which returns when those of all ranks are. Without a communicator they do
+// nothing.
+struct ranks_work {
+    struct communicator *all;
+    int64_t next; // when to meet the others again, on the clock of clock_now
+};
+struct ranks_work ranks_work_begin(struct communicator *all);
+void ranks_work_on(void *work);
+trireme_status ranks_work_end(struct ranks_work *work, trireme_error *error);
 // A barrier of all ranks. This and the next three do nothing without a communicator.
 trireme_status ranks_meet(struct communicator *all, trireme_error *error);
 // Each of values[count] becomes its sum over all ranks; *value the greatest of all ranks; the bytes those of rank 0.

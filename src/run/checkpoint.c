@@ -2,137 +2,29 @@
 
 #include "ckpt/directory_manifest.h"
 #include "ckpt/model_files.h"
-#include "engine/whole_tensors.h"
 #include "launch/ranks.h"
+#include "run/checkpoint_saver.h"
 #include "run/island.h"
+#include "run/kept_values.h"
+#include "run/verification.h"
 
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct groups {
-    VEC(struct state_group);
-};
-
 // A model can be used without the training state, which is larger than the rest of a checkpoint: only its header is
 // read, for the run's configuration.
-static const struct manifest_check MODEL_SIZES = {.spare = STATE_NAME},
-                                   MODEL_CONTENT = {.content = true, .spare = STATE_NAME};
+static const struct manifest_check MODEL_SIZES = {.spare = state_files_own},
+                                   MODEL_CONTENT = {.content = true, .spare = state_files_own};
 
-// `has` as in struct state_group, which takes it over. Of several islands each has a group of its own.
-static void groups_add(struct groups *groups, struct whole *whole, int island, const char *name,
-                       enum engine_values what, const bool *has) {
-    char *full = whole->islands > 1 ? mem_printf("island.%d.%s", island, name) : mem_strdup(name);
-    VEC_PUSH(groups, (struct state_group){full, whole_values(whole, what, island), has});
-}
-
-// The states of the optimizers that the run has, each with the parameters that have it, and the remainders; of several
-// islands also the parameters, of which the model's files have the mean, and what is exchanged.
-static void groups_of(struct groups *groups, struct whole *whole, int island, bool exchanged) {
-    const struct engine *e = whole->engine;
-    const struct stage_state *state = &e->stage->state;
-    const enum config_optimizer_name name = e->stages->config->optimizer.name;
-    if (whole->islands > 1)
-        groups_add(groups, whole, island, "parameters", ENGINE_PARAMETERS, NULL);
-    if (exchanged)
-        groups_add(groups, whole, island, "outer.value", ENGINE_OUTER_VALUE, NULL);
-    if (exchanged && state->outer.taken)
-        groups_add(groups, whole, island, "outer.taken", ENGINE_OUTER_TAKEN, NULL);
-    for (int k = 0; k < OPTIMIZER_STATES; k++) {
-        bool *has = mem_alloc(e->table->parameters.count * sizeof *has), any = false;
-        for (size_t i = 0; i < e->table->parameters.count; i++)
-            any |= has[i] = optimizer_of(name, &e->table->parameters.item[i]) == optimizer_states[k].optimizer;
-        if (any)
-            groups_add(groups, whole, island, optimizer_states[k].saved, ENGINE_STATES + k, has);
-        else
-            free(has);
-    }
-    if (state->optimizer.remainder)
-        groups_add(groups, whole, island, "remainder", ENGINE_REMAINDERS, NULL);
-}
-
-// The groups of all islands, which have come as far as the progress says; the mean counts them by their targets.
-static trireme_status groups_create(struct groups *groups, struct whole *whole, const struct state_progress *progress,
-                                    trireme_error *error) {
-    struct island_progress islands = {0};
-    *groups = (struct groups){0};
-    if (whole->islands > 1 && (!progress->islands || !island_progress_parse(progress->islands, &islands) ||
-                               islands.islands != whole->islands))
-        FAIL(TRIREME_ERROR_CORRUPT, "the training state does not say how far its %d islands had come", whole->islands);
-    for (int i = 0; i < whole->islands; i++)
-        groups_of(groups, whole, i, islands.settles > 0);
-    if (whole->islands > 1)
-        whole_weigh(whole, islands.targets);
-    island_progress_release(&islands);
-    return TRIREME_OK;
-}
-
-static void groups_release(struct groups *groups) {
-    for (size_t i = 0; i < groups->count; i++) {
-        free((char *)groups->item[i].name);
-        free((bool *)groups->item[i].has);
-    }
-    VEC_RELEASE(groups);
-}
-
-static trireme_status write_files(struct whole *whole, const struct tokenizer_files *tokenizer,
-                                  struct directory *directory, const struct state_progress *progress,
-                                  trireme_error *error) {
-    const struct engine *e = whole->engine;
-    struct parameter_values parameters = whole_values(whole, ENGINE_PARAMETERS, WHOLE_MEAN);
-    struct groups groups;
-    TRY(groups_create(&groups, whole, progress, error));
-    trireme_status status = model_files_save(directory, e->model, e->table, &parameters, 0, error);
+trireme_status checkpoint_save(const struct engine *e, const struct tokenizer_files *tokenizer,
+                               const char *run_directory, const struct state_progress *progress, trireme_error *error) {
+    struct checkpoint_saver *saver;
+    TRY(checkpoint_saver_create(&saver, e, tokenizer, 0, error));
+    trireme_status status = checkpoint_saver_begin(saver, run_directory, progress, NULL, error);
     if (status == TRIREME_OK)
-        status = state_files_save(directory, e->table, groups.item, groups.count, progress, error);
-    groups_release(&groups);
-    TRY(status);
-    return tokenizer_files_write(tokenizer, directory_path(directory), error);
-}
-
-// Writes a checkpoint's directory on rank 0, with the help of all other ranks. Once its files are complete it is kept,
-// even if another rank has failed by then.
-static trireme_status write_directory(struct whole *whole, const struct tokenizer_files *tokenizer, const char *path,
-                                      const struct state_progress *progress, trireme_error *error) {
-    struct directory *directory = NULL;
-    trireme_error other;
-    trireme_status status = directory_begin(path, DIRECTORY_SET_ASIDE, &directory, error);
-    if (status == TRIREME_OK)
-        status = write_files(whole, tokenizer, directory, progress, error);
-    trireme_status dismissed = whole_dismiss(whole, &other);
-    if (status == TRIREME_OK)
-        status = directory_commit(directory, error);
-    else
-        directory_abort(directory);
-    if (status == TRIREME_OK && dismissed != TRIREME_OK)
-        *error = other;
-    return status == TRIREME_OK ? dismissed : status;
-}
-
-static trireme_status checkpoint_write(struct whole *whole, const struct tokenizer_files *tokenizer,
-                                       const char *run_directory, const struct state_progress *progress,
-                                       trireme_error *error) {
-    char *path = mem_printf(CHECKPOINT_PATH, run_directory, (long long)progress->step);
-    trireme_status status = write_directory(whole, tokenizer, path, progress, error);
-    free(path);
-    return status;
-}
-
-trireme_status checkpoint_save(const struct engine *e, struct communicator *control,
-                               const struct tokenizer_files *tokenizer, const char *run_directory,
-                               const struct state_progress *progress, trireme_error *error) {
-    struct whole whole;
-    whole_create(&whole, e, control);
-    trireme_status status = e->member.rank == 0 ? checkpoint_write(&whole, tokenizer, run_directory, progress, error)
-                                                : whole_serve(&whole, error);
-    whole_release(&whole);
-    return status;
-}
-
-trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t keep, trireme_error *error) {
-    char *parent = mem_printf(CHECKPOINTS_PATH, run_directory);
-    trireme_status status = directory_prune(parent, step, keep, error);
-    free(parent);
+        status = checkpoint_saver_end(saver, error);
+    checkpoint_saver_free(saver);
     return status;
 }
 
@@ -142,22 +34,80 @@ void checkpoint_sweep(const char *run_directory) {
     free(parent);
 }
 
+// What this rank has of an engine's values, while files are read.
+struct loading {
+    struct whole whole;
+    struct kept_values kept;
+    struct holdings own;
+    struct ranks_work work;
+    struct checksum_watch watch;
+};
+
+static void loading_begin(struct loading *l, const struct engine *e, struct communicator *control) {
+    whole_create(&l->whole, e);
+    kept_values_create(&l->kept, &l->whole);
+    kept_values_own(&l->own, &l->kept, &l->whole);
+    l->work = ranks_work_begin(control);
+    l->watch = (struct checksum_watch){ranks_work_on, &l->work};
+}
+
+// Once all ranks have loaded theirs.
+static trireme_status loading_end(struct loading *l, trireme_status status, trireme_error *error) {
+    holdings_release(&l->own);
+    kept_values_release(&l->kept);
+    whole_release(&l->whole);
+    return status == TRIREME_OK ? ranks_work_end(&l->work, error) : status;
+}
+
+static struct parameter_values loading_values(const struct loading *l, int group) {
+    return (struct parameter_values){l->kept.item[group].dtype, &l->own, group};
+}
+
+// Ranks of an island have of its values alone.
+static trireme_status load_state(struct loading *l, const char *directory, const struct state_progress *progress,
+                                 trireme_error *error) {
+    struct island_progress islands = {0};
+    if (l->whole.islands > 1 && (!progress->islands || !island_progress_parse(progress->islands, &islands) ||
+                                 islands.islands != l->whole.islands))
+        FAIL(TRIREME_ERROR_CORRUPT, "the training state does not say how far its %d islands had come",
+             l->whole.islands);
+    const bool exchanged = islands.settles > 0;
+    island_progress_release(&islands);
+    VEC(struct state_group) groups = {0};
+    for (size_t i = 0; i < l->kept.count; i++) {
+        const struct kept *kept = &l->kept.item[i];
+        if (kept_is_state(kept, exchanged))
+            VEC_PUSH(&groups, (struct state_group){kept->name, loading_values(l, (int)i), kept->has});
+    }
+    trireme_status status =
+        state_files_load(directory, l->whole.engine->table, groups.item, groups.count, &l->watch, error);
+    VEC_RELEASE(&groups);
+    return status;
+}
+
+// With `masters`, the remainders are what the files have beyond the rounded weights.
+static trireme_status load_model(struct loading *l, const char *directory, bool masters, bool exact,
+                                 trireme_error *error) {
+    const struct engine *e = l->whole.engine;
+    const int group = kept_values_find(&l->kept, ENGINE_PARAMETERS, 0),
+              low = masters ? kept_values_find(&l->kept, ENGINE_REMAINDERS, 0) : NONE;
+    const struct parameter_values parameters = loading_values(l, group),
+                                  remainders = low == NONE ? parameters : loading_values(l, low);
+    return model_files_load(directory, e->model, e->table, &parameters, low == NONE ? NULL : &remainders, exact,
+                            &l->watch, error);
+}
+
 trireme_status checkpoint_load(struct engine *e, struct communicator *control, const char *directory,
                                const struct state_progress *progress, trireme_error *error) {
-    struct whole whole;
-    whole_create(&whole, e, control);
-    struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS, WHOLE_MEAN);
-    struct groups groups;
-    trireme_status status = groups_create(&groups, &whole, progress, error);
+    struct loading loading;
+    loading_begin(&loading, e, control);
     // The remainders come from the training state: the model's files hold the rounded weights. Islands have all of
     // theirs there.
-    if (status == TRIREME_OK && whole.islands == 1)
-        status = model_files_load(directory, e->model, e->table, &parameters, NULL, true, error);
+    trireme_status status =
+        loading.whole.islands == 1 ? load_model(&loading, directory, false, true, error) : TRIREME_OK;
     if (status == TRIREME_OK)
-        status = state_files_load(directory, e->table, groups.item, groups.count, error);
-    groups_release(&groups);
-    whole_release(&whole);
-    TRY(status);
+        status = load_state(&loading, directory, progress, error);
+    TRY(loading_end(&loading, status, error));
     *(double *)engine_state(e, e->stage->state.optimizer.t) = (double)progress->updates;
     engine_constants(e);
     return TRIREME_OK;
@@ -165,34 +115,25 @@ trireme_status checkpoint_load(struct engine *e, struct communicator *control, c
 
 trireme_status checkpoint_load_model(struct engine *e, struct communicator *control, const char *directory, bool exact,
                                      trireme_error *error) {
-    struct whole whole;
-    whole_create(&whole, e, control);
-    struct parameter_values parameters = whole_values(&whole, ENGINE_PARAMETERS, WHOLE_MEAN);
-    struct parameter_values remainders = whole_values(&whole, ENGINE_REMAINDERS, WHOLE_MEAN);
-    bool has_remainders = e->stage->state.optimizer.remainder != NULL;
-    trireme_status status =
-        model_files_load(directory, e->model, e->table, &parameters, has_remainders ? &remainders : NULL, exact, error);
-    whole_release(&whole);
-    TRY(status);
+    struct loading loading;
+    loading_begin(&loading, e, control);
+    TRY(loading_end(&loading, load_model(&loading, directory, true, exact, error), error));
     engine_constants(e);
     return TRIREME_OK;
 }
 
-static trireme_status checkpoint_verify(const char *path, struct manifest_check check,
-                                        const struct checksum_watch *watch, trireme_error *error) {
+// Whether a directory has a manifest by which its content can be verified.
+static bool is_verifiable(const char *path) {
     char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
-    bool ours = access(manifest, F_OK) == 0;
+    const bool is = access(manifest, F_OK) == 0;
     free(manifest);
-    return ours ? directory_verify(path, check, watch, error) : TRIREME_OK;
+    return is;
 }
 
-trireme_status checkpoint_verify_once(const char *path, struct communicator *control, bool reads,
-                                      trireme_error *error) {
-    const struct checksum_watch watch = {ranks_tell_more, control};
-    if (!reads)
-        return ranks_await_end(control, error);
-    TRY(checkpoint_verify(path, MODEL_CONTENT, &watch, error));
-    return ranks_tell_end(control, error);
+trireme_status checkpoint_verify_once(const char *path, struct communicator *control, trireme_error *error) {
+    int32_t verifiable = is_verifiable(path); // a directory of which ranks have copies may have one on some
+    TRY(ranks_share(control, &verifiable, sizeof verifiable, error));
+    return verifiable ? verification_together(path, MODEL_CONTENT, control, error) : TRIREME_OK;
 }
 
 bool checkpoint_config(struct config *out, const char *directory) {
@@ -204,18 +145,6 @@ bool checkpoint_config(struct config *out, const char *directory) {
         config_load_text(out, directory, progress.config, strlen(progress.config), NULL, 0, &ignored) == TRIREME_OK;
     state_progress_release(&progress);
     return read;
-}
-
-void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]) {
-    char *path = mem_printf("%s/" MANIFEST_NAME, directory), *text;
-    size_t length;
-    trireme_error ignored;
-    *hex = 0;
-    if (file_read(path, MANIFEST_BYTES_MAX, &text, &length, &ignored) == TRIREME_OK) {
-        checksum_of(text, length, hex);
-        free(text);
-    }
-    free(path);
 }
 
 static bool is_directory(const char *path) {
@@ -281,7 +210,7 @@ static trireme_status checkpoint_locate(const char *path, struct manifest_check 
                                         trireme_error *error) {
     if (is_model(path)) {
         *hold = directory_hold(path);
-        trireme_status status = checkpoint_verify(path, check, NULL, error);
+        trireme_status status = is_verifiable(path) ? directory_verify(path, check, NULL, error) : TRIREME_OK;
         if (status == TRIREME_OK) {
             *out = mem_strdup(path);
             return TRIREME_OK;
@@ -335,16 +264,76 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
     return status;
 }
 
+static bool run_has_been(const char *directory) {
+    char *path = mem_printf("%s/config.yaml", directory);
+    const bool there = !file_missing(path);
+    free(path);
+    return there;
+}
+
+// Refuses a checkpoint in checkpoint.emergency_directory that another run has saved; or this one, whose directory is
+// then gone: to begin anew could be as wrong as to go on.
+static trireme_status check_emergency(const struct config *config, const char *path, trireme_error *error) {
+    struct config theirs;
+    if (!run_has_been(config->run.directory))
+        return config_refuse(config, "checkpoint.emergency_directory", error,
+                             "where %s is, while no run is in run.directory %s: to go on from it move it to "
+                             "%s/checkpoint, else remove it",
+                             path, config->run.directory, config->run.directory);
+    if (!checkpoint_config(&theirs, path))
+        return TRIREME_OK; // loading it says why
+    const bool same = strcmp(theirs.run.directory, config->run.directory) == 0;
+    const trireme_status status =
+        same ? TRIREME_OK
+             : config_refuse(config, "checkpoint.emergency_directory", error,
+                             "where %s is of the run in %s: each run needs a directory of its own there", path,
+                             theirs.run.directory);
+    config_release(&theirs);
+    return status;
+}
+
+static trireme_status checkpoint_newest_in(const char *directory, struct manifest_check check,
+                                           const struct directory_verifier *verifier, struct directory_search *out,
+                                           trireme_error *error) {
+    char *parent = mem_printf(CHECKPOINTS_PATH, directory);
+    *out = (struct directory_search){0};
+    const trireme_status status = directory_newest(parent, check, verifier, out, error);
+    free(parent);
+    return status;
+}
+
+trireme_status checkpoint_newest(const struct config *config, struct manifest_check check,
+                                 const struct directory_verifier *verifier, struct directory_search *out,
+                                 trireme_error *error) {
+    const char *directory = config->run.directory, *emergency = config->checkpoint.emergency_directory;
+    struct directory_search other;
+    TRY(checkpoint_newest_in(directory, check, verifier, out, error));
+    if (!*emergency)
+        return TRIREME_OK;
+    trireme_status status = checkpoint_newest_in(emergency, check, verifier, &other, error);
+    if (status == TRIREME_OK && other.path && (!out->path || other.number > out->number)) {
+        status = check_emergency(config, other.path, error);
+        const struct directory_search own = *out;
+        out->path = other.path;
+        out->hold = other.hold;
+        out->number = other.number;
+        other.path = own.path;
+        other.hold = own.hold;
+    }
+    directory_search_release(&other);
+    if (status != TRIREME_OK)
+        directory_search_release(out);
+    return status;
+}
+
 // The checkpoint from which a run goes on, NULL where there is none. Of weights and states only the sizes are checked,
 // which are equal in all checkpoints of a run. Where all checkpoints are damaged, *own is one that has a model, and
 // run_start reports the damage.
-static trireme_status checkpoint_find_own(const char *run, char **own, trireme_error *error) {
-    char *parent = mem_printf(CHECKPOINTS_PATH, run);
+static trireme_status checkpoint_find_own(const struct config *config, char **own, trireme_error *error) {
     struct directory_search search = {0};
     const struct manifest_check check = {.content_of = "config.json"};
-    trireme_status status = is_directory(parent) ? directory_newest(parent, check, NULL, &search, error) : TRIREME_OK;
-    free(parent);
-    TRY(status);
+    if (is_directory(config->run.directory))
+        TRY(checkpoint_newest(config, check, NULL, &search, error));
     *own = search.path ? mem_strdup(search.path) : NULL;
     struct model_config model;
     trireme_error ignored;
@@ -386,7 +375,7 @@ static trireme_status keep_positions(struct model_config *model, const char *own
 trireme_status checkpoint_run_model(struct model_config *out, const struct config *config, int64_t vocab_size,
                                     char **start, int *hold, trireme_error *error) {
     char *own;
-    TRY(checkpoint_find_own(config->run.directory, &own, error));
+    TRY(checkpoint_find_own(config, &own, error));
     if (!own)
         return new_model(out, config, vocab_size, start, hold, error);
     struct config with = *config; // for a moment, nothing in it is owned

@@ -2,7 +2,7 @@
 #ifndef RUN_CHECKPOINT_H
 #define RUN_CHECKPOINT_H
 
-#include "ckpt/checksum_file.h"
+#include "ckpt/directory.h"
 #include "ckpt/state_files.h"
 #include "data/tokenizer_files.h"
 #include "engine/engine.h"
@@ -11,13 +11,16 @@
 #define CHECKPOINTS_PATH "%s/checkpoint"
 #define CHECKPOINT_PATH CHECKPOINTS_PATH "/step-%lld"
 
-// Saves RUN/checkpoint/step-N, N = progress->step. All ranks take part, over `control`, a communicator of all by number
-// (NULL with one rank); rank 0 writes. The files are the same on every mesh.
-trireme_status checkpoint_save(const struct engine *engine, struct communicator *control,
-                               const struct tokenizer_files *tokenizer, const char *run_directory,
-                               const struct state_progress *progress, trireme_error *error);
-// Of the run's checkpoints up to that of `step`, removes all but the newest `keep` (0: removes none).
-trireme_status checkpoint_prune(const char *run_directory, int64_t step, size_t keep, trireme_error *error);
+// Saves RUN/checkpoint/step-N, N = progress->step, and waits for that (checkpoint_saver.h does not). All ranks take
+// part. The files are the same on every mesh.
+trireme_status checkpoint_save(const struct engine *engine, const struct tokenizer_files *tokenizer,
+                               const char *run_directory, const struct state_progress *progress, trireme_error *error);
+// Finds the newest complete checkpoint from which a run of this configuration goes on: one in its own directory, or in
+// checkpoint.emergency_directory where that has a later one, which must be this run's. As directory_newest; `skipped`
+// is of the own one.
+trireme_status checkpoint_newest(const struct config *config, struct manifest_check check,
+                                 const struct directory_verifier *verifier, struct directory_search *out,
+                                 trireme_error *error);
 // Removes what a dead run left half saved or half removed.
 void checkpoint_sweep(const char *run_directory);
 // Fills the engine (parameters, optimizer state, constants) from a checkpoint of the same model, saved on any mesh.
@@ -30,8 +33,6 @@ trireme_status checkpoint_load_model(struct engine *engine, struct communicator 
 // The configuration of the run that saved a checkpoint; the caller releases it. False where the directory is not a
 // checkpoint.
 bool checkpoint_config(struct config *out, const char *directory);
-// A checksum of the manifest, which identifies the checkpoint's content. Empty where the manifest cannot be read.
-void checkpoint_identify(const char *directory, char hex[CHECKSUM_HEX]);
 // Finds the model directory that `path` means: `path` itself when it has a config.json, the newest complete checkpoint
 // when it is a run directory. Where there is a manifest, content is verified; the training state may be missing. Caller
 // frees *out, and calls directory_let_go(*hold) once it has read what it needs.
@@ -39,8 +40,8 @@ trireme_status checkpoint_resolve(const char *path, char **out, int *hold, trire
 // The same, checking only the sizes of files; checkpoint_verify_once should follow.
 trireme_status checkpoint_find(const char *path, char **out, int *hold, trireme_error *error);
 // Where the directory has a manifest, verifies all content; only the training state may be missing. All ranks call it
-// over `control` (NULL with one rank): one rank (`reads`) reads, the others wait.
-trireme_status checkpoint_verify_once(const char *path, struct communicator *control, bool reads, trireme_error *error);
+// over `control` (NULL with one rank), and each reads its share.
+trireme_status checkpoint_verify_once(const char *path, struct communicator *control, trireme_error *error);
 // The model of a configuration (model_config_resolve). *start becomes the directory that the weights come from, ""
 // where there are none to start from; the caller frees it, and `start` may be NULL. Where model.init_from names a run,
 // that is its newest checkpoint, complete by its sizes. *hold as above.

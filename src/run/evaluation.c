@@ -86,7 +86,7 @@ static trireme_status evaluation_identify(void *user, struct text *out, trireme_
     const struct job *job = user;
     const struct corpus *corpus = &job->corpus;
     char hex[CHECKSUM_HEX];
-    checkpoint_identify(job->directory, hex);
+    manifest_identify(job->directory, hex);
     text_add(out, "%s: a hash of its manifest %.16s\ntokens: ", job->directory, *hex ? hex : "none");
     TRY(corpus_identify(corpus->validation_set ? corpus->validation_set : corpus->set, NULL, out, error));
     text_add(out, "\n");
@@ -99,7 +99,7 @@ static trireme_status evaluation_identify(void *user, struct text *out, trireme_
 static trireme_status evaluation_load(struct evaluator *e, trireme_error *error) {
     const struct job *job = e->job;
     if (!job->verified)
-        TRY(checkpoint_verify_once(job->directory, e->control, e->leads, error));
+        TRY(checkpoint_verify_once(job->directory, e->control, error));
     return checkpoint_load_model(&e->engine, e->control, job->directory, true, error);
 }
 

@@ -74,11 +74,7 @@ static trireme_status loader_read(const struct loader *l, struct staged *s, trir
 }
 
 static trireme_status loader_agree(struct loader *l, trireme_error *error) {
-    const struct control own = l->sums;
-    double values[] = {own.stops, own.failures, own.bytes, own.timings, own.loss, own.targets, own.skipped};
-    TRY(ranks_sum(l->control, values, ARRAY_LENGTH(values), error));
-    l->sums = (struct control){values[0], values[1], values[2], values[3], values[4], values[5], values[6]};
-    return TRIREME_OK;
+    return ranks_sum(l->control, &l->sums.stops, sizeof l->sums / sizeof(double), error);
 }
 
 static void loader_work(struct loader *l) {

@@ -8,12 +8,14 @@
 
 #include <stdatomic.h>
 
-// What ranks tell one another with every batch: one rank's part, or the sum over all.
+// What ranks tell one another with every batch: one rank's part, or the sum over all. All are of one type.
 struct control {
     double stops;    // ranks that were asked to stop
     double failures; // ranks that have no next batch
     double bytes;    // the most that processes other than rank 0's held resident so far
     double timings;  // ranks that want the machine's peak to be timed again
+    double copied;   // ranks that have copied what a save under way takes of them
+    double saved;    // ranks that are done with it
     // Of the step before the one that is under way, where islands have one each: losses of all targets, targets, and
     // islands whose update was left out (island.h).
     double loss, targets, skipped;

@@ -296,13 +296,29 @@ trireme_status metrics_add_validation(struct metrics_file *m, int64_t step, doub
     return metrics_replace(m, step, val_loss, error);
 }
 
-void metrics_sync(struct metrics_file *m) {
-    trireme_error why;
-    if (fsync(fileno(m->file)) != 0)
-        metrics_remark(m, ": cannot sync: %s: a power failure may take its last lines", strerror(errno));
-    if (m->unnamed && file_sync_directory(m->path, &why) != TRIREME_OK)
-        metrics_remark(m, ": %s: a power failure may take it", why.message);
+struct metrics_mark metrics_mark(struct metrics_file *m) {
+    const struct metrics_mark mark = {.file = fcntl(fileno(m->file), F_DUPFD_CLOEXEC, 0),
+                                      .path = m->unnamed ? mem_strdup(m->path) : NULL};
     m->unnamed = false;
+    return mark;
+}
+
+char *metrics_sync(struct metrics_mark *mark) {
+    trireme_error why;
+    char *remark = NULL;
+    if (mark->file < 0 || fsync(mark->file) != 0)
+        remark = mem_printf(METRICS_NAME ": cannot sync: %s: a power failure may take its last lines", strerror(errno));
+    else if (mark->path && file_sync_directory(mark->path, &why) != TRIREME_OK)
+        remark = mem_printf(METRICS_NAME ": %s: a power failure may take it", why.message);
+    metrics_unmark(mark);
+    return remark;
+}
+
+void metrics_unmark(struct metrics_mark *mark) {
+    if (mark->file >= 0)
+        close(mark->file);
+    free(mark->path);
+    *mark = (struct metrics_mark){.file = -1};
 }
 
 char *metrics_take_remark(struct metrics_file *m) {
@@ -317,4 +333,39 @@ void metrics_close(struct metrics_file *m) {
     free(m->remark);
     free(m->path);
     *m = (struct metrics_file){0};
+}
+
+// ---- for other readers
+
+static void add_loss(struct metrics_losses *out, const char *line, size_t length) {
+    json_t *object = NULL;
+    double loss = NAN;
+    trireme_error ignored;
+    const int64_t step = memmem(line, length, "\"val_loss\"", 10) ? step_of(line, length, &object) : -1;
+    if (step >= 0 && json_read_number(object, METRICS_NAME, "val_loss", JSON_OPTIONAL, -INFINITY, INFINITY, &loss,
+                                      &ignored) == TRIREME_OK)
+        VEC_PUSH(out, (struct metrics_line){step, loss});
+    json_decref(object);
+}
+
+void metrics_read_losses(const char *directory, struct metrics_losses *out) {
+    char *path = mem_printf("%s/" METRICS_NAME, directory), *line = NULL;
+    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    size_t capacity = 0;
+    *out = (struct metrics_losses){0};
+    for (ssize_t n; file && !metrics_flaw(fd) && (n = getline(&line, &capacity, file)) > 0;)
+        add_loss(out, line, (size_t)n);
+    if (file)
+        fclose(file);
+    free(line);
+    free(path);
+}
+
+double metrics_loss(const struct metrics_losses *losses, int64_t step) {
+    double loss = NAN;
+    for (size_t i = 0; i < losses->count; i++)
+        if (losses->item[i].step == step)
+            loss = losses->item[i].val_loss;
+    return loss;
 }

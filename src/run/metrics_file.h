@@ -22,10 +22,31 @@ trireme_status metrics_add(struct metrics_file *metrics, const struct train_step
 // Where the file is `unvalidated`, adds val_loss to the line of `step`.
 trireme_status metrics_add_validation(struct metrics_file *metrics, int64_t step, double val_loss,
                                       trireme_error *error);
-// Has the disk take all lines so far: before it takes a checkpoint that covers them. If it fails, there is a remark.
-void metrics_sync(struct metrics_file *metrics);
+// The lines so far, to be synced by any thread while others are added.
+struct metrics_mark {
+    int file;   // -1: none
+    char *path; // of a file whose name may not be on the disk yet; NULL
+};
+struct metrics_mark metrics_mark(struct metrics_file *metrics);
+// Has the disk take those lines: before it takes a checkpoint that covers them. Returns what the user should know if it
+// fails, which the caller frees; else NULL. Releases the mark, and so does metrics_unmark without doing anything.
+char *metrics_sync(struct metrics_mark *mark);
+void metrics_unmark(struct metrics_mark *mark);
 // What the user should know of the file by now, NULL: nothing more. The caller frees it.
 char *metrics_take_remark(struct metrics_file *metrics);
 void metrics_close(struct metrics_file *metrics);
+
+// The validation losses in the file of a run's directory. What cannot be read has none.
+struct metrics_line {
+    int64_t step;
+    double val_loss;
+};
+struct metrics_losses {
+    VEC(struct metrics_line);
+};
+// Caller releases *out with VEC_RELEASE.
+void metrics_read_losses(const char *directory, struct metrics_losses *out);
+// That of a step; NaN: none.
+double metrics_loss(const struct metrics_losses *losses, int64_t step);
 
 #endif

@@ -36,56 +36,6 @@ struct job {
 
 // ---- steps
 
-// Puts before the error that files could not be written what becomes of the step just done.
-static trireme_status say_what_is_lost(const struct run *r, const char *what, trireme_error *error) {
-    const long long step = (long long)r->progress.step, saved = (long long)r->saved_step;
-    if (saved < 0)
-        return error_prefix(error, error->status,
-                            "step %lld is not %s (nothing is saved, the same command begins again)", step, what);
-    return error_prefix(error, error->status,
-                        "step %lld is not %s (the same command goes on from step %lld, once that is mended)", step,
-                        what, saved);
-}
-
-// A checkpoint does without it.
-static void keep_data_record(struct run *r) {
-    trireme_error why;
-    if (data_record_write(r->config->run.directory, r->data, r->corpus->set, &r->data_known, &why) != TRIREME_OK)
-        run_tell(r, "checksums of the data are not kept: %s", why.message);
-}
-
-static trireme_status run_save(struct run *r, trireme_error *error) {
-    const int64_t began = clock_now();
-    if (r->saved_step == r->progress.step)
-        return TRIREME_OK;
-    rank_record_set(r->record, RANK_SAVING);
-    if (r->leads)
-        TRY(run_directory_check(&r->directory, error));
-    trireme_status status = r->leads ? corpus_check_unchanged(r->corpus, error) : TRIREME_OK;
-    if (status != TRIREME_OK)
-        return error_prefix(error, status, "step %lld is not saved", (long long)r->progress.step);
-    if (r->leads) {
-        metrics_sync(&r->directory.metrics);
-        keep_data_record(r);
-    }
-    TRY(island_save(r, error));
-    status = checkpoint_save(&r->engine, r->control, &r->tokenizer, r->config->run.directory, &r->progress, error);
-    // A save takes long. If the directory is gone afterwards, its error and its path are of no use, and nothing there
-    // is ours to prune.
-    if (r->leads && (status == TRIREME_OK || status == TRIREME_ERROR_IO))
-        TRY(run_directory_check(&r->directory, error));
-    if (status == TRIREME_ERROR_IO && r->leads)
-        return say_what_is_lost(r, "saved", error);
-    TRY(status);
-    r->saved_step = r->progress.step;
-    spent_add(&r->spent, SPENT_SAVING, began);
-    run_tell(r, "saved " CHECKPOINT_PATH, r->config->run.directory, (long long)r->progress.step);
-    run_tell_remark(r);
-    if (r->leads)
-        run_prune(r);
-    return TRIREME_OK;
-}
-
 // A loss that is not finite becomes infinite: NaN means that it was not measured, since the run is to stop.
 static trireme_status run_validate(struct run *r, double *loss, trireme_error *error) {
     struct validation_loss result;
@@ -99,6 +49,7 @@ static trireme_status run_validate(struct run *r, double *loss, trireme_error *e
     }
     TRY(status);
     spent_add(&r->spent, SPENT_VALIDATING, began);
+    spent_took(&r->spent, SPENT_VALIDATING, 1e-9 * (double)(clock_now() - began));
     *loss = isfinite(result.loss) ? result.loss : INFINITY;
     return TRIREME_OK;
 }
@@ -108,17 +59,10 @@ static bool validation_is_due(const struct run *r) {
     return r->corpus->has_validation && (step == r->config->training.steps || (every > 0 && step % every == 0));
 }
 
-// Unless steps are skipped. While they are in a row nothing changes that could be saved, and a run that ends because of
-// them should go on from before them. What was due meanwhile is saved after the first step that is not skipped.
-static bool save_may_be_due(const struct run *r) {
-    int64_t every = r->config->checkpoint.interval;
-    return every > 0 && r->progress.step / every > MAX(r->saved_step, 0) / every;
-}
-
 static trireme_status failed_record(const struct run *r, trireme_error *error) {
     if (error->status != TRIREME_ERROR_IO || run_directory_check(&r->directory, NULL) != TRIREME_OK)
         return error->status;
-    return say_what_is_lost(r, "recorded", error);
+    return saving_say_lost(r, "recorded", error);
 }
 
 // Measures the validation loss of a run that was stopped while it validated: its record lacks it.
@@ -128,6 +72,7 @@ static trireme_status catch_up(struct run *r, double *loss, trireme_error *error
     if (!lacks || !validation_is_due(r))
         return TRIREME_OK;
     TRY(run_validate(r, loss, error));
+    r->progress.val_loss = *loss;
     if (isnan(*loss) || !r->leads)
         return TRIREME_OK;
     run_tell(r, "val_loss of step %lld, not measured before: %.4f", (long long)r->progress.step, *loss);
@@ -174,6 +119,7 @@ static trireme_status run_check_finite(struct run *r, int64_t step, const struct
     if (r->progress.skipped_in_a_row < r->config->training.max_nonfinite_steps)
         return TRIREME_OK;
     char sound[128];
+    TRY(saving_settle(r, error));
     tell_sound(r, sound);
     FAIL(TRIREME_ERROR_DIVERGED,
          "loss or gradient was not finite for %s in a row, up to step %lld (loss %g, gradient norm %g): lower "
@@ -223,7 +169,10 @@ static trireme_status take_stock(struct run *r, double rate, struct train_step *
 
 // Begins to read the batch of the step after `step`, and to agree with all ranks whether it is to be done.
 static void begin_next(struct run *r, int64_t step) {
-    struct control own = {.stops = r->without_values, .timings = r->peak_is_low};
+    struct control own = {.stops = r->without_values || r->without_directory,
+                          .timings = r->peak_is_low,
+                          .copied = saving_is_copied(r),
+                          .saved = saving_is_done(r)};
     if (r->done.waits)
         island_tell(r, &r->done.result, &own);
     loader_begin(r->loader, SAMPLER_TRAIN, step < r->config->training.steps ? step : LOADER_NO_BATCH, &own);
@@ -250,6 +199,7 @@ static trireme_status record_done(struct run *r, struct train_result *out, trire
     trireme_status finite = run_check_finite(r, s->step, result, error);
     if (finite == TRIREME_OK && s->step == r->progress.step && validation_is_due(r))
         TRY(run_validate(r, &s->val_loss, error));
+    r->progress.val_loss = s->val_loss;
     spent_take(&r->spent, r->config, r->corpus->has_validation, s);
     if (r->leads && run_directory_add(&r->directory, s, error) != TRIREME_OK)
         return failed_record(r, error);
@@ -270,7 +220,7 @@ static trireme_status record_done(struct run *r, struct train_result *out, trire
 // comes before the next step needs what all of them did.
 static bool done_may_wait(const struct run *r) {
     return island_count(r) > 1 && choose_next(r) == NEXT_STEP && !r->is_first && !validation_is_due(r) &&
-           !save_may_be_due(r);
+           !saving_is_due(r);
 }
 
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
@@ -297,7 +247,7 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
         TRY(record_done(r, out, error));
     }
     TRY(island_step(r, step, &result, error));
-    double seconds = 1e-9 * (double)(clock_now() - began);
+    double seconds = 1e-9 * (double)(clock_now() - began) - saving_take_stall(r);
     int64_t tokens = engine_tokens(&r->engine, engine_compiled(&r->engine, PROGRAM_TRAIN));
     r->progress.tokens += tokens;
     spent_add_step(&r->spent, seconds);
@@ -316,14 +266,14 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     }
     if (traced)
         TRY(run_write_trace(r, error));
-    return save_may_be_due(r) && !r->progress.skipped_in_a_row ? run_save(r, error) : TRIREME_OK;
+    return saving_step(r, error);
 }
 
 // The first step of this process takes as long as threads and memory take to come; those that follow do not.
 static trireme_status end_first_step(struct run *r, trireme_error *error) {
     TRY(ranks_meet(r->control, error));
-    if (r->control)
-        world_deadline(r->engine.member.world, (double)r->config->comm.train_timeout_seconds);
+    r->is_first = false;
+    saving_set_deadline(r);
     return TRIREME_OK;
 }
 
@@ -332,7 +282,8 @@ static trireme_status run_steps(struct run *r, struct train_result *result, enum
     TRY(loader_end(r->loader, &r->agreed, error));
     directory_let_go(atomic_exchange(r->start_hold, -1)); // all ranks have read it
     spent_add(&r->spent, SPENT_STARTING, r->spent.since);
-    for (r->is_first = true; (*next = choose_next(r)) == NEXT_STEP; r->is_first = false) {
+    r->is_first = true;
+    while ((*next = choose_next(r)) == NEXT_STEP) {
         TRY(one_step(r, result, error));
         if (r->is_first)
             TRY(end_first_step(r, error));
@@ -373,7 +324,7 @@ static trireme_status run_train(struct run *r, struct train_result *result, trir
     TRY(run_steps(r, result, &next, error));
     // A run that ends before its first step has nothing to save.
     if (r->progress.step > 0)
-        TRY(run_save(r, error));
+        TRY(saving_finish(r, error));
     if (next == NEXT_FAIL)
         return loader_fail(r->loader, SAMPLER_TRAIN, error);
     if (r->progress.step == 0)
@@ -393,6 +344,16 @@ static trireme_status run_train(struct run *r, struct train_result *result, trir
 
 // ---- ranks
 
+// What a run has asked to be removed is removed when it ends; one that fails, or was asked to stop, does not wait for
+// checkpoints to be read.
+static void run_end_pruning(struct run *r, trireme_status status) {
+    if (!r->pruner)
+        return;
+    pruner_end(r->pruner, status != TRIREME_OK || (r->callbacks->stop && *r->callbacks->stop));
+    run_tell_remark(r);
+    pruner_free(r->pruner);
+}
+
 // Fails only with errors that keep the other ranks from ending; others go to job->verdict. The first failure of a rank
 // breaks the world, and rank 0 may still be at work when the others are done.
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
@@ -406,6 +367,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
                     .spent = {.since = job->began},
                     .leads = !member || member->rank == 0,
                     .directory = {.lock = -1},
+                    .progress = {.val_loss = NAN},
                     .ranks_lock = -1};
     r.record = &r.own;
     struct train_result done = {.loss = NAN, .val_loss = NAN};
@@ -427,6 +389,8 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
         job->result = done;
         job->verdict = verdict;
     }
+    saving_release(&r);
+    run_end_pruning(&r, status);
     data_learner_end(r.learner);
     loader_free(r.loader);
     engine_release(&r.engine);
@@ -497,19 +461,28 @@ static trireme_status check_directory(const struct config *config, trireme_error
     return TRIREME_OK;
 }
 
-// Checks that the file of optimizer.offload can be made where the user says, before anything is computed.
-static trireme_status check_offload(const struct config *config, trireme_error *error) {
-    const struct config_optimizer *o = &config->optimizer;
+// Checks a directory that is needed later, before anything is computed: whether files can be made there.
+static trireme_status check_writable(const struct config *config, const char *key, const char *path,
+                                     trireme_error *error) {
     struct stat info;
-    if (o->offload == CONFIG_OFFLOAD_NONE || !*o->offload_directory)
-        return TRIREME_OK;
-    const bool there = stat(o->offload_directory, &info) == 0;
+    const bool there = stat(path, &info) == 0;
     if (there && !S_ISDIR(info.st_mode))
         errno = ENOTDIR;
-    if (!there || !S_ISDIR(info.st_mode) || access(o->offload_directory, W_OK | X_OK) != 0)
-        return config_refuse(config, "optimizer.offload_directory", error, "where no file can be made: %s",
-                             strerror(errno));
+    if (!there || !S_ISDIR(info.st_mode) || access(path, W_OK | X_OK) != 0)
+        return config_refuse(config, key, error, "where no file can be made: %s", strerror(errno));
     return TRIREME_OK;
+}
+
+static trireme_status check_directories(const struct config *config, trireme_error *error) {
+    const char *offload = config->optimizer.offload_directory, *emergency = config->checkpoint.emergency_directory;
+    TRY(check_directory(config, error));
+    if (config->optimizer.offload != CONFIG_OFFLOAD_NONE && *offload)
+        TRY(check_writable(config, "optimizer.offload_directory", offload, error));
+    if (!*emergency)
+        return TRIREME_OK;
+    if (strcmp(emergency, config->run.directory) == 0)
+        return config_refuse(config, "checkpoint.emergency_directory", error, "which is run.directory");
+    return check_writable(config, "checkpoint.emergency_directory", emergency, error);
 }
 
 // Prepares what ranks share: so errors in data, model or mesh are found before any rank starts.
@@ -518,8 +491,7 @@ static trireme_status run_prepare(void *user, trireme_error *error) {
     struct config *config = &job->config;
     int hold;
     TRY(step_trace_check(config, error));
-    TRY(check_directory(config, error));
-    TRY(check_offload(config, error));
+    TRY(check_directories(config, error));
     TRY(corpus_open(&job->corpus, config, error));
     TRY(checkpoint_run_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, &hold, error));
     job->start_hold = hold;

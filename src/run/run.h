@@ -8,7 +8,9 @@
 #include "launch/rank_file.h"
 #include "run/data_record.h"
 #include "run/island.h"
+#include "run/pruner.h"
 #include "run/run_directory.h"
+#include "run/saving.h"
 #include "run/spent.h"
 #include "run/step_trace.h"
 #include "run/train.h"
@@ -42,6 +44,7 @@ struct run {
     struct communicator *control; // all ranks by number, for what they agree on; NULL with one rank
     bool leads;                   // whether this is rank 0, which alone writes files and tells the user
     struct run_directory directory;
+    struct pruner *pruner; // of rank 0, once it has the directory
     struct rank_file ranks;
     int ranks_lock;             // the lock on that file, where this rank leads; else -1
     struct rank_record *record; // in that file, or &own where there is none
@@ -55,23 +58,26 @@ struct run {
     struct run_island island;
     struct run_done done;
     bool without_values;              // the run was asked to stop while weights were made: no step may be done
+    bool without_directory;           // the run's directory is gone, as far as rank 0 sees: the run is to end
     char *resumed_from;               // the checkpoint; NULL: a fresh start
     struct tokenizer_files tokenizer; // for the checkpoints
-    int64_t saved_step;               // of the newest checkpoint, -1 when there is none
-    int64_t sound_step;               // saved_step before the current row of skipped steps
-    double peak;                      // FLOP/s, 0 where unknown
-    bool peak_is_low;                 // it is a step's rate, and to be timed again
-    struct step_trace trace;          // of profiling.trace_step
-    double targets;                   // in all steps since the start
+    struct run_saving saving;
+    int64_t saved_step;      // of the newest checkpoint, -1 when there is none
+    int64_t sound_step;      // saved_step before the current row of skipped steps
+    double peak;             // FLOP/s, 0 where unknown
+    bool peak_is_low;        // it is a step's rate, and to be timed again
+    struct step_trace trace; // of profiling.trace_step
+    double targets;          // in all steps since the start
     struct spent spent;
 };
 
 // Tells the user something, if this is rank 0.
 void run_tell(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
-// The same of what metrics.jsonl has to say, if anything.
+// The same of what metrics.jsonl and the thread that removes checkpoints have to say, if anything.
 void run_tell_remark(struct run *run);
-// For rank 0: removes the checkpoints that checkpoint.keep_latest_k does not keep; tells the user if that fails.
-void run_prune(const struct run *run);
+// For rank 0, on any thread: begins to remove, of the checkpoints up to that of step `last`, those that the keys
+// checkpoint.keep_* do not keep. The one of step `whole` is known to be whole; -1: none is.
+void run_prune(const struct run *run, int64_t last, int64_t whole);
 // Passes on that ranks.bin is mapped, by how many bytes, or, with 0, that it is about to be unmapped.
 void run_tell_mapped(const struct run *run, size_t bytes);
 // Makes the engine and brings it to where the run stands. All ranks take part. If a rank refuses, nothing in the run

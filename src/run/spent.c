@@ -8,8 +8,15 @@ static double seconds_from(int64_t began, int64_t now) {
 }
 
 void spent_add(struct spent *s, enum spent_on what, int64_t began) {
-    s->last[what] = seconds_from(began, clock_now());
-    s->on[what] += s->last[what];
+    spent_add_seconds(s, what, seconds_from(began, clock_now()));
+}
+
+void spent_add_seconds(struct spent *s, enum spent_on what, double seconds) {
+    s->on[what] += seconds;
+}
+
+void spent_took(struct spent *s, enum spent_on what, double seconds) {
+    s->last[what] = seconds;
 }
 
 void spent_add_step(struct spent *s, double seconds) {

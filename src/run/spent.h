@@ -15,12 +15,15 @@ enum spent_on {
 struct spent {
     int64_t since;            // clock_now at the last line, at first when the run began
     double on[SPENT_KINDS];   // seconds since then
-    double last[SPENT_KINDS]; // what the last of each has taken
+    double last[SPENT_KINDS]; // what the last save and the last validation have taken
     double step;              // a step, smoothed; 0 before the first
 };
 
 // Adds the time from `began` (clock_now) to now.
 void spent_add(struct spent *spent, enum spent_on what, int64_t began);
+void spent_add_seconds(struct spent *spent, enum spent_on what, double seconds);
+// Takes note that a whole save or validation took so long, for the time that is left.
+void spent_took(struct spent *spent, enum spent_on what, double seconds);
 // Takes note that a step alone took so long.
 void spent_add_step(struct spent *spent, double seconds);
 // Fills in a step's times, its rate, and the time left: with the steps, savings and validations (if it `validates`)

@@ -5,7 +5,9 @@
 #include "ckpt/model_files.h"
 #include "launch/ranks.h"
 #include "run/checkpoint.h"
+#include "run/checkpoint_retention.h"
 #include "run/same_run.h"
+#include "run/verification.h"
 
 #include <sys/stat.h>
 
@@ -29,10 +31,12 @@ void run_tell(const struct run *r, const char *format, ...) {
 }
 
 void run_tell_remark(struct run *r) {
-    char *remark = metrics_take_remark(&r->directory.metrics);
-    if (remark)
-        run_tell(r, "%s", remark);
-    free(remark);
+    char *remarks[] = {metrics_take_remark(&r->directory.metrics), r->pruner ? pruner_take_remark(r->pruner) : NULL};
+    for (size_t i = 0; i < ARRAY_LENGTH(remarks); i++) {
+        if (remarks[i])
+            run_tell(r, "%s", remarks[i]);
+        free(remarks[i]);
+    }
 }
 
 static void tell_differences(const struct run *r) {
@@ -46,12 +50,10 @@ static void tell_differences(const struct run *r) {
 }
 
 static trireme_status find_checkpoint(struct run *r, trireme_error *error) {
-    const struct checksum_watch watch = {ranks_tell_more, r->control};
-    char *parent = mem_printf(CHECKPOINTS_PATH, r->config->run.directory);
+    const struct directory_verifier verifier = verification_lead(r->control);
     struct directory_search search;
-    trireme_status status = directory_newest(parent, MANIFEST_CONTENT, &watch, &search, error);
-    free(parent);
-    TRY(status);
+    trireme_status status = TRIREME_OK;
+    TRY(checkpoint_newest(r->config, MANIFEST_CONTENT, &verifier, &search, error));
     for (size_t i = search.path ? 0 : 1; i < search.skipped.count; i++) // a refusal tells of the first
         run_tell(r, "checkpoint %s is passed over: %s", search.skipped.item[i].path, search.skipped.item[i].reason);
     r->saved_step = -1;
@@ -243,7 +245,7 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     if (other.length)
         run_tell(r, "the model is not quite what the weights are of: %s", other.text);
     text_release(&other);
-    TRY(checkpoint_verify_once(r->start, r->control, r->leads, error));
+    TRY(checkpoint_verify_once(r->start, r->control, error));
     return checkpoint_load_model(&r->engine, r->control, r->start, false, error);
 }
 
@@ -255,7 +257,7 @@ static trireme_status check_same_checkpoint(struct run *r, trireme_error *error)
     if (!place)
         return TRIREME_OK;
     char(*all)[CHECKSUM_HEX] = mem_alloc((size_t)place->ranks * sizeof *all);
-    checkpoint_identify(r->resumed_from, own);
+    manifest_identify(r->resumed_from, own);
     trireme_status status = comm_all_gather_bytes(r->control, own, all, sizeof own, error);
     for (int rank = 1; rank < place->ranks && status == TRIREME_OK; rank++)
         if (memcmp(all[rank], all[0], sizeof own) != 0)
@@ -286,7 +288,8 @@ static trireme_status start_open_directory(struct run *r, trireme_error *error) 
     // Once all ranks are here, everything that can be refused without touching the run directory has been.
     TRY(ranks_meet(r->control, error));
     if (!r->leads) {
-        TRY(ranks_await_end(r->control, error));
+        const struct ranks_part part = verification_part(r->control);
+        TRY(ranks_await_end(r->control, &part, error));
         return share_checkpoint(r, error);
     }
     TRY(run_directory_open(&r->directory, r->config->run.directory, error));
@@ -344,13 +347,27 @@ static void choose_kernels(struct run *r, struct tuning *tuning) {
         tuning_choose(tuning, &r->engine, config->run.directory, steps, NULL);
 }
 
-void run_prune(const struct run *r) {
-    trireme_error why;
-    size_t keep = (size_t)r->config->checkpoint.keep_latest_k;
-    // Checkpoints from within a row of skipped steps do not count among those that are kept.
-    int64_t last = r->progress.step - r->progress.skipped_in_a_row;
-    if (checkpoint_prune(r->config->run.directory, last, keep, &why) != TRIREME_OK)
-        run_tell(r, "older checkpoints are not all removed: %s", why.message);
+void run_prune(const struct run *r, int64_t last, int64_t whole) {
+    pruner_begin(r->pruner, last, whole);
+}
+
+// For a run that goes on, which may have nothing left to do, and then saves nothing more. Checkpoints from within a row
+// of skipped steps do not count among those that are kept. The one from which it goes on was verified, but may lie in
+// checkpoint.emergency_directory.
+static void prune_at_start(const struct run *r) {
+    if (r->saved_step < 0)
+        return;
+    char *own = mem_printf(CHECKPOINT_PATH, r->config->run.directory, (long long)r->saved_step);
+    run_prune(r, r->progress.step - r->progress.skipped_in_a_row, strcmp(own, r->resumed_from) ? -1 : r->saved_step);
+    free(own);
+}
+
+static void tell_no_best(const struct run *r) {
+    struct text why = {0};
+    checkpoint_explain_best(r->config, r->corpus->has_validation, r->progress.step, &why);
+    if (why.length)
+        run_tell(r, "%s", why.text);
+    text_release(&why);
 }
 
 static void tell_no_trace(const struct run *r) {
@@ -363,8 +380,8 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
                                       trireme_error *error) {
     if (r->leads) {
         TRY(run_directory_check(&r->directory, error));
-        if (r->saved_step >= 0)
-            run_prune(r); // here, since a run that has nothing left to do saves nothing more
+        TRY(pruner_create(&r->pruner, r->config, &r->directory, error));
+        prune_at_start(r);
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
         // Of a run that goes on, the record is the checkpoint's until there is another one.
         if (!r->resumed_from)
@@ -375,6 +392,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
         return TRIREME_OK;
     run_tell_remark(r);
     tell_no_trace(r);
+    tell_no_best(r);
     if (no_counters->status != TRIREME_OK)
         run_tell(r, "`trireme show ranks` will not work here: %s", no_counters->message);
     if (tuning->passed_over)
@@ -385,7 +403,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
 }
 
 static trireme_status tell_start(struct run *r, trireme_error *error) {
-    double predicted = (double)engine_bytes(&r->engine);
+    double predicted = (double)(engine_bytes(&r->engine) + (size_t)checkpoint_saver_bytes(r->saving.saver));
     TRY(ranks_sum(r->control, &predicted, 1, error));
     if (compile_kernels(r->config) == KERNELS_FAST)
         TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &r->peak, error));
@@ -443,6 +461,7 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
     TRY(load_progress(r, error));
     if (r->leads)
         TRY(start_find_tokenizer(r, error));
+    TRY(saving_create(r, error));
     trireme_error no_counters = {0};
     TRY(keep_counters(r, &no_counters, error));
     TRY(tell_start(r, error)); // before what may take minutes with a large model

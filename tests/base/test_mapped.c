@@ -28,7 +28,7 @@ static void what_is_left_of_tensors_is_read(void **state) {
     assert_ok(safetensors_open(path, &s, &error), &error);
     assert_ok(safetensors_open_memory(image, 8 + HEADER + BYTES, "image", &in_memory, &error), &error);
     unsigned char *read = mem_alloc(BYTES);
-    const struct safetensors *const both[] = {s, in_memory};
+    struct safetensors *const both[] = {s, in_memory};
     for (int i = 0; i < 2; i++) {
         const struct safetensors_tensor *t = safetensors_find(both[i], "a");
         assert_ok(safetensors_read(both[i], t, 0, BYTES, read, &error), &error);

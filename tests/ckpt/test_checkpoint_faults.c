@@ -549,7 +549,7 @@ static void test_prune_crashes_anywhere(void **state) {
         if (!child) {
             fault.code = 0;
             fault.countdown = crashes + 1;
-            _exit(directory_prune(folder, 3, 1, NULL) != TRIREME_OK);
+            _exit(sample_prune(folder, 3, 1, &error) != TRIREME_OK);
         }
         int status = 0;
         assert_int_equal(waitpid(child, &status, 0), child);

@@ -54,7 +54,7 @@ static void save(struct fixture *f, uint64_t shard_bytes) {
     trireme_error error = {0};
     struct directory *d;
     assert_ok(directory_begin(f->path, DIRECTORY_REFUSE, &d, &error), &error);
-    assert_ok(model_files_save(d, &f->config, &f->table, &f->values, shard_bytes, &error), &error);
+    model_write(d, &f->config, &f->table, f->values.dtype, f->data, shard_bytes);
     assert_ok(directory_commit(d, &error), &error);
     assert_ok(directory_verify(f->path, MANIFEST_CONTENT, NULL, &error), &error);
 }
@@ -62,7 +62,7 @@ static void save(struct fixture *f, uint64_t shard_bytes) {
 static trireme_status load(struct fixture *f, trireme_error *error) {
     scribble(f);
     return model_files_load(f->path, &f->config, &f->table, &f->values, f->remainder ? &f->remainders : NULL, true,
-                            error);
+                            NULL, error);
 }
 
 static void assert_loads(struct fixture *f) {
@@ -107,56 +107,56 @@ static void put_numbers(struct text *out, enum safetensors_dtype dtype, const do
     }
 }
 
-// Writes the model's tensors again, changed, and `extra` (name, count) of zeros, or of ones if `ones`.
+static int64_t count_of(const struct safetensors_tensor *t) {
+    return t->ndim == 2 ? t->shape[0] * t->shape[1] : t->shape[0];
+}
+
+// Writes the model's tensors again, changed, and `extra` (NULL: none), each of whose `extra_count` numbers is
+// `extra_value`.
 static void rewrite(struct fixture *f, const struct change *c, const char *extra, int64_t extra_count,
                     double extra_value) {
     trireme_error error = {0};
     struct safetensors *s;
+    struct safetensors_layout layout;
     assert_ok(safetensors_open(f->path, &s, &error), &error);
-    struct safetensors_writer *w = safetensors_writer_create(f->root, "model", 0);
-    size_t *from = mem_alloc(s->tensor.count * sizeof *from), kept = 0;
-    for (size_t i = 0; i < s->tensor.count; i++) {
-        const struct safetensors_tensor *t = &s->tensor.item[i];
-        bool it = c->tensor && strcmp(t->name, c->tensor) == 0;
-        if (it && !c->name)
+    struct sample_tensor *tensor = mem_alloc((s->tensor.count + 1) * sizeof *tensor);
+    struct text *bytes = mem_alloc((s->tensor.count + 1) * sizeof *bytes);
+    size_t kept = 0;
+    for (size_t i = 0; i <= s->tensor.count; i++) {
+        const struct safetensors_tensor *t = i < s->tensor.count ? &s->tensor.item[i] : NULL;
+        const bool it = t && c->tensor && strcmp(t->name, c->tensor) == 0;
+        if (t ? it && !c->name : !extra)
             continue;
-        const char *name = it ? c->name : t->name;
-        if (c->prefixless && strncmp(name, "transformer.", 12) == 0)
-            name += 12;
-        int64_t count = t->ndim == 2 ? t->shape[0] * t->shape[1] : t->shape[0];
-        from[kept++] = i;
-        assert_ok(safetensors_writer_declare(w, name, c->dtype == SAFETENSORS_DTYPES ? t->dtype : c->dtype,
-                                             it && c->flattened ? 1 : t->ndim, it && c->flattened ? &count : t->shape,
-                                             &error),
-                  &error);
-    }
-    enum safetensors_dtype extra_dtype = c->dtype == SAFETENSORS_DTYPES ? SAFETENSORS_F32 : c->dtype;
-    if (extra)
-        assert_ok(safetensors_writer_declare(w, extra, extra_dtype, 1, &extra_count, &error), &error);
-    assert_ok(safetensors_writer_begin(w, &error), &error);
-    for (size_t i; safetensors_writer_next(w, &i);) {
-        struct text bytes = {0};
-        double *numbers;
-        if (i == kept) {
-            numbers = mem_alloc((size_t)extra_count * sizeof *numbers);
-            for (int64_t j = 0; j < extra_count; j++)
-                numbers[j] = extra_value;
-            put_numbers(&bytes, extra_dtype, numbers, extra_count);
-        } else {
-            const struct safetensors_tensor *t = &s->tensor.item[from[i]];
-            int64_t count = t->ndim == 2 ? t->shape[0] * t->shape[1] : t->shape[0];
-            numbers = mem_alloc((size_t)count * sizeof *numbers);
+        const int64_t count = t ? count_of(t) : extra_count;
+        struct sample_tensor *new = &tensor[kept];
+        *new = (struct sample_tensor){.name = !t   ? extra
+                                              : it ? c->name
+                                                   : t->name,
+                                      .dtype = c->dtype < SAFETENSORS_DTYPES ? c->dtype
+                                               : t                           ? t->dtype
+                                                                             : SAFETENSORS_F32,
+                                      .ndim = !t || (it && c->flattened) ? 1 : t->ndim,
+                                      .shape = {count}};
+        if (c->prefixless && strncmp(new->name, "transformer.", 12) == 0)
+            new->name += 12;
+        if (new->ndim == 2)
+            memcpy(new->shape, t->shape, 2 * sizeof *new->shape);
+        double *numbers = mem_alloc((size_t)count * sizeof *numbers);
+        for (int64_t k = 0; k < count && !t; k++)
+            numbers[k] = extra_value;
+        if (t)
             convert_decode(t->dtype, t->data, count, numbers);
-            put_numbers(&bytes, c->dtype == SAFETENSORS_DTYPES ? t->dtype : c->dtype, numbers, count);
-        }
-        assert_ok(safetensors_writer_add(w, i, bytes.text, bytes.length, &error), &error);
+        put_numbers(&bytes[kept], new->dtype, numbers, count);
+        new->data = bytes[kept++].text;
         free(numbers);
-        text_release(&bytes);
     }
-    assert_ok(safetensors_writer_finish(w, &error), &error);
-    safetensors_writer_free(w);
+    tensors_declare(&layout, "model", 0, tensor, kept);
+    assert_ok(tensors_write(&layout, f->root, tensor, NULL, 0, &error), &error);
+    for (size_t i = 0; i < kept; i++)
+        text_release(&bytes[i]);
+    free(bytes);
+    free(tensor);
     safetensors_close(s);
-    free(from);
     char *command = mem_printf("mv '%s/model.safetensors' '%s/model.safetensors'", f->root, f->path);
     assert_int_equal(system(command), 0);
     free(command);
@@ -296,22 +296,9 @@ static void a_bf16_file_gives_zero_remainders(void **state) {
     teardown(&f);
 }
 
-// Cuts the file short when its first piece is loaded.
-struct cutter {
-    const struct parameter_values *to;
-    char *file;
-};
-
-static bool cutter_begin(const struct parameter_values *values, size_t number, size_t bytes) {
-    const struct cutter *c = values->user;
-    return c->to->begin(c->to, number, bytes);
-}
-
-static void cutter_put(const struct parameter_values *values, size_t number, size_t at, size_t bytes,
-                       const void *from) {
-    const struct cutter *c = values->user;
-    assert_int_equal(truncate(c->file, 4096), 0);
-    c->to->put(c->to, number, at, bytes, from);
+// Cuts the file short once its first piece is loaded.
+static void cut_short(void *user) {
+    assert_int_equal(truncate(user, 4096), 0);
 }
 
 // Another program that writes the file anew while it is read must not end this one by SIGBUS.
@@ -330,11 +317,11 @@ static void a_file_that_becomes_shorter_is_refused(void **state) {
         struct change c = unchanged;
         c.dtype = SAFETENSORS_F32;
         rewrite(&f, &c, NULL, 0, 0);
-        struct cutter cutter = {&f.values, mem_printf("%s/model.safetensors", f.path)};
-        const struct parameter_values values = {f.values.dtype, &cutter, NULL, cutter_begin, cutter_put};
-        assert_says(model_files_load(f.path, &f.config, &f.table, &values, NULL, true, &error), &error,
+        char *file = mem_printf("%s/model.safetensors", f.path);
+        const struct checksum_watch watch = {cut_short, file};
+        assert_says(model_files_load(f.path, &f.config, &f.table, &f.values, NULL, true, &watch, &error), &error,
                     "model.safetensors became shorter while it was read");
-        free(cutter.file);
+        free(file);
         teardown(&f);
     }
 }
@@ -368,7 +355,7 @@ static void large_heads_are_compared(void **state) {
         for (int less = 0; less < 2; less++) {
             save(&f, 0);
             rewrite(&f, &unchanged, "lm_head.weight", COUNT - less, 1);
-            trireme_status status = model_files_load(f.path, &f.config, &f.table, &f.values, NULL, true, &error);
+            trireme_status status = model_files_load(f.path, &f.config, &f.table, &f.values, NULL, true, NULL, &error);
             if (same && !less)
                 assert_ok(status, &error);
             else
@@ -527,9 +514,9 @@ static void another_architecture_is_refused(void **state) {
     assert_non_null(strstr(error.message, f.path));
     f.config.rope_theta = 20000;
     assert_says(load(&f, &error), &error, "their rope_theta is 10000, the model's 20000");
-    assert_ok(
-        model_files_load(f.path, &f.config, &f.table, &f.values, f.remainder ? &f.remainders : NULL, false, &error),
-        &error);
+    assert_ok(model_files_load(f.path, &f.config, &f.table, &f.values, f.remainder ? &f.remainders : NULL, false, NULL,
+                               &error),
+              &error);
     teardown(&other);
     teardown(&f);
 }

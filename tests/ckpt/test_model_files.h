@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "ckpt/model_files.h"
 #include "ckpt/safetensors.h"
+#include "support/tensors.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -17,7 +18,7 @@
 #define GPT2                                                                                                    \
     "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":16,\"n_positions\":8,\"vocab_size\":9,\"n_" \
     "inner\":24"
-// Matrices of this model are larger than VALUES_WINDOW.
+// Matrices of this model are larger than what is read at once.
 #define LARGE                                                                                                       \
     "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_head\":2,\"n_embd\":128,\"n_positions\":8,\"vocab_size\":2100,\"n_" \
     "inner\":8200}"
@@ -44,6 +45,7 @@ struct fixture {
     char root[64], path[80];
     struct model_config config;
     struct parameter_table table;
+    struct holdings own, own_remainders;
     struct parameter_values values, remainders;
     void **data;
     uint16_t **remainder;
@@ -79,13 +81,18 @@ static inline void setup(struct fixture *f, const char *json, enum dtype dtype, 
     parameter_table_create(&f->table, &f->config);
     f->data = allocate(&f->table, dtype);
     f->remainder = remainder ? (uint16_t **)allocate(&f->table, DTYPE_U16) : NULL;
-    f->values = parameter_values_at(dtype, f->data);
-    f->remainders = parameter_values_at(DTYPE_U16, (void **)f->remainder);
+    f->own = holdings_of_whole(&f->table, f->data);
+    f->values = (struct parameter_values){dtype, &f->own, 0};
+    if (remainder)
+        f->own_remainders = holdings_of_whole(&f->table, (void **)f->remainder);
+    f->remainders = (struct parameter_values){DTYPE_U16, &f->own_remainders, 0};
 }
 
 static inline void teardown(struct fixture *f) {
     release_all(&f->table, f->data);
     release_all(&f->table, (void **)f->remainder);
+    holdings_release(&f->own);
+    holdings_release(&f->own_remainders);
     parameter_table_release(&f->table);
     char *command = mem_printf("rm -rf '%s'", f->root);
     assert_int_equal(system(command), 0);

@@ -1,8 +1,10 @@
-// ckpt/safetensors.h: what is read, everything that is refused and in which words, what is written, and a full disk.
+// ckpt/safetensors.h: what is read, and everything that is refused and in which words. ckpt/safetensors_layout.h: where
+// tensors lie.
 #include "base/json.h"
+#include "base/xxh3.h"
 #include "ckpt/safetensors.h"
-#include "ckpt/tree.h"
 #include "support/checkpoint.h"
+#include "support/tensors.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -292,7 +294,7 @@ static void test_offsets_beyond_32_bits(void **state) {
     free(path);
 }
 
-// ---- writing
+// ---- laying out
 
 enum { TENSORS = SAFETENSORS_DTYPES + 4 };
 
@@ -302,34 +304,40 @@ static unsigned char content(size_t tensor, uint64_t i) {
     return (unsigned char)(tensor * 31 + i * 7 + (i >> 8));
 }
 
-// One tensor of every dtype and some more, whose data come in pieces of changing size.
-static trireme_status write_all_kinds(struct safetensors_writer *w, trireme_error *error) {
-    uint64_t bytes[TENSORS];
-    char name[32];
-    safetensors_writer_metadata(w, "format", "np");
-    safetensors_writer_metadata(w, "format", "pt");
-    safetensors_writer_metadata(w, "comment", "one \"line\"\n");
+// One tensor of every dtype and some more; the caller releases.
+static struct sample_tensor *all_kinds(void) {
+    struct sample_tensor *tensor = mem_alloc(TENSORS * sizeof *tensor);
     for (size_t i = 0; i < TENSORS; i++) {
-        enum safetensors_dtype dtype = (enum safetensors_dtype)(i % SAFETENSORS_DTYPES);
-        snprintf(name, sizeof name, "t.%zu", i);
-        int ndim = i == SAFETENSORS_DTYPES ? 0 : 2;
-        assert_true(safetensors_bytes(dtype, ndim, SHAPE[i % ARRAY_LENGTH(SHAPE)], &bytes[i]));
-        TRY(safetensors_writer_declare(w, name, dtype, ndim, SHAPE[i % ARRAY_LENGTH(SHAPE)], error));
+        const int64_t *shape = SHAPE[i % ARRAY_LENGTH(SHAPE)];
+        uint64_t bytes;
+        tensor[i] = (struct sample_tensor){mem_printf("t.%zu", i),
+                                           (enum safetensors_dtype)(i % SAFETENSORS_DTYPES),
+                                           i == SAFETENSORS_DTYPES ? 0 : 2,
+                                           {shape[0], shape[1]},
+                                           NULL};
+        assert_true(safetensors_bytes(tensor[i].dtype, tensor[i].ndim, shape, &bytes));
+        unsigned char *data = mem_alloc(bytes + 1);
+        for (uint64_t k = 0; k < bytes; k++)
+            data[k] = content(i, k);
+        tensor[i].data = data;
     }
-    TRY(safetensors_writer_begin(w, error));
-    size_t i, last = TENSORS, piece = 0;
-    uint64_t at = 0;
-    while (safetensors_writer_next(w, &i)) {
-        unsigned char buffer[97];
-        at = i == last ? at : 0;
-        last = i;
-        size_t n = (size_t)MIN(bytes[i] - at, piece++ % sizeof buffer);
-        for (size_t j = 0; j < n; j++)
-            buffer[j] = content(i, at + j);
-        TRY(safetensors_writer_add(w, i, buffer, n, error));
-        at += n;
+    return tensor;
+}
+
+static void all_kinds_release(struct sample_tensor *tensor) {
+    for (size_t i = 0; i < TENSORS; i++) {
+        free((char *)tensor[i].name);
+        free((void *)tensor[i].data);
     }
-    return safetensors_writer_finish(w, error);
+    free(tensor);
+}
+
+static void layout_of_all_kinds(struct safetensors_layout *layout, const struct sample_tensor *tensor,
+                                uint64_t shard_bytes) {
+    tensors_declare(layout, "model", shard_bytes, tensor, TENSORS);
+    safetensors_layout_metadata(layout, "format", "np");
+    safetensors_layout_metadata(layout, "format", "pt");
+    safetensors_layout_metadata(layout, "comment", "one \"line\"\n");
 }
 
 static void assert_all_kinds(const char *path, size_t files) {
@@ -360,41 +368,52 @@ static void assert_all_kinds(const char *path, size_t files) {
     safetensors_close(s);
 }
 
-static void test_writes_one_file(void **state) {
+static void test_one_file(void **state) {
     const char *folder = *state;
     trireme_error error = {0};
-    struct safetensors_writer *w = safetensors_writer_create(folder, "model", 0);
-    assert_ok(write_all_kinds(w, &error), &error);
-    assert_int_equal(safetensors_writer_files(w), 1);
-    const struct checksum_file *file = safetensors_writer_file(w, 0);
-    assert_string_equal(file->name, "model.safetensors");
-    assert_int_equal(file->part.count, TENSORS + 1);
-    assert_string_equal(file->part.item[0].name, "__header__");
+    struct sample_tensor *tensor = all_kinds();
+    struct safetensors_layout layout;
+    layout_of_all_kinds(&layout, tensor, 0);
+    assert_ok(tensors_write(&layout, folder, tensor, NULL, 0, &error), &error);
     assert_all_kinds(folder, 1);
+    assert_int_equal(folder_count(folder), 1);
+    all_kinds_release(tensor);
+}
 
-    // The checksums find the tensor that was changed, and the one where a file was cut.
-    char *path = mem_printf("%s/model.safetensors", folder);
-    assert_ok(checksum_file_verify(file, path, CHECKSUM_ALL, NULL, &error), &error);
-    struct safetensors *s = NULL;
+// Sums of blocks find what was changed, and name the tensors that lie there.
+static void test_sums_of_blocks(void **state) {
+    const char *folder = *state, *path = path_in(folder, "model.safetensors");
+    enum { BYTES = 64 };
+    trireme_error error = {0};
+    struct sample_tensor *tensor = all_kinds();
+    struct safetensors_layout layout;
+    struct safetensors *s;
+    layout_of_all_kinds(&layout, tensor, 0);
+    assert_ok(tensors_write(&layout, folder, tensor, NULL, 0, &error), &error);
     assert_ok(safetensors_open(path, &s, &error), &error);
-    const struct safetensors_tensor *fourth = safetensors_find(s, "t.4");
-    uint64_t position = fourth->position, cut = safetensors_find(s, "t.3")->position + 1;
-    char hex[CHECKSUM_HEX];
-    checksum_of(fourth->data, fourth->bytes, hex);
-    assert_string_equal(hex, file->part.item[2].hex);
+    struct checksum_file file = {.name = "model.safetensors", .bytes = s->file.item[0].bytes, .block_bytes = BYTES};
+    for (uint64_t at = 0; at < file.bytes; at += BYTES)
+        VEC_PUSH(&file.block, xxh3_of((const char *)s->file.item[0].map + at, (size_t)MIN(BYTES, file.bytes - at)));
+    const uint64_t position = safetensors_find(s, "t.4")->position, cut = safetensors_find(s, "t.3")->position + 1;
     safetensors_close(s);
+    assert_ok(checksum_file_verify(&file, path, CHECKSUM_ALL, &CHECKSUM_WHOLE, NULL, &error), &error);
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "\xff", 1, (off_t)position + 5), 1);
-    assert_ok(checksum_file_verify(file, path, CHECKSUM_NONE, NULL, &error), &error);
-    assert_refused(checksum_file_verify(file, path, CHECKSUM_ALL, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
-                   "model.safetensors: tensor \"t.4\" (bytes ");
+    assert_ok(checksum_file_verify(&file, path, CHECKSUM_NONE, &CHECKSUM_WHOLE, NULL, &error), &error);
+    assert_refused(checksum_file_verify(&file, path, CHECKSUM_ALL, &CHECKSUM_WHOLE, NULL, &error),
+                   TRIREME_ERROR_CORRUPT, &error, "model.safetensors: bytes ");
+    char *bytes = mem_printf("bytes %llu to %llu, tensor", (unsigned long long)((position + 5) / BYTES * BYTES),
+                             (unsigned long long)((position + 5) / BYTES * BYTES + BYTES));
+    assert_says(error.message, bytes);
+    assert_says(error.message, "\"t.4\"");
+    free(bytes);
     assert_int_equal(ftruncate(fd, (off_t)cut), 0);
-    assert_refused(checksum_file_verify(file, path, CHECKSUM_NONE, NULL, &error), TRIREME_ERROR_CORRUPT, &error,
-                   "first tensor cut off: \"t.3\"");
+    assert_refused(checksum_file_verify(&file, path, CHECKSUM_NONE, &CHECKSUM_WHOLE, NULL, &error),
+                   TRIREME_ERROR_CORRUPT, &error, "truncated");
     assert_refused(safetensors_open(path, &s, &error), TRIREME_ERROR_CORRUPT, &error, "truncated: tensor \"t.3\"");
     close(fd);
-    free(path);
-    safetensors_writer_free(w);
+    VEC_RELEASE(&file.block);
+    all_kinds_release(tensor);
 }
 
 static void count(void *user) {
@@ -411,152 +430,98 @@ static void test_tells_of_large_files(void **state) {
     struct checksum_file file = {.name = path};
     assert_ok(checksum_file_compute(&file, fd, path, &error), &error);
     const struct checksum_watch watch = {count, &told};
-    assert_ok(checksum_file_verify(&file, path, CHECKSUM_NONE, &watch, &error), &error);
+    assert_ok(checksum_file_verify(&file, path, CHECKSUM_NONE, &CHECKSUM_WHOLE, &watch, &error), &error);
     assert_int_equal(told, 0);
-    assert_ok(checksum_file_verify(&file, path, CHECKSUM_ALL, &watch, &error), &error);
+    assert_ok(checksum_file_verify(&file, path, CHECKSUM_ALL, &CHECKSUM_WHOLE, &watch, &error), &error);
     assert_int_equal(told, 3); // at 64 and 128 MB, and at its end
     close(fd);
     checksum_file_release(&file);
 }
 
-static void test_writes_shards(void **state) {
+static void test_shards(void **state) {
     const char *folder = *state;
     trireme_error error = {0};
     size_t files[] = {0, 0, 0};
-    uint64_t limits[] = {1, 3000, 20000};
-    for (size_t i = 0; i < ARRAY_LENGTH(limits); i++) {
+    static const uint64_t LIMITS[] = {1, 3000, 20000};
+    struct sample_tensor *tensor = all_kinds();
+    for (size_t i = 0; i < ARRAY_LENGTH(LIMITS); i++) {
         char *below = mem_printf("%s/%zu", folder, i), *index = mem_printf("%s/model.safetensors.index.json", below);
+        struct safetensors_layout layout;
+        struct safetensors *s = NULL;
+        json_t *tree = NULL;
+        int64_t total = 0;
         assert_int_equal(mkdir(below, 0700), 0);
-        struct safetensors_writer *w = safetensors_writer_create(below, "model", limits[i]);
-        assert_ok(write_all_kinds(w, &error), &error);
-        files[i] = safetensors_writer_files(w);
-        assert_true(files[i] > 2);
+        layout_of_all_kinds(&layout, tensor, LIMITS[i]);
+        assert_ok(tensors_write(&layout, below, tensor, NULL, 0, &error), &error);
+        assert_ok(safetensors_open(index, &s, &error), &error);
+        files[i] = s->file.count;
+        assert_true(files[i] > 1);
         for (size_t j = 0; j < files[i]; j++) {
-            char *path = mem_printf("%s/%s", below, safetensors_writer_file(w, j)->name);
-            const struct checksum_file *file = safetensors_writer_file(w, j);
-            assert_ok(checksum_file_verify(file, path, CHECKSUM_ALL, NULL, &error), &error);
-            free(path);
             uint64_t data = 0;
             size_t filled = 0;
-            for (size_t k = 1; k < file->part.count; k++) {
-                data += file->part.item[k].bytes;
-                filled += file->part.item[k].bytes > 0;
-            }
-            assert_true(data <= limits[i] || filled == 1);
+            for (size_t k = 0; k < s->tensor.count; k++)
+                if (s->tensor.item[k].file == j) {
+                    data += s->tensor.item[k].bytes;
+                    filled += s->tensor.item[k].bytes > 0;
+                }
+            assert_true(data <= LIMITS[i] || filled == 1);
+            total += (int64_t)data;
         }
-        char *first = mem_printf("model-00001-of-%05zu.safetensors", files[i] - 1);
-        assert_string_equal(safetensors_writer_file(w, 0)->name, first);
-        assert_string_equal(safetensors_writer_file(w, files[i] - 1)->name, "model.safetensors.index.json");
-        assert_all_kinds(below, files[i] - 1);
-        json_t *tree = NULL;
+        char *first = mem_printf("%s/model-00001-of-%05zu.safetensors", below, files[i]);
+        assert_string_equal(s->file.item[0].path, first);
+        assert_all_kinds(below, files[i]);
         assert_ok(json_parse_file(index, 100000, &tree, &error), &error);
-        struct safetensors *s = NULL;
-        assert_ok(safetensors_open(index, &s, &error), &error);
-        int64_t total = 0;
-        for (size_t j = 0; j < s->tensor.count; j++)
-            total += (int64_t)s->tensor.item[j].bytes;
         assert_int_equal(json_integer_value(json_object_get(json_object_get(tree, "metadata"), "total_size")), total);
         safetensors_close(s);
         json_decref(tree);
-        safetensors_writer_free(w);
         free(first);
         free(below);
         free(index);
     }
     assert_true(files[0] > files[1] && files[1] > files[2]);
+    all_kinds_release(tensor);
 }
 
-static void test_writes_nothing_but_metadata(void **state) {
+static void test_nothing_but_metadata(void **state) {
     trireme_error error = {0};
-    struct safetensors_writer *w = safetensors_writer_create(*state, "model", 0);
-    assert_ok(safetensors_writer_begin(w, &error), &error);
-    assert_ok(safetensors_writer_finish(w, &error), &error);
-    safetensors_writer_free(w);
+    struct safetensors_layout layout;
     struct safetensors *s = NULL;
+    safetensors_layout_create(&layout, "model", 0);
+    assert_ok(tensors_write(&layout, *state, NULL, NULL, 0, &error), &error);
     assert_ok(safetensors_open(*state, &s, &error), &error);
     assert_int_equal(s->tensor.count, 0);
     safetensors_close(s);
 }
 
-static void test_writer_refuses(void **state) {
+static void test_layout_refuses(void **state) {
+    (void)state;
     trireme_error error = {0};
-    struct safetensors_writer *w = safetensors_writer_create(*state, "m", 0);
-    int64_t shape[] = {2, -1, INT64_MAX};
+    struct safetensors_layout l;
+    const int64_t shape[] = {2, -1, INT64_MAX};
     const trireme_status usage = TRIREME_ERROR_USAGE;
-    assert_refused(safetensors_writer_declare(w, "__metadata__", SAFETENSORS_F32, 1, shape, &error), usage, &error,
+    safetensors_layout_create(&l, "m", 0);
+    assert_refused(safetensors_layout_declare(&l, "__metadata__", SAFETENSORS_F32, 1, shape, &error), usage, &error,
                    "is taken");
-    assert_refused(safetensors_writer_declare(w, "__header__", SAFETENSORS_F32, 1, shape, &error), usage, &error,
+    assert_refused(safetensors_layout_declare(&l, "__header__", SAFETENSORS_F32, 1, shape, &error), usage, &error,
                    "is taken");
-    assert_refused(safetensors_writer_declare(w, "\xff", SAFETENSORS_F32, 1, shape, &error), usage, &error,
+    assert_refused(safetensors_layout_declare(&l, "\xff", SAFETENSORS_F32, 1, shape, &error), usage, &error,
                    "not UTF-8");
-    assert_refused(safetensors_writer_declare(w, "a", SAFETENSORS_F32, 9, shape, &error), usage, &error,
+    assert_refused(safetensors_layout_declare(&l, "a", SAFETENSORS_F32, 9, shape, &error), usage, &error,
                    "9 dims, expected at most 8");
-    assert_refused(safetensors_writer_declare(w, "a", SAFETENSORS_F32, 2, shape, &error), usage, &error,
+    assert_refused(safetensors_layout_declare(&l, "a", SAFETENSORS_F32, 2, shape, &error), usage, &error,
                    "a dim is negative");
-    assert_refused(safetensors_writer_declare(w, "a", SAFETENSORS_F32, 1, shape + 2, &error), usage, &error,
+    assert_refused(safetensors_layout_declare(&l, "a", SAFETENSORS_F32, 1, shape + 2, &error), usage, &error,
                    "no possible size");
-    assert_ok(safetensors_writer_declare(w, "huge", SAFETENSORS_U8, 1, shape + 2, &error), &error);
-    assert_refused(safetensors_writer_declare(w, "b", SAFETENSORS_U8, 1, shape, &error), usage, &error,
+    assert_ok(safetensors_layout_declare(&l, "huge", SAFETENSORS_U8, 1, shape + 2, &error), &error);
+    assert_refused(safetensors_layout_declare(&l, "b", SAFETENSORS_U8, 1, shape, &error), usage, &error,
                    "no possible size");
-    safetensors_writer_free(w);
+    safetensors_layout_release(&l);
 
-    w = safetensors_writer_create(*state, "m", 0);
-    assert_ok(safetensors_writer_declare(w, "a", SAFETENSORS_U8, 1, shape, &error), &error);
-    assert_ok(safetensors_writer_declare(w, "a", SAFETENSORS_U8, 1, shape, &error), &error);
-    assert_refused(safetensors_writer_begin(w, &error), usage, &error, "tensor \"a\": declared twice");
-    safetensors_writer_free(w);
-
-    w = safetensors_writer_create(*state, "m", 0);
-    assert_ok(safetensors_writer_declare(w, "a", SAFETENSORS_U8, 1, shape, &error), &error);
-    assert_ok(safetensors_writer_declare(w, "b", SAFETENSORS_U8, 1, shape, &error), &error);
-    assert_refused(safetensors_writer_add(w, 0, "xy", 2, &error), usage, &error, "no tensor is waiting");
-    assert_ok(safetensors_writer_begin(w, &error), &error);
-    assert_refused(safetensors_writer_add(w, 1, "xy", 2, &error), usage, &error,
-                   "expected at most 2 bytes of tensor \"a\"");
-    assert_refused(safetensors_writer_add(w, 0, "xyz", 3, &error), usage, &error,
-                   "expected at most 2 bytes of tensor \"a\"");
-    assert_ok(safetensors_writer_add(w, 0, "xy", 2, &error), &error);
-    assert_ok(safetensors_writer_add(w, 1, "x", 1, &error), &error);
-    assert_refused(safetensors_writer_finish(w, &error), usage, &error, "tensor \"b\": expected 2 bytes, found 1");
-    assert_int_equal(safetensors_writer_files(w), 0);
-    safetensors_writer_free(w);
-    struct tree t = {0};
-    assert_ok(tree_list(*state, &t, &error), &error);
-    assert_int_equal(t.entry.count, 0);
-    tree_release(&t);
-
-    w = safetensors_writer_create("/proc/nowhere", "m", 0);
-    assert_refused(safetensors_writer_begin(w, &error), TRIREME_ERROR_IO, &error,
-                   "/proc/nowhere/m.safetensors: cannot create");
-    assert_refused(safetensors_writer_finish(w, &error), usage, &error, "failed before");
-    safetensors_writer_free(w);
-}
-
-static int fill_disk(const char *folder) {
-    trireme_error error = {0};
-    struct safetensors_writer *w = safetensors_writer_create(folder, "model", 0);
-    int64_t shape[] = {1 << 20};
-    if (safetensors_writer_declare(w, "w", SAFETENSORS_F32, 1, shape, &error) != TRIREME_OK ||
-        safetensors_writer_begin(w, &error) != TRIREME_OK)
-        return 3;
-    static float piece[1000];
-    size_t i;
-    trireme_status status = TRIREME_OK;
-    for (size_t left = 1 << 20; safetensors_writer_next(w, &i) && status == TRIREME_OK; left -= MIN(left, 1000))
-        status = safetensors_writer_add(w, i, piece, MIN(left, 1000) * sizeof *piece, &error);
-    if (status != TRIREME_ERROR_IO ||
-        !strstr(error.message, "/model.safetensors: cannot write: File too large after ") ||
-        !strstr(error.message, " of 41943") || safetensors_writer_finish(w, NULL) != TRIREME_ERROR_USAGE)
-        return 4;
-    safetensors_writer_free(w);
-    struct tree t = {0};
-    if (tree_list(folder, &t, NULL) != TRIREME_OK || t.entry.count)
-        return 5;
-    return 0;
-}
-
-static void test_full_disk(void **state) {
-    assert_on_full_disk(3 << 20, fill_disk, *state);
+    safetensors_layout_create(&l, "m", 0);
+    assert_ok(safetensors_layout_declare(&l, "a", SAFETENSORS_U8, 1, shape, &error), &error);
+    assert_ok(safetensors_layout_declare(&l, "a", SAFETENSORS_U8, 1, shape, &error), &error);
+    assert_refused(safetensors_layout_place(&l, &error), usage, &error, "tensor \"a\": declared twice");
+    safetensors_layout_release(&l);
 }
 
 int main(void) {
@@ -568,12 +533,12 @@ int main(void) {
         IN_FOLDER(test_refuses_files),
         IN_FOLDER(test_index),
         IN_FOLDER(test_offsets_beyond_32_bits),
-        IN_FOLDER(test_writes_one_file),
+        IN_FOLDER(test_one_file),
+        IN_FOLDER(test_sums_of_blocks),
         IN_FOLDER(test_tells_of_large_files),
-        IN_FOLDER(test_writes_shards),
-        IN_FOLDER(test_writes_nothing_but_metadata),
-        IN_FOLDER(test_writer_refuses),
-        IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_shards),
+        IN_FOLDER(test_nothing_but_metadata),
+        cmocka_unit_test(test_layout_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

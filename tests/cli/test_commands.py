@@ -160,7 +160,7 @@ def test_train():
         assert line["tokens"] == line["step"] * 64 and line["peak_bytes"] > 0 and line["tokens_per_second"] > 0
     assert lines[-1]["loss"] < lines[0]["loss"] and lines[-1]["loss"] == result["loss"], lines
     names = set(os.listdir("run/checkpoint/step-6"))
-    assert {"config.json", "model.safetensors", "tokenizer.json", "state.safetensors"} <= names, names
+    assert {"config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "training"} <= names
     config = json.loads(tool.read("run/checkpoint/step-6/config.json"))
     assert config["vocab_size"] == 256 and config["hidden_size"] == 16 and config["model_type"] == "llama", config
     # Lines account for all time: of steps, and of what came between them.
@@ -351,7 +351,7 @@ def test_exit_codes():
     codes = [int(code) for code in re.findall(r"^ *(\d+)  ", listed, re.MULTILINE)]
     page = tool.read(f"{os.environ['TRIREME_SOURCE']}/docs/trireme.1").decode().split(".Sh EXIT STATUS")[1]
     described = [int(code) for line in re.findall(r"^\.It (\d.*)$", page, re.MULTILINE) for code in line.split(" , ")]
-    assert described[:-1] == codes and len(set(codes)) == len(codes) == 12, (codes, described)
+    assert described[:-1] == codes and len(set(codes)) == len(codes) == 13, (codes, described)
     assert "; did you mean exit_codes?" in tool.refused(2, "no command or key", "help", "exit_code")
 
 
@@ -608,14 +608,15 @@ def test_what_cannot_be_opened():
 
 def test_help():
     overview = tool.good("help")
-    for command in "prepare", "train", "eval", "generate", "show", "verify", "simulate", "plan", "bench":
-        assert f"\n  {command:9} " in overview
+    for command in ("prepare", "train", "eval", "generate", "checkpoint", "show", "verify", "simulate", "plan",
+                    "bench"):
+        assert f"\n  {command:10} " in overview
         assert f"trireme {command} " in tool.good("help", command) == tool.good(command, "--help")
         assert "\nexample: trireme " + command in tool.good("help", command)
     # Descriptions of commands begin in one column, on a new line where the arguments are long.
     columns = {line.index(says) for line in overview.splitlines()
                for says in ("train, or go on", "predict a step", "what the machine") if says in line}
-    assert columns == {49}, overview
+    assert columns == {50}, overview
     keys = {key["key"] for key in tool.good_json("help", "config")["keys"]}
     assert {"data.path", "training.steps", "optimizer.lr", "model.preset"} <= keys
     assert all(key in tool.good("help", "config") for key in keys)
@@ -632,6 +633,10 @@ def test_help():
     assert section.startswith("optimizer: ") and "optimizer.momentum" in section and "training." not in section
     assert tool.good_json("help", "optimizer.lr")["keys"][0]["key"] == "optimizer.lr"
     assert "generate.top_k" in tool.good("help", "generate")
+    # A section with a command's name: for people with the command, for programs as any other.
+    assert "checkpoint.keep_best_k" in tool.good("help", "checkpoint")
+    assert "checkpoint.keep_every" in {key["key"] for key in tool.good_json("help", "checkpoint")["keys"]}
+    tool.refused(2, "help train is text", "help", "train", "--json")
     assert tool.refused(2, "unknown key", "help", "nonsense").startswith("trireme help: nonsense: ")
     for topic, meant in ("trian", "train"), ("cluster", "clusters"):
         tool.refused(2, f'no command or key "{topic}"; did you mean {meant}[?]', "help", topic)

@@ -12,28 +12,28 @@ import tool
 def test_without_state():
     tool.good("train", "c.yaml", "--training.steps=4")
     tool.good("train", "c.yaml")
-    os.remove("run/checkpoint/step-6/state.safetensors")
+    os.remove("run/checkpoint/step-6/training/state.safetensors")
     shutil.copytree("run/checkpoint/step-6", "model")
     for path in "run", "model":
         tool.good("eval", path, "data.path=text/t", "--training.seq_len=16")
         tool.good("generate", path, "--prompt=The", "--max_new_tokens=4")
         tool.good("train", "c.yaml", f"--model.init_from={path}", f"--run.directory=of-{path}")
     assert tool.weights("of-run", 6)[0] == tool.weights("of-model", 6)[0]
-    # What is read must be whole, and of the training state the header; a run only goes on if all of it is.
+    # What is read must be whole, and of the training state its progress; a run only goes on if all of it is.
     tool.flip("model/model.safetensors", -1)
-    tool.refused(4, "model.safetensors.*is damaged", "eval", "model", "data.path=text/t")
-    tool.flip("of-run/checkpoint/step-6/state.safetensors", -1)
+    tool.refused(4, "model.safetensors: .*tensors .model.embed_tokens.weight. to .*are damaged", "eval",
+                 "model", "data.path=text/t")
+    tool.flip("of-run/checkpoint/step-6/training/state.safetensors", -1)
     tool.good("eval", "of-run/checkpoint/step-6", "data.path=text/t")
     tool.good("generate", "of-run", "--prompt=The", "--max_new_tokens=4")
     tool.good("train", "c.yaml", "--model.init_from=of-run", "--run.directory=of-damaged")
-    tool.flip("of-run/checkpoint/step-6/state.safetensors", 100)
-    tool.refused(4, "state.safetensors.*__header__.*is damaged", "eval", "of-run/checkpoint/step-6",
-                 "data.path=text/t")
+    tool.flip("of-run/checkpoint/step-6/training/progress.json", 100)
+    tool.refused(4, "training/progress.json.*is damaged", "eval", "of-run/checkpoint/step-6", "data.path=text/t")
     code, out, err = tool.run("train", "c.yaml")
     assert code == 0 and "going on from run/checkpoint/step-4" in out, (code, out, err)
-    assert "step-6 is passed over: run/checkpoint/step-6/state.safetensors: missing" in err, err
+    assert "step-6 is passed over: run/checkpoint/step-6/training/state.safetensors: missing" in err, err
     for step in 4, 6:
-        os.remove(f"run/checkpoint/step-{step}/state.safetensors")
+        os.remove(f"run/checkpoint/step-{step}/training/state.safetensors")
     code, _, err = tool.run("train", "c.yaml")
     last = err.splitlines()[-1]
     assert code == 4 and "no checkpoint in run is complete" in last and "state.safetensors: missing" in last, err
@@ -46,7 +46,7 @@ def test_bf16_from_f32():
               "--model.init_from=f32")
     of_f32 = tool.tensors(tool.read("f32/checkpoint/step-6/model.safetensors"))
     high = tool.tensors(tool.read("run/checkpoint/step-1/model.safetensors"))
-    state = tool.tensors(tool.read("run/checkpoint/step-1/state.safetensors"))
+    state = tool.tensors(tool.read("run/checkpoint/step-1/training/state.safetensors"))
     low = {name.removeprefix("remainder."): content for name, (_, content) in state.items() if "remainder" in name}
     embedding, remainder = high["model.embed_tokens.weight"][1], low["embed.weight"]
     count = len(embedding) // 2
@@ -93,8 +93,8 @@ def test_without_source():
     for more in ["--ranks=2", "--run.directory=many"], ["--training.steps=8"]:
         out = tool.good(*train, *more)
         assert "checkpoint/step-4\n" in out and "going on from" in out, out
-    for name in os.listdir("whole/checkpoint/step-8"):
-        if name.split(".")[0] not in ("state", "manifest"):
+    for name in [*os.listdir("whole/checkpoint/step-8"), "training/state.safetensors"]:
+        if name not in ("training", "manifest.json"):
             assert tool.read(f"whole/checkpoint/step-8/{name}") == tool.read(f"run/checkpoint/step-8/{name}"), name
     # The run's own model is that of the newest checkpoint that is whole.
     tool.flip("run/checkpoint/step-8/config.json", 0)
@@ -103,7 +103,7 @@ def test_without_source():
     # For a damaged checkpoint the message says that it is damaged, not that there is no model.
     tool.flip("run/checkpoint/step-8/config.json", 0)
     for step in os.listdir("run/checkpoint"):
-        os.truncate(f"run/checkpoint/{step}/state.safetensors", 100)
+        os.truncate(f"run/checkpoint/{step}/training/state.safetensors", 100)
     for more in [], ["--model.init_from=source"]:
         code, _, err = tool.run(*train, *more)
         assert code == 4 and "no checkpoint in run is complete" in err.splitlines()[-1], (code, err)

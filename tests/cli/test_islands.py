@@ -16,10 +16,10 @@ def close(a, b):
 
 def state(path):
     """What a checkpoint has of the training state, and how far the islands have come."""
-    data = tool.read(f"{path}/state.safetensors")
+    data = tool.read(f"{path}/training/state.safetensors")
     length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + length])
-    return header["__metadata__"].get("islands"), sorted(header), data[8 + length:]
+    progress = json.loads(tool.read(f"{path}/training/progress.json"))
+    return progress.get("islands"), sorted(json.loads(data[8:8 + length])), data[8 + length:]
 
 
 def test_averaging_each_step_is_data_parallel():

@@ -78,7 +78,7 @@ def events(path):
 
 def test_every_step():
     train = ["train", "c.yaml", "--run.directory=run", "--validation.freq=2", "--validation.steps=1",
-             "--data.split=[0.9,0.1]", "--checkpoint.interval=3"]
+             "--data.split=[0.9,0.1]", "--checkpoint.interval=3", "--checkpoint.async_save=false"]
     peak, unit = re.search(r"peak ([\d.]+) ([GT])FLOP/s", tool.good(*train, "--training.steps=5")).groups()
     peak = float(peak) * (1 if unit == "T" else 1e-3)
     tool.good("train", "c.yaml", "--run.directory=none", "--metrics.enable_tensorboard=false", "--training.steps=1")

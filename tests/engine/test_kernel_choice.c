@@ -86,7 +86,7 @@ static void an_engine_takes_the_ways_of_the_file(void **state) {
 }
 
 static void check_run(const char *folder, const char *const *overrides) {
-    static const char *const FILES[] = {"model.safetensors", "state.safetensors"};
+    static const char *const FILES[] = {"model.safetensors", "training/state.safetensors"};
     struct small_model small;
     runs_prepare(folder);
     runs_train_until(folder, overrides, NULL, 0);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "launch/rank_file.h"
+#include "launch/ranks.h"
 #include "run/run_directory.h"
 
 #include <pthread.h>
@@ -232,7 +233,7 @@ static void a_start_does_not_tell_of_the_run_before_it(void **state) {
     static const char *const AFTER[] = {"parallelism.tensor_parallel_degree=2", "optimizer.weight_decay=0", NULL};
     runs_prepare(*state);
     check_continues(*state, BEFORE);
-    assert_int_equal(truncate(path_in(*state, "run/checkpoint/step-6/state.safetensors"), 100), 0);
+    assert_int_equal(truncate(path_in(*state, "run/checkpoint/step-6/training/state.safetensors"), 100), 0);
     trireme_error error = {0};
     struct train_result result = {0};
     struct start start = {.watch = {.message = look_at_start}, .folder = *state};
@@ -505,6 +506,32 @@ static void words_of_the_file_are_shown(void **state) {
     rank_view_release(&view);
 }
 
+// Each rank has its part of some work; that of rank 1 takes longer than ranks wait for one another.
+static trireme_status work_at_own_pace(void *user, const struct member *member, trireme_error *error) {
+    enum { PIECES = 25, OTHERS_PIECES = 3 };
+    atomic_int *done = user;
+    struct communicator *all;
+    TRY(ranks_control(&all, member, 3, error));
+    struct ranks_work work = ranks_work_begin(all);
+    for (int i = 0; i < (member->rank == 1 ? PIECES : OTHERS_PIECES); i++) {
+        usleep(100000);
+        ranks_work_on(&work);
+    }
+    atomic_fetch_add(done, 1);
+    trireme_status status = ranks_work_end(&work, error);
+    if (status == TRIREME_OK && atomic_load(done) < 3)
+        status = error_set(error, TRIREME_ERROR_USAGE, "rank %d did not wait for all", member->rank);
+    communicator_free(all);
+    return status;
+}
+
+static void a_rank_may_take_longer_with_its_part(void **state) {
+    (void)state;
+    atomic_int done = 0;
+    trireme_error error = {0};
+    assert_ok(ranks_run(3, 1, work_at_own_pace, &done, &error), &error);
+}
+
 int main(void) {
     fault.time = mmap(NULL, sizeof *fault.time, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (fault.time == MAP_FAILED)
@@ -515,6 +542,7 @@ int main(void) {
         IN_FOLDER(every_rank_says_whom_it_waits_for),
         IN_FOLDER(a_rank_that_dies_ends_the_run_at_once),
         IN_FOLDER(a_start_does_not_tell_of_the_run_before_it),
+        cmocka_unit_test(a_rank_may_take_longer_with_its_part),
         IN_FOLDER(a_stopped_run_waits_for_a_slow_rank),
         IN_FOLDER(a_rank_may_be_late_in_the_first_step),
         IN_FOLDER(a_killed_run_leaves_its_counters),

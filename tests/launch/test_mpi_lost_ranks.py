@@ -18,7 +18,7 @@ RUN = [*UNSAVED, "--checkpoint.interval=20"]
 
 def same_weights(a, b, step):
     return all(tool.tensors(tool.read(f"{run}/checkpoint/step-{step}/{name}")) == other
-               for name in ("model.safetensors", "state.safetensors")
+               for name in ("model.safetensors", "training/state.safetensors")
                for run, other in [(a, tool.tensors(tool.read(f"{b}/checkpoint/step-{step}/{name}")))])
 
 

@@ -7,6 +7,7 @@
 #include "run/checkpoint.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 enum { STEPS = 6, STOP_AT = 3 };
 
@@ -38,6 +39,7 @@ static const struct mesh_choice MESHES[] = {
     {"zero-1 over 2", {FSDP "2", ZERO "1"}},
     {"zero-2 over 2", {FSDP "2", ZERO "2"}},
     {"zero-3 over 2", {FSDP "2"}},
+    {"zero-3 over 4", {FSDP "4"}},
     {"zero-3 over 2, units of 2 layers", {FSDP "2", UNIT "2"}},
     {"zero-1 over 2 x tp 2, units of half layers", {FSDP "2", ZERO "1", TP "2", UNIT "0"}},
     {"tp 2", {TP "2"}},
@@ -152,7 +154,7 @@ static void matrices_change_their_mesh(void **state) {
 }
 
 static void check_same_mesh(const char *folder, const char *const *model, const char *name) {
-    static const char *const FILES[] = {"model.safetensors", "state.safetensors", "config.json"};
+    static const char *const FILES[] = {"model.safetensors", "training/state.safetensors", "config.json"};
     runs_train_until(folder, model, mesh(name), 0);
     move(folder, "straight");
     runs_train_until(folder, model, mesh(name), STOP_AT);
@@ -208,11 +210,22 @@ static void narrow_gradients_are_others(void **state) {
 struct copying {
     const char *from, *to;
     const char *const *model, *const *mesh;
+    int64_t read[8]; // bytes that each rank has read while it loaded; -1 where the system does not say
 };
+
+static int64_t bytes_read(void) {
+    long long bytes = -1;
+    FILE *file = fopen("/proc/thread-self/io", "r");
+    if (file && fscanf(file, "rchar: %lld", &bytes) != 1)
+        bytes = -1;
+    if (file)
+        fclose(file);
+    return bytes;
+}
 
 // Loads a checkpoint on one rank of a mesh and saves it again.
 static trireme_status copy(void *user, const struct member *member, trireme_error *error) {
-    const struct copying *c = user;
+    struct copying *c = user;
     const char *all[40];
     size_t count = 0;
     for (const char *const *p = c->model; *p; p++)
@@ -227,11 +240,13 @@ static trireme_status copy(void *user, const struct member *member, trireme_erro
     TRY(model_config_read(&model, c->from, error));
     TRY(state_files_progress(c->from, &progress, error));
     TRY(engine_create(&engine, &config, &model, NULL, TRAIN_AND_EVALUATE, member, error));
+    const int64_t before = bytes_read();
     TRY(checkpoint_load(&engine, NULL, c->from, &progress, error));
+    c->read[member ? member->rank : 0] = before < 0 ? -1 : bytes_read() - before;
     struct communicator *control;
     const struct tokenizer_files none = {0};
     TRY(ranks_control(&control, member, mesh_ranks(&engine.parallel->mesh), error));
-    TRY(checkpoint_save(&engine, control, &none, c->to, &progress, error));
+    TRY(checkpoint_save(&engine, &none, c->to, &progress, error));
     communicator_free(control);
     engine_release(&engine);
     state_progress_release(&progress);
@@ -248,11 +263,11 @@ static int ranks_of(const char *const *mesh_keys) {
 }
 
 static void check_files(const char *folder, const char *const *model, const char *const *meshes) {
-    static const char *const FILES[] = {"model.safetensors", "state.safetensors", "config.json"};
+    static const char *const FILES[] = {"model.safetensors", "training/state.safetensors", "config.json"};
     runs_train_until(folder, model, NULL, STOP_AT);
     const char *from = path_in(folder, "run/checkpoint/step-3");
     for (; *meshes; meshes++) {
-        struct copying c = {from, path_in(folder, "copy"), model, mesh(*meshes)};
+        struct copying c = {.from = from, .to = path_in(folder, "copy"), .model = model, .mesh = mesh(*meshes)};
         trireme_error error = {0};
         int ranks = ranks_of(c.mesh);
         assert_ok(ranks_run(ranks, 30, copy, &c, &error), &error);
@@ -283,11 +298,49 @@ static void files_are_the_same_on_every_mesh(void **state) {
     check_files(*state, GPT2_MODEL, GPT2_MESHES);
 }
 
+// Ranks whose states are sharded read all of a checkpoint once between them, and not each all of it.
+static void ranks_read_what_they_have(void **state) {
+    static const char *const MODEL[] = {LLAMA,
+                                        COMMON,
+                                        "model.hidden_size=128",
+                                        "training.dtype=f32",
+                                        "training.global_batch_size=8",
+                                        "training.kernels=reference",
+                                        NULL};
+    static const struct {
+        const char *mesh;
+        double times; // that all bytes are read
+    } CASES[] = {{"one", 1}, {"zero-3 over 2", 1}, {"zero-3 over 4", 1}, {"dp 2", 2}, {"pp 2", 1}};
+    runs_prepare(*state);
+    runs_train_until(*state, MODEL, NULL, STOP_AT);
+    const char *from = path_in(*state, "run/checkpoint/step-3");
+    struct stat weights, states;
+    assert_int_equal(stat(path_in(from, "model.safetensors"), &weights), 0);
+    assert_int_equal(stat(path_in(from, "training/state.safetensors"), &states), 0);
+    const double bytes = (double)(weights.st_size + states.st_size);
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct copying c = {.from = from, .to = path_in(*state, "copy"), .model = MODEL, .mesh = mesh(CASES[i].mesh)};
+        const int ranks = ranks_of(c.mesh);
+        double all = 0;
+        trireme_error error = {0};
+        assert_ok(ranks_run(ranks, 30, copy, &c, &error), &error);
+        assert_int_equal(tree_remove(c.to, NULL), TRIREME_OK);
+        for (int r = 0; r < ranks; r++) {
+            if (c.read[r] < 0)
+                skip();
+            all += (double)c.read[r];
+        }
+        if (!(all >= 0.95 * CASES[i].times * bytes && all <= 1.1 * CASES[i].times * bytes))
+            fail_msg("%s: %g bytes are read of %g", CASES[i].mesh, all, bytes);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(files_are_the_same_on_every_mesh), IN_FOLDER(a_llama_changes_its_mesh),
         IN_FOLDER(a_gpt2_changes_its_mesh),          IN_FOLDER(matrices_change_their_mesh),
         IN_FOLDER(the_same_mesh_keeps_every_bit),    IN_FOLDER(narrow_gradients_are_others),
+        IN_FOLDER(ranks_read_what_they_have),
     };
     return cmocka_run_group_tests_name("reshard", tests, NULL, NULL);
 }

@@ -42,7 +42,8 @@ static void assert_same_metrics(const char *a, const char *b) {
 }
 
 static void check(const char *folder, const char *const *extra) {
-    static const char *const FILES[] = {"model.safetensors", "state.safetensors", "config.json", "tokenizer.json"};
+    static const char *const FILES[] = {"model.safetensors", "training/state.safetensors", "config.json",
+                                        "tokenizer.json"};
     runs_prepare(folder);
     // Both in the same place, which the training state names.
     assert_int_equal(runs_train_until(folder, OVERRIDES, extra, 0), 1);
@@ -72,7 +73,7 @@ static void assert_moments_by_name(const char *path) {
 
 static void test_f32(void **state) {
     check(*state, (const char *const[]){"training.dtype=f32", "training.threads=2", NULL});
-    assert_moments_by_name(path_in(*state, "run/checkpoint/step-10/state.safetensors"));
+    assert_moments_by_name(path_in(*state, "run/checkpoint/step-10/training/state.safetensors"));
 }
 
 static void test_bf16(void **state) {

@@ -2,6 +2,7 @@
 // weights and batches. Skipped where no Python has PyTorch.
 #include "support/models.h"
 #include "support/sanitized.h"
+#include "support/tensors.h"
 
 #include "base/json.h"
 #include "ckpt/safetensors.h"
@@ -97,23 +98,24 @@ static void reference_run(const char *format, ...) {
 // The arrays of `count` batches as one file; more than one batch adds a first dimension.
 static void save_batches(const char *folder, const struct batch *batch, int64_t count) {
     static const char *const NAMES[] = {"tokens", "targets", "starts", "positions"};
+    const size_t elements = (size_t)(batch->sequences * batch->seq_len);
     trireme_error error = {0};
-    int64_t shape[] = {count, batch->sequences, batch->seq_len};
-    struct safetensors_writer *w = safetensors_writer_create(folder, "batch", 0);
-    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++)
-        assert_ok(safetensors_writer_declare(w, NAMES[i], SAFETENSORS_I32, count > 1 ? 3 : 2,
-                                             count > 1 ? shape : shape + 1, &error),
-                  &error);
-    assert_ok(safetensors_writer_begin(w, &error), &error);
-    size_t tensor;
-    while (safetensors_writer_next(w, &tensor))
-        for (int64_t i = 0; i < count; i++) {
+    struct sample_tensor tensor[ARRAY_LENGTH(NAMES)];
+    struct safetensors_layout layout;
+    int32_t *all = mem_alloc(ARRAY_LENGTH(NAMES) * (size_t)count * elements * sizeof *all), *to = all;
+    for (size_t k = 0; k < ARRAY_LENGTH(NAMES); k++) {
+        tensor[k] = (struct sample_tensor){.name = NAMES[k], .dtype = SAFETENSORS_I32, .data = to};
+        const int64_t shape[] = {count, batch->sequences, batch->seq_len};
+        tensor[k].ndim = count > 1 ? 3 : 2;
+        memcpy(tensor[k].shape, count > 1 ? shape : shape + 1, (size_t)tensor[k].ndim * sizeof *shape);
+        for (int64_t i = 0; i < count; i++, to += elements) {
             const int32_t *const data[] = {batch[i].tokens, batch[i].targets, batch[i].starts, batch[i].positions};
-            uint64_t bytes = (uint64_t)(batch->sequences * batch->seq_len) * sizeof(int32_t);
-            assert_ok(safetensors_writer_add(w, tensor, data[tensor], bytes, &error), &error);
+            memcpy(to, data[k], elements * sizeof *to);
         }
-    assert_ok(safetensors_writer_finish(w, &error), &error);
-    safetensors_writer_free(w);
+    }
+    tensors_declare(&layout, "batch", 0, tensor, ARRAY_LENGTH(NAMES));
+    assert_ok(tensors_write(&layout, folder, tensor, NULL, 0, &error), &error);
+    free(all);
 }
 
 static void open_model(struct engine *e, struct config *config, const struct family_model *small, const char *dtype,

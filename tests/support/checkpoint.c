@@ -1,4 +1,6 @@
 #include "support/checkpoint.h"
+#include "support/tensors.h"
+
 #include "base/text.h"
 #include "ckpt/output.h"
 #include "ckpt/safetensors.h"
@@ -110,24 +112,14 @@ void prepare_text(const char *folder, const char *text) {
     tokenizer_free(tokenizer);
 }
 
+// Two files, each of a header and one tensor. In blocks of SAMPLE_BLOCK_BYTES the first block is of the header alone.
 static trireme_status write_model(struct directory *d, int version, trireme_error *error) {
-    int64_t shape[] = {3};
-    struct safetensors_writer *w = safetensors_writer_create(directory_path(d), "model", 12);
-    trireme_status status = safetensors_writer_declare(w, "one", SAFETENSORS_I32, 1, shape, error);
-    if (status == TRIREME_OK)
-        status = safetensors_writer_declare(w, "two", SAFETENSORS_I32, 1, shape, error);
-    if (status == TRIREME_OK)
-        status = safetensors_writer_begin(w, error);
-    size_t i;
-    int32_t data[] = {version, version, version};
-    while (status == TRIREME_OK && safetensors_writer_next(w, &i))
-        status = safetensors_writer_add(w, i, data, sizeof data, error);
-    if (status == TRIREME_OK)
-        status = safetensors_writer_finish(w, error);
-    for (size_t j = 0; j < safetensors_writer_files(w); j++)
-        directory_record(d, safetensors_writer_file(w, j));
-    safetensors_writer_free(w);
-    return status;
+    const int32_t data[] = {version, version, version};
+    const struct sample_tensor tensor[] = {{"one", SAFETENSORS_I32, 1, {3}, data},
+                                           {"two", SAFETENSORS_I32, 1, {3}, data}};
+    struct safetensors_layout layout;
+    tensors_declare(&layout, "model", 12, tensor, ARRAY_LENGTH(tensor));
+    return tensors_write(&layout, directory_path(d), tensor, d, SAMPLE_BLOCK_BYTES, error);
 }
 
 trireme_status sample_write(struct directory *d, const char *folder, const char *name, const char *content, bool record,
@@ -191,4 +183,16 @@ int sample_version(const char *path) {
         assert_int_equal(((const int32_t *)s->tensor.item[i].data)[2], version);
     safetensors_close(s);
     return version;
+}
+
+trireme_status sample_prune(const char *folder, int64_t last, size_t latest, trireme_error *error) {
+    struct retention r = {.parent = folder, .rules = {.latest = latest}};
+    struct retention_list list;
+    bool stopped;
+    trireme_status status = retention_decide(&r, last, NULL, &list, &stopped, error);
+    if (status == TRIREME_OK)
+        status = retention_remove(&r, &list, error);
+    retention_list_release(&list);
+    retention_release(&r);
+    return status;
 }

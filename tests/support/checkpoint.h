@@ -5,6 +5,7 @@
 #include "support/test.h"
 
 #include "ckpt/directory.h"
+#include "ckpt/retention.h"
 
 // Setup and teardown: *state is the path of an empty folder, removed at the end.
 int folder_create(void **state);
@@ -33,10 +34,14 @@ void prepare_text(const char *folder, const char *text);
 // one below it.
 trireme_status sample_write(struct directory *d, const char *folder, const char *name, const char *content, bool record,
                             trireme_error *error);
-// Saves a.txt, below/b.txt and a model in two shards with the tensors "one" and "two"; `version` is in all of them.
+// Saves a.txt, below/b.txt and a model in two shards with the tensors "one" and "two", which has sums of such blocks;
+// `version` is in all of them.
+enum { SAMPLE_BLOCK_BYTES = 40 };
 trireme_status sample_save(const char *path, int version, enum directory_taken taken, trireme_error *error);
 void assert_sample_saved(const char *path, int version);
 // The version that all files of a saved directory have.
 int sample_version(const char *path);
+// Removes all but the `latest` newest of the directories step-1 to step-`last` (ckpt/retention.h).
+trireme_status sample_prune(const char *folder, int64_t last, size_t latest, trireme_error *error);
 
 #endif

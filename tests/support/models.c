@@ -1,4 +1,5 @@
 #include "support/models.h"
+#include "support/tensors.h"
 
 #include "base/rng.h"
 #include "ckpt/model_files.h"
@@ -228,9 +229,8 @@ void engine_save(const struct engine *e, const char *path) {
     void **data = mem_alloc(count * sizeof *data);
     for (size_t i = 0; i < count; i++)
         data[i] = engine_parameter(e, i).data;
-    struct parameter_values values = parameter_values_at(e->stage->state.dtype, data);
     assert_ok(directory_begin(path, DIRECTORY_REFUSE, &directory, &error), &error);
-    assert_ok(model_files_save(directory, e->model, e->table, &values, 0, &error), &error);
+    model_write(directory, e->model, e->table, e->stage->state.dtype, data, 0);
     assert_ok(directory_commit(directory, &error), &error);
     free(data);
 }

@@ -178,7 +178,7 @@ def metrics(directory):
 
 def weights(directory, step):
     checkpoint = f"{directory}/checkpoint/step-{step}"
-    return read(f"{checkpoint}/model.safetensors"), read(f"{checkpoint}/state.safetensors")
+    return read(f"{checkpoint}/model.safetensors"), read(f"{checkpoint}/training/state.safetensors")
 
 
 def tensors(file):

@@ -1,0 +1,290 @@
+#include "run/checkpoint_saver.h"
+
+#include "ckpt/model_files.h"
+#include "ckpt/output.h"
+#include "launch/ranks.h"
+#include "run/checkpoint.h"
+#include "run/island.h"
+#include "run/kept_values.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+struct checkpoint_saver {
+    const struct engine *engine;
+    const struct tokenizer_files *tokenizer;
+    int64_t buffer_bytes;
+    struct communicator *all;
+    struct whole whole;
+    struct kept_values kept;
+    struct holdings holdings;
+    // How the files lie, and who writes what of them: as long as nothing else is to be saved.
+    bool planned, exchanged;
+    struct image image;
+    VEC(struct save_values) values;
+    int *group, *remainder; // [kept + islands], of the values above
+    double *weight;         // [islands]
+    struct save_plan plan;
+    struct saver *saver;
+    // The save that is under way.
+    char *path;
+    struct saver_hooks hooks;
+    struct state_progress progress;
+    struct directory *directory; // rank 0's
+    atomic_bool hangs;           // it has not ended in time: what the hooks are for may be gone
+    char doing[SAVER_WHAT];
+};
+
+// ---- files
+
+// The model's parameters: the mean of all islands' master weights.
+static struct save_values values_of_model(const struct checkpoint_saver *s) {
+    const int islands = s->whole.islands;
+    for (int i = 0; i < islands; i++) {
+        s->group[i] = kept_values_find(&s->kept, ENGINE_PARAMETERS, i);
+        s->remainder[i] = kept_values_find(&s->kept, ENGINE_REMAINDERS, i);
+    }
+    return (struct save_values){.dtype = s->engine->stage->state.dtype,
+                                .terms = islands,
+                                .group = s->group,
+                                .remainder = islands > 1 && s->remainder[0] != NONE ? s->remainder : NULL,
+                                .weight = s->weight};
+}
+
+static trireme_status saver_declare(struct checkpoint_saver *s, trireme_error *error) {
+    const struct engine *e = s->engine;
+    VEC_PUSH(&s->values, values_of_model(s));
+    TRY(model_files_declare(image_add(&s->image, "model", 0), e->model, e->table, s->values.item[0].dtype, 0, error));
+    struct image_set *state = image_add(&s->image, STATE_STEM, 0);
+    for (size_t i = 0; i < s->kept.count; i++) {
+        const struct kept *kept = &s->kept.item[i];
+        if (!kept_is_state(kept, s->exchanged))
+            continue;
+        int *group = &s->group[(size_t)s->whole.islands + i];
+        *group = (int)i;
+        TRY(state_files_declare(state, e->table, kept->name, kept->dtype, kept->has, (int)s->values.count, error));
+        VEC_PUSH(&s->values, (struct save_values){.dtype = kept->dtype, .terms = 1, .group = group});
+    }
+    return image_place(&s->image, error);
+}
+
+static void saver_forget_plan(struct checkpoint_saver *s) {
+    saver_free(s->saver);
+    s->saver = NULL;
+    save_plan_release(&s->plan);
+    image_release(&s->image);
+    VEC_RELEASE(&s->values);
+    s->planned = false;
+}
+
+// Bytes that this rank packs for all blocks.
+static int64_t saver_gives(const struct checkpoint_saver *s) {
+    int64_t bytes = 0;
+    for (size_t b = 0; b < s->plan.block.count; b++)
+        bytes += s->plan.block.item[b].give;
+    return bytes;
+}
+
+// Makes the plan anew where what is to be saved has changed.
+static trireme_status saver_make_plan(struct checkpoint_saver *s, bool exchanged, trireme_error *error) {
+    if (s->planned && s->exchanged == exchanged)
+        return TRIREME_OK;
+    saver_forget_plan(s);
+    s->exchanged = exchanged;
+    TRY(saver_declare(s, error));
+    const struct engine *e = s->engine;
+    save_plan_create(&s->plan, &s->image, &s->holdings, s->values.item, mesh_ranks(&e->parallel->mesh), e->member.rank,
+                     SAVE_BLOCK_BYTES);
+    s->planned = true;
+    return saver_create(&s->saver, &s->plan, s->all, MIN(s->buffer_bytes, saver_gives(s)), error);
+}
+
+// ---- rank 0's part
+
+static trireme_status saver_open_directory(void *user, char **path, trireme_error *error) {
+    struct checkpoint_saver *s = user;
+    trireme_status status;
+    TRY(directory_begin(s->path, DIRECTORY_SET_ASIDE, &s->directory, error));
+    *path = mem_strdup(directory_path(s->directory));
+    char *folder = mem_printf("%s/" STATE_FOLDER, *path);
+    status = mkdir(folder, 0777) == 0
+                 ? TRIREME_OK
+                 : error_set(error, TRIREME_ERROR_IO, "%s: cannot create: %s", folder, strerror(errno));
+    free(folder);
+    return status;
+}
+
+static void saver_discard_directory(void *user) {
+    struct checkpoint_saver *s = user;
+    directory_abort(s->directory);
+    s->directory = NULL;
+}
+
+static void saver_record_blocks(struct checkpoint_saver *s, const uint64_t *sum) {
+    for (size_t i = 0; i < image_files(&s->image); i++) {
+        const struct safetensors_planned *planned = image_file(&s->image, i);
+        struct checksum_file file = {.name = planned->name, .bytes = planned->bytes, .block_bytes = SAVE_BLOCK_BYTES};
+        for (size_t b = 0; b < s->plan.block.count; b++)
+            if (s->plan.block.item[b].file == i)
+                VEC_PUSH(&file.block, sum[b]);
+        directory_record(s->directory, &file);
+        VEC_RELEASE(&file.block);
+    }
+}
+
+static trireme_status saver_write_index(const struct checkpoint_saver *s, const struct safetensors_layout *layout,
+                                        trireme_error *error) {
+    struct text text = {0};
+    char *name = mem_printf("%s.safetensors.index.json", layout->stem);
+    safetensors_layout_index(layout, &text);
+    trireme_status status = output_write(directory_path(s->directory), name, text.text, text.length, error);
+    text_release(&text);
+    free(name);
+    return status;
+}
+
+static trireme_status saver_write_rest(struct checkpoint_saver *s, trireme_error *error) {
+    const struct engine *e = s->engine;
+    const char *path = directory_path(s->directory);
+    TRY(model_files_write_config(s->directory, e->model, e->stage->state.dtype, error));
+    for (size_t i = 0; i < s->image.set.count; i++)
+        TRY(saver_write_index(s, &s->image.set.item[i].layout, error));
+    TRY(state_files_write_progress(path, &s->progress, error));
+    return tokenizer_files_write(s->tokenizer, path, error);
+}
+
+static trireme_status saver_publish_directory(void *user, const uint64_t *sum, trireme_error *error) {
+    struct checkpoint_saver *s = user;
+    trireme_status status = saver_write_rest(s, error);
+    if (status == TRIREME_OK && s->hooks.before_commit && !s->hangs)
+        status = s->hooks.before_commit(s->hooks.user, error);
+    if (status != TRIREME_OK) {
+        saver_discard_directory(s);
+        return status;
+    }
+    saver_record_blocks(s, sum);
+    status = directory_commit(s->directory, error);
+    s->directory = NULL;
+    if (status == TRIREME_OK && s->hooks.after_commit && !s->hangs)
+        s->hooks.after_commit(s->hooks.user);
+    return status;
+}
+
+// ---- the rank's thread
+
+trireme_status checkpoint_saver_create(struct checkpoint_saver **out, const struct engine *e,
+                                       const struct tokenizer_files *tokenizer, int64_t buffer_bytes,
+                                       trireme_error *error) {
+    struct checkpoint_saver *s = mem_alloc(sizeof *s);
+    *s = (struct checkpoint_saver){.engine = e, .tokenizer = tokenizer, .buffer_bytes = buffer_bytes};
+    const struct member *member = e->member.world ? &e->member : NULL;
+    trireme_status status = ranks_open(&s->all, member, mesh_ranks(&e->parallel->mesh), "checkpoint", error);
+    whole_create(&s->whole, e);
+    kept_values_create(&s->kept, &s->whole);
+    s->group = mem_alloc((s->kept.count + (size_t)s->whole.islands) * sizeof *s->group);
+    s->remainder = mem_alloc((size_t)s->whole.islands * sizeof *s->remainder);
+    s->weight = mem_alloc((size_t)s->whole.islands * sizeof *s->weight);
+    if (status == TRIREME_OK)
+        status = kept_values_holdings(&s->holdings, &s->kept, &s->whole, s->all, error);
+    if (status == TRIREME_OK)
+        status = saver_make_plan(s, false, error);
+    if (status == TRIREME_OK)
+        *out = s;
+    else
+        checkpoint_saver_free(s);
+    return status;
+}
+
+// The mean of the islands counts each by its targets; all alike where none has any.
+static void saver_weigh(struct checkpoint_saver *s, const struct island_progress *islands) {
+    double total = 0;
+    for (int i = 0; i < islands->islands; i++)
+        total += islands->targets[i];
+    for (int i = 0; i < islands->islands; i++)
+        s->weight[i] = total > 0 ? islands->targets[i] / total : 1.0 / islands->islands;
+}
+
+static struct state_progress progress_copy(const struct state_progress *from) {
+    struct state_progress copy = *from;
+    copy.config = from->config ? mem_strdup(from->config) : NULL; // where this rank knows it
+    copy.data = from->data ? mem_strdup(from->data) : NULL;
+    copy.islands = from->islands ? mem_strdup(from->islands) : NULL;
+    return copy;
+}
+
+trireme_status checkpoint_saver_begin(struct checkpoint_saver *s, const char *run_directory,
+                                      const struct state_progress *progress, const struct saver_hooks *hooks,
+                                      trireme_error *error) {
+    struct island_progress islands = {0};
+    if (s->whole.islands > 1)
+        CHECK(progress->islands && island_progress_parse(progress->islands, &islands) &&
+              islands.islands == s->whole.islands);
+    saver_weigh(s, &islands);
+    const bool exchanged = islands.settles > 0;
+    island_progress_release(&islands);
+    TRY(saver_make_plan(s, exchanged, error));
+    state_progress_release(&s->progress);
+    s->progress = progress_copy(progress);
+    free(s->path);
+    s->path = mem_printf(CHECKPOINT_PATH, run_directory, (long long)progress->step);
+    s->hooks = hooks ? *hooks : (struct saver_hooks){0};
+    const struct saver_work work = {s, saver_open_directory, saver_publish_directory, saver_discard_directory};
+    saver_begin(s->saver, &work);
+    return TRIREME_OK;
+}
+
+void checkpoint_saver_await_copied(struct checkpoint_saver *s) {
+    saver_await_copied(s->saver);
+}
+
+int64_t checkpoint_saver_bytes(const struct checkpoint_saver *s) {
+    return saver_bytes(&s->plan, MIN(s->buffer_bytes, saver_gives(s)));
+}
+
+bool checkpoint_saver_is_copied(const struct checkpoint_saver *s) {
+    return saver_is_copied(s->saver);
+}
+
+bool checkpoint_saver_has_room(const struct checkpoint_saver *s) {
+    enum { EXCHANGED = 2 }; // what islands exchange is less than what they have besides
+    return s->buffer_bytes >= saver_gives(s) * (s->whole.islands > 1 ? EXCHANGED : 1);
+}
+
+bool checkpoint_saver_await_end(struct checkpoint_saver *s, double seconds) {
+    s->hangs = !saver_await_end(s->saver, seconds);
+    return !s->hangs;
+}
+
+const char *checkpoint_saver_doing(struct checkpoint_saver *s) {
+    saver_what(s->saver, s->doing);
+    return s->doing;
+}
+
+bool checkpoint_saver_is_done(const struct checkpoint_saver *s) {
+    return saver_is_done(s->saver);
+}
+
+trireme_status checkpoint_saver_end(struct checkpoint_saver *s, trireme_error *error) {
+    return saver_end(s->saver, error);
+}
+
+void checkpoint_saver_free(struct checkpoint_saver *s) {
+    if (!s)
+        return;
+    if (s->hangs) {
+        saver_abandon(s->saver);
+        return;
+    }
+    saver_forget_plan(s);
+    kept_values_release(&s->kept);
+    holdings_release(&s->holdings);
+    whole_release(&s->whole);
+    state_progress_release(&s->progress);
+    communicator_free(s->all);
+    free(s->path);
+    free(s->group);
+    free(s->remainder);
+    free(s->weight);
+    free(s);
+}

@@ -1,0 +1,45 @@
+// Saves a run's checkpoints, all ranks at once, while the run goes on. Internal to run/.
+#ifndef RUN_CHECKPOINT_SAVER_H
+#define RUN_CHECKPOINT_SAVER_H
+
+#include "ckpt/saver.h"
+#include "ckpt/state_files.h"
+#include "data/tokenizer_files.h"
+#include "engine/engine.h"
+
+struct checkpoint_saver; // one rank's
+
+// Called on rank 0, on the saver's thread; NULL: not.
+struct saver_hooks {
+    void *user;
+    trireme_status (*before_commit)(void *user, trireme_error *error); // once all files are on the disk
+    void (*after_commit)(void *user);
+};
+
+// All ranks take part. Engine and tokenizer must outlive the saver. `buffer_bytes` as in saver_create.
+trireme_status checkpoint_saver_create(struct checkpoint_saver **out, const struct engine *engine,
+                                       const struct tokenizer_files *tokenizer, int64_t buffer_bytes,
+                                       trireme_error *error);
+// Bytes of memory that it takes.
+int64_t checkpoint_saver_bytes(const struct checkpoint_saver *saver);
+// Begins to save RUN/checkpoint/step-N, N = progress->step, which it copies. The files are the same on every mesh. The
+// engine's values must not change until checkpoint_saver_await_copied returns. `hooks` may be NULL.
+trireme_status checkpoint_saver_begin(struct checkpoint_saver *saver, const char *run_directory,
+                                      const struct state_progress *progress, const struct saver_hooks *hooks,
+                                      trireme_error *error);
+void checkpoint_saver_await_copied(struct checkpoint_saver *saver);
+bool checkpoint_saver_is_copied(const struct checkpoint_saver *saver);
+// Whether this rank's buffer takes all that it gives, so that copying never waits for a disk.
+bool checkpoint_saver_has_room(const struct checkpoint_saver *saver);
+bool checkpoint_saver_is_done(const struct checkpoint_saver *saver);
+// Waits for the end; false where it has not come after so many seconds (INFINITY: for ever). What is still being done
+// then is saver_doing's answer.
+bool checkpoint_saver_await_end(struct checkpoint_saver *saver, double seconds);
+const char *checkpoint_saver_doing(struct checkpoint_saver *saver);
+// Waits for the end; the status is the same on all ranks.
+trireme_status checkpoint_saver_end(struct checkpoint_saver *saver, trireme_error *error);
+// A save that is under way is waited for; after checkpoint_saver_await_end was false, it is left behind with all that
+// it needs.
+void checkpoint_saver_free(struct checkpoint_saver *saver);
+
+#endif

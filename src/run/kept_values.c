@@ -1,0 +1,91 @@
+#include "run/kept_values.h"
+
+static struct kept *kept_add(struct kept_values *out, const struct whole *whole, int island, const char *name,
+                             enum engine_values what) {
+    const struct kept kept = {.name = !name                ? NULL
+                                      : whole->islands > 1 ? mem_printf("island.%d.%s", island, name)
+                                                           : mem_strdup(name),
+                              .what = what,
+                              .island = island,
+                              .dtype = whole_dtype(whole, what)};
+    VEC_PUSH(out, kept);
+    return &out->item[out->count - 1];
+}
+
+static void kept_of_island(struct kept_values *out, const struct whole *whole, int island) {
+    const struct engine *e = whole->engine;
+    const struct stage_state *state = &e->stage->state;
+    const enum config_optimizer_name name = e->stages->config->optimizer.name;
+    kept_add(out, whole, island, whole->islands > 1 ? "parameters" : NULL, ENGINE_PARAMETERS);
+    if (whole->islands > 1 && state->outer.total != NONE) {
+        kept_add(out, whole, island, "outer.value", ENGINE_OUTER_VALUE)->only_exchanged = true;
+        if (state->outer.taken)
+            kept_add(out, whole, island, "outer.taken", ENGINE_OUTER_TAKEN)->only_exchanged = true;
+    }
+    for (int k = 0; k < OPTIMIZER_STATES; k++) {
+        bool *has = mem_alloc(e->table->parameters.count * sizeof *has), any = false;
+        for (size_t i = 0; i < e->table->parameters.count; i++)
+            any |= has[i] = optimizer_of(name, &e->table->parameters.item[i]) == optimizer_states[k].optimizer;
+        if (any)
+            kept_add(out, whole, island, optimizer_states[k].saved, ENGINE_STATES + k)->has = has;
+        else
+            free(has);
+    }
+    if (state->optimizer.remainder)
+        kept_add(out, whole, island, "remainder", ENGINE_REMAINDERS);
+}
+
+void kept_values_create(struct kept_values *out, const struct whole *whole) {
+    *out = (struct kept_values){0};
+    for (int i = 0; i < whole->islands; i++)
+        kept_of_island(out, whole, i);
+}
+
+void kept_values_release(struct kept_values *kept) {
+    for (size_t i = 0; i < kept->count; i++) {
+        free(kept->item[i].name);
+        free(kept->item[i].has);
+    }
+    VEC_RELEASE(kept);
+}
+
+int kept_values_find(const struct kept_values *kept, enum engine_values what, int island) {
+    for (size_t i = 0; i < kept->count; i++)
+        if (kept->item[i].what == what && kept->item[i].island == island)
+            return (int)i;
+    return NONE;
+}
+
+bool kept_is_state(const struct kept *kept, bool exchanged) {
+    return kept->name && (exchanged || !kept->only_exchanged);
+}
+
+static void kept_values_list(const struct kept_values *kept, const struct whole *whole, enum whole_use use,
+                             struct holding_list *out) {
+    for (size_t i = 0; i < kept->count; i++)
+        whole_holdings(whole, kept->item[i].what, kept->item[i].island, (int)i, use, out);
+}
+
+static trireme_status kept_values_gather(struct holdings *out, const struct kept_values *kept,
+                                         const struct whole *whole, const struct holding_list *own,
+                                         struct communicator *all, trireme_error *error) {
+    return holdings_create(out, (int)kept->count, whole->engine->table->parameters.count, own->item, own->count, all,
+                           all ? whole->engine->member.world : NULL, error);
+}
+
+void kept_values_own(struct holdings *out, const struct kept_values *kept, const struct whole *whole) {
+    struct holding_list own = {0};
+    trireme_error none;
+    kept_values_list(kept, whole, WHOLE_LOAD, &own);
+    CHECK(kept_values_gather(out, kept, whole, &own, NULL, &none) == TRIREME_OK); // no rank is asked
+    VEC_RELEASE(&own);
+}
+
+trireme_status kept_values_holdings(struct holdings *out, const struct kept_values *kept, const struct whole *whole,
+                                    struct communicator *all, trireme_error *error) {
+    struct holding_list own = {0};
+    kept_values_list(kept, whole, WHOLE_SAVE, &own);
+    trireme_status status = kept_values_gather(out, kept, whole, &own, all, error);
+    VEC_RELEASE(&own);
+    return status;
+}

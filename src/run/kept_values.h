@@ -1,0 +1,35 @@
+// What a checkpoint keeps of the values of all ranks' engines, and by which names. Internal to run/.
+#ifndef RUN_KEPT_VALUES_H
+#define RUN_KEPT_VALUES_H
+
+#include "engine/whole_tensors.h"
+
+// Values of one kind that an island has: a group of the holdings.
+struct kept {
+    char *name; // of its tensors in the training state; NULL: the model's files have them
+    enum engine_values what;
+    int island;
+    enum dtype dtype;
+    bool *has;           // [parameters]; NULL: all
+    bool only_exchanged; // kept only while islands exchange something
+};
+struct kept_values {
+    VEC(struct kept);
+};
+
+// The parameters; the remainders; the states of the optimizers that the run has, each with the parameters that have it;
+// of several islands, each of which has all of this, also what is exchanged. The parameters of a single island are in
+// the model's files alone.
+void kept_values_create(struct kept_values *out, const struct whole *whole);
+void kept_values_release(struct kept_values *kept);
+// The group of values of one kind; NONE where they are not kept.
+int kept_values_find(const struct kept_values *kept, enum engine_values what, int island);
+// Whether the training state has them, while islands exchange something or not.
+bool kept_is_state(const struct kept *kept, bool exchanged);
+// What this rank has of all of it, to be loaded; or what all ranks have, to be saved: then all take part over `all`, a
+// communicator of them by number (NULL with one rank). The caller releases *out.
+void kept_values_own(struct holdings *out, const struct kept_values *kept, const struct whole *whole);
+trireme_status kept_values_holdings(struct holdings *out, const struct kept_values *kept, const struct whole *whole,
+                                    struct communicator *all, trireme_error *error);
+
+#endif
