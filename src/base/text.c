@@ -281,6 +281,16 @@ static int create_anew(const char *path) {
     return file;
 }
 
+trireme_status file_append(int file, const char *path, const void *bytes, size_t length, trireme_error *error) {
+    const off_t end = lseek(file, 0, SEEK_END);
+    if (end >= 0 && file_write(file, bytes, length) == length)
+        return TRIREME_OK;
+    error_set(error, TRIREME_ERROR_IO, "%s: cannot write: %m", path);
+    if (end >= 0 && ftruncate(file, end) == 0)
+        lseek(file, end, SEEK_SET);
+    return TRIREME_ERROR_IO;
+}
+
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error) {
     if (file_is_device(path))
         return write_device(path, bytes, length, error);

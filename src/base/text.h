@@ -37,6 +37,8 @@ bool file_is_device(const char *path);
 trireme_status file_open_device(const char *path, int *file, trireme_error *error);
 // Writes bytes to `path`.tmp, syncs, and renames over `path`: afterwards there is the old file or the new one, never
 // half of one. A device is written in place.
+// Appends to the file `file`, which no other process writes, all bytes or none. `path` is for messages.
+trireme_status file_append(int file, const char *path, const void *bytes, size_t length, trireme_error *error);
 trireme_status file_write_atomic(const char *path, const void *bytes, size_t length, trireme_error *error);
 // Writes `length` bytes at the descriptor's position. Returns how many it wrote; where that is fewer, errno says why.
 size_t file_write(int file, const void *bytes, size_t length);

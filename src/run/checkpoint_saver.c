@@ -105,6 +105,8 @@ static trireme_status saver_make_plan(struct checkpoint_saver *s, bool exchanged
 static trireme_status saver_open_directory(void *user, char **path, trireme_error *error) {
     struct checkpoint_saver *s = user;
     trireme_status status;
+    if (s->hooks.before_open && !s->hangs)
+        TRY(s->hooks.before_open(s->hooks.user, error));
     TRY(directory_begin(s->path, DIRECTORY_SET_ASIDE, &s->directory, error));
     *path = mem_strdup(directory_path(s->directory));
     char *folder = mem_printf("%s/" STATE_FOLDER, *path);

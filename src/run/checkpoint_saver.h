@@ -12,6 +12,7 @@ struct checkpoint_saver; // one rank's
 // Called on rank 0, on the saver's thread; NULL: not.
 struct saver_hooks {
     void *user;
+    trireme_status (*before_open)(void *user, trireme_error *error);   // before anything is made
     trireme_status (*before_commit)(void *user, trireme_error *error); // once all files are on the disk
     void (*after_commit)(void *user);
 };

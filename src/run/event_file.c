@@ -82,12 +82,9 @@ static trireme_status write_event(struct event_file *events, struct text *messag
     text_add_bytes(&record, message->text, message->length);
     text_add_bytes(&record, (const char *)&of_message, sizeof of_message);
     text_release(message);
-    const bool written =
-        fwrite(record.text, 1, record.length, events->file) == record.length && fflush(events->file) == 0;
+    const trireme_status status = file_append(fileno(events->file), events->path, record.text, record.length, error);
     text_release(&record);
-    if (!written)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot write: %s", events->path, strerror(errno));
-    return TRIREME_OK;
+    return status;
 }
 
 // ---- files

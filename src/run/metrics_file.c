@@ -89,8 +89,7 @@ static trireme_status sift_metrics(const struct metrics_file *m, int64_t step, d
 
 // ---- the file
 
-// Adds to what the user is to be told, and takes over the text.
-static void metrics_tell(struct metrics_file *m, char *text) {
+void metrics_tell(struct metrics_file *m, char *text) {
     char *before = m->remark;
     m->remark = before ? mem_printf("%s; %s", before, text) : mem_strdup(text);
     free(before);
@@ -284,11 +283,9 @@ trireme_status metrics_add(struct metrics_file *m, const struct train_step *s, t
         json_add_boolean(&line, "skipped", true);
     json_end_object(&line);
     text_add(&line, "\n");
-    bool written = fwrite(line.text, 1, line.length, m->file) == line.length && fflush(m->file) == 0;
+    const trireme_status status = file_append(fileno(m->file), m->path, line.text, line.length, error);
     text_release(&line);
-    if (!written)
-        FAIL(TRIREME_ERROR_IO, "%s: cannot write: %s", m->path, strerror(errno));
-    return TRIREME_OK;
+    return status;
 }
 
 trireme_status metrics_add_validation(struct metrics_file *m, int64_t step, double val_loss, trireme_error *error) {

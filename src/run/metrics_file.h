@@ -17,7 +17,8 @@ struct metrics_file {
 // Opens or makes the file in `directory`, and removes the lines of steps after `step`: what a run did after its
 // checkpoint, it will do again. What cannot be used is renamed to metrics.jsonl.aside-N, and a new file begun.
 trireme_status metrics_open(struct metrics_file *metrics, const char *directory, int64_t step, trireme_error *error);
-// Adds the line of a step. If somebody has removed or renamed the file, a new one begins with this line.
+// Adds the line of a step, or nothing where that fails. If somebody has removed or renamed the file, a new one begins
+// with this line.
 trireme_status metrics_add(struct metrics_file *metrics, const struct train_step *step, trireme_error *error);
 // Where the file is `unvalidated`, adds val_loss to the line of `step`.
 trireme_status metrics_add_validation(struct metrics_file *metrics, int64_t step, double val_loss,
@@ -32,6 +33,8 @@ struct metrics_mark metrics_mark(struct metrics_file *metrics);
 // fails, which the caller frees; else NULL. Releases the mark, and so does metrics_unmark without doing anything.
 char *metrics_sync(struct metrics_mark *mark);
 void metrics_unmark(struct metrics_mark *mark);
+// Adds to what the user is to be told; takes over the text.
+void metrics_tell(struct metrics_file *metrics, char *text);
 // What the user should know of the file by now, NULL: nothing more. The caller frees it.
 char *metrics_take_remark(struct metrics_file *metrics);
 void metrics_close(struct metrics_file *metrics);

@@ -59,10 +59,11 @@ static bool validation_is_due(const struct run *r) {
     return r->corpus->has_validation && (step == r->config->training.steps || (every > 0 && step % every == 0));
 }
 
-static trireme_status failed_record(const struct run *r, trireme_error *error) {
-    if (error->status != TRIREME_ERROR_IO || run_directory_check(&r->directory, NULL) != TRIREME_OK)
-        return error->status;
-    return saving_say_lost(r, "recorded", error);
+// For rank 0, which finds that the run's directory is no longer the run's: what is done can be saved only elsewhere.
+static void run_lose_directory(struct run *r, const trireme_error *why) {
+    if (!r->without_directory)
+        run_tell(r, "%s; the run is to end", why->message);
+    r->without_directory = true;
 }
 
 // Measures the validation loss of a run that was stopped while it validated: its record lacks it.
@@ -76,15 +77,20 @@ static trireme_status catch_up(struct run *r, double *loss, trireme_error *error
     if (isnan(*loss) || !r->leads)
         return TRIREME_OK;
     run_tell(r, "val_loss of step %lld, not measured before: %.4f", (long long)r->progress.step, *loss);
-    trireme_status status = run_directory_add_validation(&r->directory, r->progress.step, *loss, error);
-    return status == TRIREME_OK ? status : failed_record(r, error);
+    trireme_error why;
+    if (run_directory_add_validation(&r->directory, r->progress.step, *loss, &why) != TRIREME_OK)
+        run_lose_directory(r, &why);
+    run_tell_remark(r);
+    return TRIREME_OK;
 }
 
 static trireme_status run_write_trace(struct run *r, trireme_error *error) {
     struct text text = {0};
     trireme_status status = step_trace_gather(&r->trace, &r->engine, r->control, &text, error);
-    if (status == TRIREME_OK && r->leads)
-        status = run_directory_trace(&r->directory, r->progress.step, &text, error);
+    trireme_error why;
+    if (status == TRIREME_OK && r->leads &&
+        run_directory_trace(&r->directory, r->progress.step, &text, &why) != TRIREME_OK)
+        run_tell(r, "the trace of step %lld is not kept: %s", (long long)r->progress.step, why.message);
     text_release(&text);
     return status;
 }
@@ -201,8 +207,9 @@ static trireme_status record_done(struct run *r, struct train_result *out, trire
         TRY(run_validate(r, &s->val_loss, error));
     r->progress.val_loss = s->val_loss;
     spent_take(&r->spent, r->config, r->corpus->has_validation, s);
-    if (r->leads && run_directory_add(&r->directory, s, error) != TRIREME_OK)
-        return failed_record(r, error);
+    trireme_error why;
+    if (r->leads && run_directory_add(&r->directory, s, &why) != TRIREME_OK)
+        run_lose_directory(r, &why);
     run_tell_remark(r);
     if (r->leads && r->callbacks->stepped)
         r->callbacks->stepped(r->callbacks->user, s);

@@ -1,5 +1,6 @@
 #include "run/run_directory.h"
 
+#include "base/amount.h"
 #include "base/clock.h"
 #include "ckpt/directory.h"
 
@@ -284,17 +285,36 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     return status;
 }
 
+// Keeps count of the steps in a row that a log lacks, and tells of the first and of the one after the last.
+static void log_count(struct run_directory *run, int64_t *lacks, const char *path, int64_t step, trireme_status status,
+                      const trireme_error *why) {
+    if (status != TRIREME_OK && (*lacks)++ == 0)
+        metrics_tell(&run->metrics, mem_printf("%s: left out from step %lld on", why->message, (long long)step));
+    if (status != TRIREME_OK || *lacks == 0)
+        return;
+    metrics_tell(&run->metrics, mem_printf("%s: goes on with step %lld, without the %s before it", path,
+                                           (long long)step, counted(*lacks, "step").text));
+    *lacks = 0;
+}
+
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *s, trireme_error *error) {
+    trireme_error why;
     TRY(run_directory_check(run, error));
-    TRY(metrics_add(&run->metrics, s, error));
-    return run->events.file ? event_file_add(&run->events, s, error) : TRIREME_OK;
+    log_count(run, &run->unlogged, run->metrics.path, s->step, metrics_add(&run->metrics, s, &why), &why);
+    if (run->events.file)
+        log_count(run, &run->untold, run->events.path, s->step, event_file_add(&run->events, s, &why), &why);
+    return TRIREME_OK;
 }
 
 trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
                                             trireme_error *error) {
+    trireme_error why;
     TRY(run_directory_check(run, error));
-    TRY(metrics_add_validation(&run->metrics, step, val_loss, error));
-    return run->events.file ? event_file_add_validation(&run->events, step, val_loss, error) : TRIREME_OK;
+    if (metrics_add_validation(&run->metrics, step, val_loss, &why) != TRIREME_OK)
+        metrics_tell(&run->metrics, mem_printf("%s: it lacks val_loss of step %lld", why.message, (long long)step));
+    if (run->events.file && event_file_add_validation(&run->events, step, val_loss, &why) != TRIREME_OK)
+        metrics_tell(&run->metrics, mem_printf("%s: it lacks val_loss of step %lld", why.message, (long long)step));
+    return TRIREME_OK;
 }
 
 #define TRACE_PATH "trace/step-%lld.json"

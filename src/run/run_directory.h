@@ -12,6 +12,8 @@ struct run_directory {
     int lock; // descriptor, held while the run lives
     struct metrics_file metrics;
     struct event_file events;
+    int64_t unlogged,
+        untold; // steps in a row that are not in metrics.jsonl, and not in tb/, since it cannot be written
     bool made;  // this run made the directory
     bool fresh; // the directory holds nothing but our lock and ranks.bin yet
 };
@@ -33,9 +35,10 @@ void run_directory_close(struct run_directory *run);
 // which it removes the lines of steps after `step`: what a run did after its checkpoint, it will do again.
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error);
-// Adds the line of a step, and its figures to tb/.
+// Adds the line of a step, and its figures to tb/. Fails only as run_directory_check does: a disk that is full keeps no
+// run from going on. What is left out is told of (metrics_take_remark), when it begins and when it is over.
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *step, trireme_error *error);
-// Where metrics.jsonl is `unvalidated`, adds val_loss to the line of `step`, and to tb/.
+// The same: where metrics.jsonl is `unvalidated`, adds val_loss to the line of `step`, and to tb/.
 trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
                                             trireme_error *error);
 bool run_directory_has_trace(const struct run_directory *run, int64_t step);

@@ -7,14 +7,15 @@
 
 #include <math.h>
 
-trireme_status saving_say_lost(const struct run *r, const char *what, trireme_error *error) {
+// Puts before an error what becomes of the step just done, which is not saved.
+static trireme_status saving_say_lost(const struct run *r, trireme_error *error) {
     const long long step = (long long)r->progress.step, saved = (long long)r->saved_step;
     if (saved < 0)
         return error_prefix(error, error->status,
-                            "step %lld is not %s (nothing is saved, the same command begins again)", step, what);
+                            "step %lld is not saved (nothing is saved, the same command begins again)", step);
     return error_prefix(error, error->status,
-                        "step %lld is not %s (the same command goes on from step %lld, once that is mended)", step,
-                        what, saved);
+                        "step %lld is not saved (the same command goes on from step %lld, once that is mended)", step,
+                        saved);
 }
 
 void saving_set_deadline(struct run *r) {
@@ -32,6 +33,12 @@ void saving_set_deadline(struct run *r) {
 static void saving_remark(struct run *r, char *remark) {
     if (remark)
         VEC_PUSH(&r->saving.remarks, remark);
+}
+
+// Nothing is written to what is no longer the run's directory.
+static trireme_status saving_before_open(void *user, trireme_error *error) {
+    const struct run *r = user;
+    return run_directory_check(&r->directory, error);
 }
 
 // Once the files are on the disk. What a checkpoint covers is to be there before it.
@@ -138,7 +145,8 @@ static trireme_status saving_begin(struct run *r, const char *directory, trireme
     s->blocked = 0;
     s->second = s->again;
     s->again = false;
-    const struct saver_hooks hooks = {r, own ? saving_before_commit : NULL, own ? saving_after_commit : NULL};
+    const struct saver_hooks hooks = {r, own ? saving_before_open : NULL, own ? saving_before_commit : NULL,
+                                      own ? saving_after_commit : NULL};
     TRY(checkpoint_saver_begin(s->saver, directory, &r->progress, &hooks, error));
     s->under_way = true;
     s->may_block = s->small;
@@ -206,7 +214,7 @@ static trireme_status saving_in_emergency(struct run *r, trireme_error *error) {
     trireme_error why, lost;
     bool saved;
     if (!*directory)
-        return saving_say_lost(r, "saved", error);
+        return saving_say_lost(r, error);
     if (saving_begin(r, directory, &lost) != TRIREME_OK || saving_end(r, &saved, &why, &lost) != TRIREME_OK)
         return error_repeat(error, &lost);
     if (saved)
@@ -216,7 +224,7 @@ static trireme_status saving_in_emergency(struct run *r, trireme_error *error) {
     char *first = mem_strdup(error->message);
     error_set(error, error->status, "%s; nor in checkpoint.emergency_directory: %s", first, why.message);
     free(first);
-    return saving_say_lost(r, "saved", error);
+    return saving_say_lost(r, error);
 }
 
 trireme_status saving_settle(struct run *r, trireme_error *error) {

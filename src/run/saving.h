@@ -55,7 +55,4 @@ trireme_status saving_finish(struct run *run, trireme_error *error);
 // Sets the deadline by which ranks wait for others (comm.train_timeout_seconds): while values are copied into too
 // little room, they may have to wait for the disk of one.
 void saving_set_deadline(struct run *run);
-// Puts before an error what becomes of the step just done, which is not `what` ("saved", "recorded").
-trireme_status saving_say_lost(const struct run *run, const char *what, trireme_error *error);
-
 #endif

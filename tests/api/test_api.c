@@ -133,7 +133,7 @@ static void out_of_memory_is_an_error(void **state) {
          *directory = mem_printf("run.directory=%s/small", (char *)*state);
     const char *setting[] = {SMALL, "data.split=[1, 0]", "model.num_hidden_layers=400", tokens, directory};
     int seen[OTHERWISE + 1] = {0};
-    for (size_t more = 8; more <= 384; more += more < 80 ? 6 : 32)
+    for (size_t more = 8; more <= 512; more += more < 80 ? 6 : 32)
         seen[train_within(setting, ARRAY_LENGTH(setting), more << 20)]++;
     assert_int_equal(seen[OTHERWISE], 0);
     assert_true(seen[TRAINED] > 0 && seen[REFUSED_BY_CHECK] > 0 && seen[REFUSED_A_TABLE] > 0);
