@@ -321,8 +321,8 @@ def test_disk_full():
     assert tool.weights("run", 6)[0] == tool.weights("whole", 6)[0]
     # If the line of a step cannot be written, the run goes on without.
     room = len(tool.read("run/config.yaml")) + 4000
-    for more, words, saved in (["--metrics.enable_tensorboard=false"], r"metrics\.jsonl", "goes on from step 6, once"), \
-                              (["--run.directory=new"], r"new/tb/events\.\S*", "nothing is saved"):
+    for more, words, saved in ((["--metrics.enable_tensorboard=false"], r"metrics\.jsonl", "goes on from step 6, once"),
+                               (["--run.directory=new"], r"new/tb/events\.\S*", "nothing is saved")):
         code, _, err = tool.run(*arguments, *more, "--training.steps=200", "--checkpoint.interval=0",
                                 "--validation.freq=0", preexec_fn=limit(room))
         assert code == 3 and re.search(rf"step 200 is not saved \(.*{saved}", err.splitlines()[-1]), (code, err)

@@ -117,7 +117,7 @@ def test_loading():
                "training.micro_batch_size=1", "training.threads=1", "--ranks=8",
                "--parallelism.tensor_parallel_degree=8"]
     for ranks, mesh, dtype in (2, shards, "bf16"), (8, tensors, "f32"), (8, tensors, "bf16"):
-        for name, *more in [["run"], ["run", "training.steps=3"], ["other", f"model.init_from=run{dtype}{ranks}"]]:
+        for name, *more in [["run"], ["run", "training.steps=4"], ["other", f"model.init_from=run{dtype}{ranks}"]]:
             result = tool.good_json("train", *settings, *mesh, *more, f"training.dtype={dtype}",
                                     f"run.directory={name}{dtype}{ranks}")
             check(result, ranks, name, *more, dtype)

@@ -46,6 +46,7 @@ def prepare_files():
     tool.write("config.yaml", re.sub(r"^ {4}", "", config.group(1), flags=re.M))
 
 
+@tool.not_sanitized
 def test_commands_of_pages():
     prepare_files()
     tried = set()
@@ -62,10 +63,10 @@ def test_commands_of_pages():
             words = words + ["--training.seq_len=64"] # as many positions as that model has
         if words[0] == "train" and words[1] == "config.yaml":
             shutil.rmtree("runs/small", ignore_errors=True)
-        tool.good(*words, *SHORTER.get(words[0], ()))
+        code, out, err = tool.run(*words, *SHORTER.get(words[0], ()))
+        assert code == (9 if words[:2] == ["checkpoint", "diff"] else 0), (words, code, out, err) # 9: they differ
         tried.add(words[0])
-    assert tried == set("prepare train generate eval show verify simulate plan bench help".split()), tried
+    assert tried == set("prepare train generate eval show verify simulate plan bench help checkpoint".split()), tried
 
 
-if __name__ == "__main__":
-    tool.main(globals())
+tool.main(globals())

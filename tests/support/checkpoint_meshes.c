@@ -220,6 +220,8 @@ static trireme_status load_from_all(void *user, const struct member *member, tri
             status = ranks_meet(control, error);
         if (status == TRIREME_OK)
             status = load_and_go_on(t, &e, control, error);
+        if (status == TRIREME_OK && t->variant->islands > 1)
+            status = outer_step_wait(&e, error); // the next values are not to be mixed with what still arrives
     }
     communicator_free(control);
     engine_release(&e);
