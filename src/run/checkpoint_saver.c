@@ -240,10 +240,6 @@ void checkpoint_saver_await_copied(struct checkpoint_saver *s) {
     saver_await_copied(s->saver);
 }
 
-int64_t checkpoint_saver_bytes(const struct checkpoint_saver *s) {
-    return saver_bytes(&s->plan, MIN(s->buffer_bytes, saver_gives(s)));
-}
-
 bool checkpoint_saver_is_copied(const struct checkpoint_saver *s) {
     return saver_is_copied(s->saver);
 }

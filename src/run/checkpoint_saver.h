@@ -21,8 +21,6 @@ struct saver_hooks {
 trireme_status checkpoint_saver_create(struct checkpoint_saver **out, const struct engine *engine,
                                        const struct tokenizer_files *tokenizer, int64_t buffer_bytes,
                                        trireme_error *error);
-// Bytes of memory that it takes.
-int64_t checkpoint_saver_bytes(const struct checkpoint_saver *saver);
 // Begins to save RUN/checkpoint/step-N, N = progress->step, which it copies. The files are the same on every mesh. The
 // engine's values must not change until checkpoint_saver_await_copied returns. `hooks` may be NULL.
 trireme_status checkpoint_saver_begin(struct checkpoint_saver *saver, const char *run_directory,

@@ -403,7 +403,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
 }
 
 static trireme_status tell_start(struct run *r, trireme_error *error) {
-    double predicted = (double)(engine_bytes(&r->engine) + (size_t)checkpoint_saver_bytes(r->saving.saver));
+    double predicted = (double)engine_bytes(&r->engine);
     TRY(ranks_sum(r->control, &predicted, 1, error));
     if (compile_kernels(r->config) == KERNELS_FAST)
         TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &r->peak, error));
