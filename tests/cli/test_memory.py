@@ -273,10 +273,13 @@ def test_ranks_that_do_not_fit_together():
              "training.micro_batch_size=1", "training.kernel_choice=rule"]
     alone = float(re.search(r"it needs ([\d.]+) GB", tool.run(*train, **limited(128))[2])[1])
     for stages in 1, 2:
-        code, _, err = tool.run(*train, f"--ranks={2 * stages}", "--parallelism.data_parallel_replicate_degree=2",
-                                f"--parallelism.pipeline_parallel_degree={stages}",
-                                **limited(128 + int(1000 * alone)))  # for one of each stage
-        need = re.search(fr"its {2 * stages} ranks together need ([\d.]+) GB", err)
+        # With room for one of each stage, and for what the process takes besides.
+        for megabytes in range(128 + int(1000 * alone), 2048, 48):
+            code, _, err = tool.run(*train, f"--ranks={2 * stages}", "--parallelism.data_parallel_replicate_degree=2",
+                                    f"--parallelism.pipeline_parallel_degree={stages}", **limited(megabytes))
+            need = re.search(fr"its {2 * stages} ranks together need ([\d.]+) GB", err)
+            if need or code == 0:
+                break
         assert code == 5 and need and 1.9 * alone < float(need[1]) < 2.3 * alone, (stages, code, err, alone)
 
 
