@@ -123,7 +123,7 @@ tier(usual 2 verify.mutants run.reshard run.checkpoint_meshes cli.ranks kernels.
     comm.collectives cli.export run.resume run.run_directory comm.messages exec.allocation ckpt.checkpoint_faults
     ckpt.saver run.damage cli.saving)
 tier(long 1 launch.mpi_lost_ranks comm.mpi_nodes cli.calibrate_processes launch.slurm)
-tier(usual 1 launch.lost_ranks comm.lost exec.deadlines)
+tier(usual 1 launch.lost_ranks comm.lost exec.deadlines run.saving)
 foreach(test ${tier_of_rest})
     set_property(TEST ${test} APPEND PROPERTY LABELS quick)
     set_tests_properties(${test} PROPERTIES PROCESSORS 2)

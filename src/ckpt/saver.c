@@ -516,6 +516,14 @@ static void *saver_write(void *argument) {
 
 // ---- the rank's thread
 
+// Bytes of a buffer that takes all blocks as buffer_place has them.
+static int64_t saver_room(const struct save_plan *plan) {
+    int64_t bytes = 0;
+    for (size_t b = 0; b < plan->block.count; b++)
+        bytes += round_up(plan->block.item[b].packed, BLOCK_ALIGNMENT);
+    return bytes;
+}
+
 // Sets the sizes of the buffers; returns what they take together.
 static int64_t saver_measure(const struct save_plan *plan, int64_t buffer_bytes, struct saver *out) {
     int64_t most = 1;
@@ -523,13 +531,13 @@ static int64_t saver_measure(const struct save_plan *plan, int64_t buffer_bytes,
         if (plan->block.item[b].writer == plan->rank)
             most = MAX(most, plan->block.item[b].bytes);
     out->slot_bytes = round_up(most, BLOCK_ALIGNMENT);
-    out->buffer_bytes = round_up(MAX(MAX(buffer_bytes, plan->most_packed), 1), BLOCK_ALIGNMENT);
+    const int64_t wanted = MIN(buffer_bytes, saver_room(plan));
+    out->buffer_bytes = round_up(MAX(MAX(wanted, plan->most_packed), 1), BLOCK_ALIGNMENT);
     return out->buffer_bytes + SLOTS * out->slot_bytes + plan->most_taken;
 }
 
-int64_t saver_bytes(const struct save_plan *plan, int64_t buffer_bytes) {
-    struct saver sizes;
-    return saver_measure(plan, buffer_bytes, &sizes);
+bool saver_has_room(const struct saver *s) {
+    return s->buffer_bytes >= saver_room(s->plan);
 }
 
 static trireme_status saver_take_memory(struct saver *s, int64_t buffer_bytes, trireme_error *error) {
@@ -617,11 +625,6 @@ bool saver_is_copied(struct saver *s) {
     const bool copied = s->all_copied;
     pthread_mutex_unlock(&s->lock);
     return copied;
-}
-
-void saver_abandon(struct saver *s) {
-    saver_give_up(s);
-    saver_await_copied(s);
 }
 
 bool saver_is_under_way(const struct saver *s) {

@@ -35,12 +35,11 @@ struct saver_work {
 
 // All ranks create theirs together: where one has no memory or no threads, all fail with its message. `plan` must
 // outlive the saver, as must `all`, a communicator of all ranks that nothing else uses (NULL with one rank). Up to
-// `buffer_bytes`, at least what one block needs, are copied and not written yet.
+// `buffer_bytes`, at least what one block needs and at most what all need, are copied and not written yet.
 trireme_status saver_create(struct saver **out, const struct save_plan *plan, struct communicator *all,
                             int64_t buffer_bytes, trireme_error *error);
-// Bytes of memory that a saver takes: the buffer, blocks that are being made, written or read back, and what one is
-// made of.
-int64_t saver_bytes(const struct save_plan *plan, int64_t buffer_bytes);
+// Whether the buffer takes all that this rank packs, so that copying never waits for a disk.
+bool saver_has_room(const struct saver *saver);
 // All ranks begin alike; `work` is for rank 0. The save before must have ended.
 void saver_begin(struct saver *saver, const struct saver_work *work);
 // Waits until all of this rank's values are copied, or the save has failed. Returns at once where none is under way.
@@ -57,9 +56,6 @@ enum { SAVER_WHAT = 256 };
 void saver_what(struct saver *saver, char text[SAVER_WHAT]);
 // Waits for the end of a save; the status is the same on all ranks, unless one is lost.
 trireme_status saver_end(struct saver *saver, trireme_error *error);
-// For a save that hangs, instead of saver_free: its values are copied no more, and the saver stays, with all that it
-// was given, for its writing thread, should that ever go on.
-void saver_abandon(struct saver *saver);
 // A save that is under way is waited for.
 void saver_free(struct saver *saver);
 

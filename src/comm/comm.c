@@ -22,12 +22,18 @@ void world_keep(struct world *world, void *what, void (*release)(void *what)) {
 bool world_free(struct world *world) {
     if (!world)
         return true;
+    if (world->left)
+        return false;
     for (struct world_kept *kept = atomic_load(&world->kept), *next; kept; kept = next) {
         next = kept->next;
         kept->release(kept->what);
         free(kept);
     }
     return world->transport->world_free(world);
+}
+
+void world_leave(struct world *world) {
+    world->left = true;
 }
 
 const struct world_place *world_place(const struct world *world) {

@@ -74,6 +74,9 @@ bool world_free(struct world *world);
 // Keeps `what`, which the ranks of a world of threads share, until the world is freed: then it is passed to `release`.
 // Any rank may call this at any time.
 void world_keep(struct world *world, void *what, void (*release)(void *what));
+// Keeps the world for good, since a thread that hangs may still use it: world_free does nothing then, and returns
+// false.
+void world_leave(struct world *world);
 // Sets the deadline of all calls of this process from now on; a call that is already waiting keeps its own. Every rank
 // must call this with the same value, right after all have met.
 void world_deadline(struct world *world, double seconds);

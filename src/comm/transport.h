@@ -78,7 +78,7 @@ struct world {
     _Atomic int policy;
     struct world_kept *_Atomic kept;
     pthread_mutex_t lock; // guards what follows, and whatever else the transport says
-    atomic_bool broken;
+    atomic_bool broken, left;
     struct comm_failure failure;
     _Atomic int speaker; // world_speaker; INT_MAX: none
 };

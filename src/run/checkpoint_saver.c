@@ -8,7 +8,6 @@
 #include "run/kept_values.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
 
 struct checkpoint_saver {
@@ -32,7 +31,7 @@ struct checkpoint_saver {
     struct saver_hooks hooks;
     struct state_progress progress;
     struct directory *directory; // rank 0's
-    atomic_bool hangs;           // it has not ended in time: what the hooks are for may be gone
+    bool hangs;                  // it has not ended in time
     char doing[SAVER_WHAT];
 };
 
@@ -78,14 +77,6 @@ static void saver_forget_plan(struct checkpoint_saver *s) {
     s->planned = false;
 }
 
-// Bytes that this rank packs for all blocks.
-static int64_t saver_gives(const struct checkpoint_saver *s) {
-    int64_t bytes = 0;
-    for (size_t b = 0; b < s->plan.block.count; b++)
-        bytes += s->plan.block.item[b].give;
-    return bytes;
-}
-
 // Makes the plan anew where what is to be saved has changed.
 static trireme_status saver_make_plan(struct checkpoint_saver *s, bool exchanged, trireme_error *error) {
     if (s->planned && s->exchanged == exchanged)
@@ -97,7 +88,7 @@ static trireme_status saver_make_plan(struct checkpoint_saver *s, bool exchanged
     save_plan_create(&s->plan, &s->image, &s->holdings, s->values.item, mesh_ranks(&e->parallel->mesh), e->member.rank,
                      SAVE_BLOCK_BYTES);
     s->planned = true;
-    return saver_create(&s->saver, &s->plan, s->all, MIN(s->buffer_bytes, saver_gives(s)), error);
+    return saver_create(&s->saver, &s->plan, s->all, s->buffer_bytes, error);
 }
 
 // ---- rank 0's part
@@ -105,7 +96,7 @@ static trireme_status saver_make_plan(struct checkpoint_saver *s, bool exchanged
 static trireme_status saver_open_directory(void *user, char **path, trireme_error *error) {
     struct checkpoint_saver *s = user;
     trireme_status status;
-    if (s->hooks.before_open && !s->hangs)
+    if (s->hooks.before_open)
         TRY(s->hooks.before_open(s->hooks.user, error));
     TRY(directory_begin(s->path, DIRECTORY_SET_ASIDE, &s->directory, error));
     *path = mem_strdup(directory_path(s->directory));
@@ -159,7 +150,7 @@ static trireme_status saver_write_rest(struct checkpoint_saver *s, trireme_error
 static trireme_status saver_publish_directory(void *user, const uint64_t *sum, trireme_error *error) {
     struct checkpoint_saver *s = user;
     trireme_status status = saver_write_rest(s, error);
-    if (status == TRIREME_OK && s->hooks.before_commit && !s->hangs)
+    if (status == TRIREME_OK && s->hooks.before_commit)
         status = s->hooks.before_commit(s->hooks.user, error);
     if (status != TRIREME_OK) {
         saver_discard_directory(s);
@@ -168,7 +159,7 @@ static trireme_status saver_publish_directory(void *user, const uint64_t *sum, t
     saver_record_blocks(s, sum);
     status = directory_commit(s->directory, error);
     s->directory = NULL;
-    if (status == TRIREME_OK && s->hooks.after_commit && !s->hangs)
+    if (status == TRIREME_OK && s->hooks.after_commit)
         s->hooks.after_commit(s->hooks.user);
     return status;
 }
@@ -245,8 +236,7 @@ bool checkpoint_saver_is_copied(const struct checkpoint_saver *s) {
 }
 
 bool checkpoint_saver_has_room(const struct checkpoint_saver *s) {
-    enum { EXCHANGED = 2 }; // what islands exchange is less than what they have besides
-    return s->buffer_bytes >= saver_gives(s) * (s->whole.islands > 1 ? EXCHANGED : 1);
+    return saver_has_room(s->saver);
 }
 
 bool checkpoint_saver_await_end(struct checkpoint_saver *s, double seconds) {
@@ -257,6 +247,10 @@ bool checkpoint_saver_await_end(struct checkpoint_saver *s, double seconds) {
 const char *checkpoint_saver_doing(struct checkpoint_saver *s) {
     saver_what(s->saver, s->doing);
     return s->doing;
+}
+
+bool checkpoint_saver_hangs(const struct checkpoint_saver *s) {
+    return s->hangs;
 }
 
 bool checkpoint_saver_is_done(const struct checkpoint_saver *s) {
@@ -270,10 +264,6 @@ trireme_status checkpoint_saver_end(struct checkpoint_saver *s, trireme_error *e
 void checkpoint_saver_free(struct checkpoint_saver *s) {
     if (!s)
         return;
-    if (s->hangs) {
-        saver_abandon(s->saver);
-        return;
-    }
     saver_forget_plan(s);
     kept_values_release(&s->kept);
     holdings_release(&s->holdings);

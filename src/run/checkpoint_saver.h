@@ -28,7 +28,7 @@ trireme_status checkpoint_saver_begin(struct checkpoint_saver *saver, const char
                                       trireme_error *error);
 void checkpoint_saver_await_copied(struct checkpoint_saver *saver);
 bool checkpoint_saver_is_copied(const struct checkpoint_saver *saver);
-// Whether this rank's buffer takes all that it gives, so that copying never waits for a disk.
+// As saver_has_room, for the last save that began.
 bool checkpoint_saver_has_room(const struct checkpoint_saver *saver);
 bool checkpoint_saver_is_done(const struct checkpoint_saver *saver);
 // Waits for the end; false where it has not come after so many seconds (INFINITY: for ever). What is still being done
@@ -37,8 +37,9 @@ bool checkpoint_saver_await_end(struct checkpoint_saver *saver, double seconds);
 const char *checkpoint_saver_doing(struct checkpoint_saver *saver);
 // Waits for the end; the status is the same on all ranks.
 trireme_status checkpoint_saver_end(struct checkpoint_saver *saver, trireme_error *error);
-// A save that is under way is waited for; after checkpoint_saver_await_end was false, it is left behind with all that
-// it needs.
+// Whether checkpoint_saver_await_end has been false at last. Then the saver, and all that it was given, must stay.
+bool checkpoint_saver_hangs(const struct checkpoint_saver *saver);
+// A save that is under way is waited for.
 void checkpoint_saver_free(struct checkpoint_saver *saver);
 
 #endif

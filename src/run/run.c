@@ -32,6 +32,7 @@ struct job {
     // What the run came to, and the error with which it ends: of this process's rank, or of rank 0 where it has all.
     struct train_result result;
     trireme_error verdict;
+    atomic_bool hangs; // a rank of this process was left behind while it saved
 };
 
 // ---- steps
@@ -365,54 +366,63 @@ static void run_end_pruning(struct run *r, trireme_status status) {
 // breaks the world, and rank 0 may still be at work when the others are done.
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
     struct job *job = user;
-    struct run r = {.config = &job->config,
-                    .callbacks = &job->callbacks,
-                    .corpus = &job->corpus,
-                    .data = job->data.text,
-                    .start = job->start,
-                    .start_hold = &job->start_hold,
-                    .spent = {.since = job->began},
-                    .leads = !member || member->rank == 0,
-                    .directory = {.lock = -1},
-                    .progress = {.val_loss = NAN},
-                    .ranks_lock = -1};
-    r.record = &r.own;
+    struct run *r = mem_alloc(sizeof *r);
+    *r = (struct run){.config = &job->config,
+                      .callbacks = &job->callbacks,
+                      .corpus = &job->corpus,
+                      .data = job->data.text,
+                      .start = job->start,
+                      .start_hold = &job->start_hold,
+                      .spent = {.since = job->began},
+                      .leads = !member || member->rank == 0,
+                      .directory = {.lock = -1},
+                      .saving = {.lines = {.file = -1}},
+                      .progress = {.val_loss = NAN},
+                      .ranks_lock = -1};
+    r->record = &r->own;
     struct train_result done = {.loss = NAN, .val_loss = NAN};
-    trireme_status status = ranks_control(&r.control, member, job->ranks, error);
+    trireme_status status = ranks_control(&r->control, member, job->ranks, error);
     if (status == TRIREME_OK)
-        status = run_start(&r, &job->model, &job->plan, &job->tuning, member, error);
+        status = run_start(r, &job->model, &job->plan, &job->tuning, member, error);
     if (status == TRIREME_OK)
-        status = run_train(&r, &done, error);
-    if (status == TRIREME_ERROR_LOST)
-        error_prefix(error, status, "rank %d, last step done %lld", member->rank, (long long)r.progress.step);
+        status = run_train(r, &done, error);
+    if (status == TRIREME_ERROR_LOST && member)
+        error_prefix(error, status, "rank %d, last step done %lld", member->rank, (long long)r->progress.step);
     trireme_error verdict = {0};
     if (status == TRIREME_OK)
-        run_judge(&r, &done, &verdict);
+        run_judge(r, &done, &verdict);
     if (status != TRIREME_OK || verdict.status == TRIREME_ERROR_DIVERGED)
-        rank_record_fail(r.record, status == TRIREME_OK ? verdict.message : error->message);
+        rank_record_fail(r->record, status == TRIREME_OK ? verdict.message : error->message);
     else
-        rank_record_set(r.record, RANK_ENDED);
-    if (r.leads || world_place(member->world)) {
+        rank_record_set(r->record, RANK_ENDED);
+    if (r->leads || world_place(member->world)) {
         job->result = done;
         job->verdict = verdict;
     }
-    saving_release(&r);
-    run_end_pruning(&r, status);
-    data_learner_end(r.learner);
-    loader_free(r.loader);
-    engine_release(&r.engine);
-    communicator_free(r.control);
-    if (r.ranks.map)
-        run_tell_mapped(&r, 0);
-    rank_file_close(&r.ranks);
-    if (r.ranks_lock >= 0)
-        close(r.ranks_lock);
-    run_directory_close(&r.directory);
-    state_progress_release(&r.progress);
-    text_release(&r.data_words);
-    free(r.resumed_from);
-    tokenizer_files_release(&r.tokenizer);
-    step_trace_release(&r.trace);
+    if (saving_hangs(r)) { // on a disk: its thread, if it ever goes on, finds all in its place
+        job->hangs = true;
+        if (member)
+            world_leave(member->world);
+        return status;
+    }
+    saving_release(r);
+    run_end_pruning(r, status);
+    data_learner_end(r->learner);
+    loader_free(r->loader);
+    engine_release(&r->engine);
+    communicator_free(r->control);
+    if (r->ranks.map)
+        run_tell_mapped(r, 0);
+    rank_file_close(&r->ranks);
+    if (r->ranks_lock >= 0)
+        close(r->ranks_lock);
+    run_directory_close(&r->directory);
+    state_progress_release(&r->progress);
+    text_release(&r->data_words);
+    free(r->resumed_from);
+    tokenizer_files_release(&r->tokenizer);
+    step_trace_release(&r->trace);
+    free(r);
     return status;
 }
 
@@ -535,7 +545,7 @@ trireme_status train_run(const struct config *config, const struct train_callbac
         if (status != TRIREME_OK)
             error_set(error, status, "%s", launcher.rank == 0 ? job->verdict.message : "");
     }
-    if (!stuck)
+    if (!stuck && !job->hangs)
         job_free(job);
     return status;
 }

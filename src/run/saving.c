@@ -85,14 +85,14 @@ trireme_status saving_create(struct run *r, trireme_error *error) {
     const struct config_checkpoint *c = &r->config->checkpoint;
     const bool in_background = c->async_save && c->interval > 0;
     r->saving.step = r->saved_step;
-    r->saving.lines.file = -1;
     TRY(checkpoint_saver_create(&r->saving.saver, &r->engine, &r->tokenizer, in_background ? c->buffer_mib << 20 : 0,
                                 error));
-    int32_t small = !checkpoint_saver_has_room(r->saving.saver);
-    TRY(ranks_max(r->control, &small, error));
-    r->saving.small = small;
     engine_before_update(&r->engine, saving_await_copied, r);
     return TRIREME_OK;
+}
+
+bool saving_hangs(const struct run *r) {
+    return r->saving.saver && checkpoint_saver_hangs(r->saving.saver);
 }
 
 void saving_release(struct run *r) {
@@ -149,7 +149,9 @@ static trireme_status saving_begin(struct run *r, const char *directory, trireme
                                       own ? saving_after_commit : NULL};
     TRY(checkpoint_saver_begin(s->saver, directory, &r->progress, &hooks, error));
     s->under_way = true;
-    s->may_block = s->small;
+    int32_t small = !checkpoint_saver_has_room(s->saver);
+    TRY(ranks_max(r->control, &small, error));
+    s->may_block = small;
     saving_set_deadline(r);
     saving_spend(r, began);
     return TRIREME_OK;

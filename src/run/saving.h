@@ -18,8 +18,7 @@ struct run;
 struct run_saving {
     struct checkpoint_saver *saver;
     bool under_way;
-    bool small;          // some rank has less room than for all that it gives, so that copying may wait for a disk
-    bool may_block;      // not all ranks have copied all by now, and it is `small`
+    bool may_block;      // some rank has too little room for all that it gives, and not all have copied all by now
     bool sound;          // the save under way holds no skipped steps in a row
     bool second;         // it is tried for the second time
     bool again;          // the last one has failed, and is to be tried again
@@ -36,7 +35,9 @@ struct run_saving {
 
 // Makes ready, so that whatever a save needs is there from the start. Where the run stands must be known.
 trireme_status saving_create(struct run *run, trireme_error *error);
-// A save that is under way is waited for, unless it hangs.
+// Whether a save has not ended in time: its thread still uses the run, of which nothing may be released then.
+bool saving_hangs(const struct run *run);
+// A save that is under way is waited for.
 void saving_release(struct run *run);
 // Whether a step that is done is to be saved.
 bool saving_is_due(const struct run *run);

@@ -323,6 +323,34 @@ static void test_slow_disk(void **state) {
     scene_release(&s);
 }
 
+static void copy_at_once(struct scene *s, struct teammate *mate, struct saver *saver, struct communicator *all) {
+    const struct saver_work work = {s, scene_open, scene_publish, scene_discard};
+    (void)all;
+    if (!saver_has_room(saver))
+        teammate_wrong(mate, "there is no room for all");
+    const long written = faults_count(FAULT_WRITE);
+    scene_begin(s, &work, saver, mate->rank); // and waits until all is copied
+    if (faults_count(FAULT_WRITE) > written + 3)
+        teammate_wrong(mate, "copying has waited for %ld blocks", faults_count(FAULT_WRITE) - written);
+    scene_end(s, saver, mate->rank);
+}
+
+// With room for all that a rank packs, wherever blocks end, copying does not wait for the disk.
+static void test_room(void **state) {
+    struct scene s;
+    scene_create(&s, *state, SMALL_LLAMA, 1, 1, 1);
+    s.buffer_bytes = INT64_MAX; // no more is taken than is of use
+    s.block_bytes = 5000;
+    faults_plain(true);
+    faults_delay(FAULT_WRITE, 50);
+    scene_run(&s, copy_at_once);
+    faults_delay(FAULT_WRITE, 0);
+    faults_plain(false);
+    assert_all_saved(&s);
+    assert_whole(&s, 1);
+    scene_release(&s);
+}
+
 // ---- a rank that is lost
 
 static void lose_a_rank(struct scene *s, struct teammate *mate, struct saver *saver, struct communicator *all) {
@@ -621,6 +649,7 @@ int main(void) {
         IN_FOLDER(test_bytes),
         IN_FOLDER(test_deadline),
         IN_FOLDER(test_slow_disk),
+        IN_FOLDER(test_room),
         IN_FOLDER(test_lost_rank),
         IN_FOLDER(test_disk_that_changes_bits),
         IN_FOLDER(test_savers_that_cannot_be_made),

@@ -4,6 +4,7 @@
 //
 //     TRIREME_WRITE_GOLDEN=1 build/tests/test_compile_golden_programs
 #include "support/checkpoint.h"
+#include "support/mesh_keys.h"
 
 #include "engine/engine.h"
 
@@ -28,15 +29,8 @@ static const struct subject FAMILIES[] = {
 
 #define GPT2 (&FAMILIES[0])
 #define LLAMA (&FAMILIES[1])
-#define DP "parallelism.data_parallel_replicate_degree="
-#define FSDP "parallelism.data_parallel_shard_degree="
-#define ZERO "parallelism.zero_stage="
-#define UNIT "parallelism.data_parallel_unit_layers="
 #define NARROW "parallelism.reduce_dtype=bf16"
-#define TP "parallelism.tensor_parallel_degree="
 #define SEQUENCE "parallelism.sequence_parallel="
-#define CP "parallelism.context_parallel_degree="
-#define PP "parallelism.pipeline_parallel_degree="
 #define VOCABULARY "parallelism.vocabulary_parallel=true"
 #define SCHEDULE "parallelism.pipeline_parallel_schedule="
 #define ISLANDS "parallelism.island_degree=2", "outer.method=local_sgd", "outer.delay_steps=1"

@@ -1,6 +1,7 @@
 // Islands against a reference that trains each of them by itself, on one rank, and averages by hand: after several
 // steps, at once or some steps later, whatever mesh an island is; in bf16 with remainders; and where an island has no
 // weight or skips a step.
+#include "support/mesh_keys.h"
 #include "support/meshes.h"
 #include "support/team.h"
 #include "support/test.h"
@@ -279,13 +280,6 @@ static double try(const struct way *way) {
 }
 
 // ---- tests
-
-#define DP "parallelism.data_parallel_replicate_degree="
-#define FSDP "parallelism.data_parallel_shard_degree="
-#define ZERO "parallelism.zero_stage="
-#define CP "parallelism.context_parallel_degree="
-#define TP "parallelism.tensor_parallel_degree="
-#define PP "parallelism.pipeline_parallel_degree="
 
 static void islands_train_by_themselves_and_average(void **state) {
     (void)state;

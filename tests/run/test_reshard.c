@@ -1,5 +1,6 @@
 // Checkpoints of one mesh continue on another: files are the same on every mesh, a run that changes its mesh trains as
 // one rank does, and a run that keeps its mesh keeps every bit.
+#include "support/mesh_keys.h"
 #include "support/runs.h"
 
 #include "ckpt/tree.h"
@@ -20,13 +21,6 @@ enum { STEPS = 6, STOP_AT = 3 };
 #define COMMON "training.threads=1", "training.steps=6"
 #define EXACT "training.dtype=f64", "training.kernels=reference"
 
-#define DP "parallelism.data_parallel_replicate_degree="
-#define FSDP "parallelism.data_parallel_shard_degree="
-#define ZERO "parallelism.zero_stage="
-#define TP "parallelism.tensor_parallel_degree="
-#define CP "parallelism.context_parallel_degree="
-#define PP "parallelism.pipeline_parallel_degree="
-#define UNIT "parallelism.data_parallel_unit_layers="
 #define PLAIN "parallelism.sequence_parallel=false"
 
 struct mesh_choice {
@@ -213,16 +207,6 @@ struct copying {
     int64_t read[8]; // bytes that each rank has read while it loaded; -1 where the system does not say
 };
 
-static int64_t bytes_read(void) {
-    long long bytes = -1;
-    FILE *file = fopen("/proc/thread-self/io", "r");
-    if (file && fscanf(file, "rchar: %lld", &bytes) != 1)
-        bytes = -1;
-    if (file)
-        fclose(file);
-    return bytes;
-}
-
 // Loads a checkpoint on one rank of a mesh and saves it again.
 static trireme_status copy(void *user, const struct member *member, trireme_error *error) {
     struct copying *c = user;
@@ -240,9 +224,9 @@ static trireme_status copy(void *user, const struct member *member, trireme_erro
     TRY(model_config_read(&model, c->from, error));
     TRY(state_files_progress(c->from, &progress, error));
     TRY(engine_create(&engine, &config, &model, NULL, TRAIN_AND_EVALUATE, member, error));
-    const int64_t before = bytes_read();
+    const int64_t before = thread_bytes_read();
     TRY(checkpoint_load(&engine, NULL, c->from, &progress, error));
-    c->read[member ? member->rank : 0] = before < 0 ? -1 : bytes_read() - before;
+    c->read[member ? member->rank : 0] = before < 0 ? -1 : thread_bytes_read() - before;
     struct communicator *control;
     const struct tokenizer_files none = {0};
     TRY(ranks_control(&control, member, mesh_ranks(&engine.parallel->mesh), error));

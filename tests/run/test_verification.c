@@ -19,16 +19,6 @@ struct trial {
     int64_t read[RANKS]; // bytes, or -1 where the system does not say
 };
 
-static int64_t bytes_read(void) {
-    long long bytes = -1;
-    FILE *file = fopen("/proc/thread-self/io", "r");
-    if (file && fscanf(file, "rchar: %lld", &bytes) != 1)
-        bytes = -1;
-    if (file)
-        fclose(file);
-    return bytes;
-}
-
 static trireme_status search(struct trial *t, struct communicator *all, trireme_error *error) {
     if (all && communicator_index(all) > 0) {
         const struct ranks_part part = verification_part(all);
@@ -47,9 +37,9 @@ static trireme_status verify_on_rank(void *user, const struct member *member, tr
     trireme_error *own = &t->error[rank];
     *own = (trireme_error){0};
     TRY(ranks_control(&all, member, t->ranks, error));
-    const int64_t before = bytes_read();
+    const int64_t before = thread_bytes_read();
     trireme_status status = t->path ? verification_together(t->path, MANIFEST_CONTENT, all, own) : search(t, all, own);
-    t->read[rank] = before < 0 ? -1 : bytes_read() - before;
+    t->read[rank] = before < 0 ? -1 : thread_bytes_read() - before;
     communicator_free(all);
     return status == own->status ? TRIREME_OK : error_set(error, TRIREME_ERROR_USAGE, "no message");
 }

@@ -76,6 +76,16 @@ bool path_exists(const char *path) {
     return lstat(path, &st) == 0;
 }
 
+int64_t thread_bytes_read(void) {
+    long long bytes = -1;
+    FILE *file = fopen("/proc/thread-self/io", "r");
+    if (file && fscanf(file, "rchar: %lld", &bytes) != 1)
+        bytes = -1;
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
 size_t folder_count(const char *folder) {
     size_t count = 0;
     DIR *dir = opendir(folder);

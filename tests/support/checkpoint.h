@@ -23,6 +23,8 @@ void path_write(const char *path, const char *content);
 void path_flip_bit(const char *path, off_t at, int bit);
 bool path_exists(const char *path);
 size_t folder_count(const char *folder);
+// Bytes that this thread has read of files; -1 where the system does not say.
+int64_t thread_bytes_read(void);
 
 // Runs `body` where no file can grow beyond `bytes`, which stands for a disk that fills up. The limit cannot be raised
 // again, so it runs in a child process, where it cannot fail the test itself: it returns 0 when all is as it must be.

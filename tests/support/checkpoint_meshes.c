@@ -1,4 +1,5 @@
 #include "support/checkpoint_meshes.h"
+#include "support/mesh_keys.h"
 #include "support/meshes.h"
 
 #include "ckpt/tree.h"
@@ -23,12 +24,6 @@ int fdatasync(int file) {
     return 0;
 }
 
-#define DP "parallelism.data_parallel_replicate_degree="
-#define FSDP "parallelism.data_parallel_shard_degree="
-#define ZERO "parallelism.zero_stage="
-#define TP "parallelism.tensor_parallel_degree="
-#define CP "parallelism.context_parallel_degree="
-#define PP "parallelism.pipeline_parallel_degree="
 #define PLAIN "parallelism.sequence_parallel=false"
 #define SPREAD "parallelism.vocabulary_parallel=true"
 

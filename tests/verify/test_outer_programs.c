@@ -2,6 +2,7 @@
 // group; programs of which one writes what the other touches; training programs that communicate between islands.
 #include "compile/stages.h"
 #include "support/checkpoint.h"
+#include "support/mesh_keys.h"
 #include "support/mutant.h"
 #include "support/test.h"
 #include "verify/verify.h"
@@ -58,8 +59,6 @@ static void refuse(const struct programs *p, struct program *mutant, const char 
     assert_int_equal(error.status, TRIREME_ERROR_PROGRAM);
     mutant_release(mutant);
 }
-
-#define FSDP "parallelism.data_parallel_shard_degree="
 
 static const struct {
     const char *mesh, *zero, *delay;
