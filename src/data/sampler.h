@@ -23,7 +23,7 @@
 #define DATA_SAMPLER_H
 
 #include "data/token_set.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 enum sampler_split { SAMPLER_TRAIN, SAMPLER_VALIDATION };
 

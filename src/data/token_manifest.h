@@ -10,7 +10,7 @@
 #define DATA_TOKEN_MANIFEST_H
 
 #include "data/token_set.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 struct token_manifest {
     char tokenizer_kind[32];

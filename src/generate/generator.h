@@ -4,7 +4,7 @@
 #define GENERATE_GENERATOR_H
 
 #include "config/config.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdatomic.h>
 

@@ -4,8 +4,8 @@
 
 #include "ckpt/directory.h"
 #include "ckpt/state_files.h"
-#include "data/tokenizer_files.h"
 #include "engine/engine.h"
+#include "tokenizer/tokenizer_files.h"
 
 // Formats of paths: the directory of a run's checkpoints, and one checkpoint, by its step (long long).
 #define CHECKPOINTS_PATH "%s/checkpoint"

@@ -4,8 +4,8 @@
 
 #include "ckpt/saver.h"
 #include "ckpt/state_files.h"
-#include "data/tokenizer_files.h"
 #include "engine/engine.h"
+#include "tokenizer/tokenizer_files.h"
 
 struct checkpoint_saver; // one rank's
 

@@ -1,7 +1,7 @@
 // The files of a Hugging Face directory that define its tokenizer, of whatever kind. They are kept byte for byte, so
 // that a model that is trained further keeps its own tokenizer.
-#ifndef DATA_TOKENIZER_FILES_H
-#define DATA_TOKENIZER_FILES_H
+#ifndef TOKENIZER_TOKENIZER_FILES_H
+#define TOKENIZER_TOKENIZER_FILES_H
 
 #include "base/text.h"
 

@@ -1,9 +1,9 @@
 // Text to token ids and back. One tokenizer so far: "bytes", where a token is a byte and its id the byte's value.
-#ifndef DATA_TOKENIZER_H
-#define DATA_TOKENIZER_H
+#ifndef TOKENIZER_TOKENIZER_H
+#define TOKENIZER_TOKENIZER_H
 
 #include "base/checksum.h"
-#include "data/tokenizer_files.h"
+#include "tokenizer/tokenizer_files.h"
 
 struct tokenizer;
 

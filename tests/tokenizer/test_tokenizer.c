@@ -1,7 +1,7 @@
 // The byte tokenizer and its files.
 #include "base/json.h"
-#include "data/tokenizer.h"
-#include "test_data.h"
+#include "data/test_data.h"
+#include "tokenizer/tokenizer.h"
 
 // ---- the tokenizer
 

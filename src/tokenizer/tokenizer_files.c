@@ -1,4 +1,4 @@
-#include "data/tokenizer_files.h"
+#include "tokenizer/tokenizer_files.h"
 
 enum { FILE_LIMIT = 256 << 20 };
 
