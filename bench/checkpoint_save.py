@@ -66,12 +66,12 @@ def pytorch(a):
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     model = bench.GPT2("sdpa")
     optimizer, _ = bench.make_optimizer(model)
-    text = torch.randint(bench.VOCABULARY, (a.batch, a.seq_len + 1))
+    inputs, targets = torch.randint(bench.VOCABULARY, (2, a.batch, a.seq_len))
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.dtype == "bf16"):
-            loss = model(text[:, :-1], text[:, 1:])
+            loss = model(inputs, targets)
         loss.backward()
         optimizer.step()
 
