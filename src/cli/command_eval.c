@@ -36,9 +36,10 @@ static trireme_status eval_report(const struct arguments *a, const struct evalua
     return status;
 }
 
-static const char KEYS[] = "data.path data.split data.validation_path validation.steps training.seq_len "
-                           "training.global_batch_size training.micro_batch_size training.logits_rows training.dtype "
-                           "training.kernels training.threads training.pin_threads parallelism.* comm.*";
+static const char KEYS[] =
+    "data.path data.mixture data.split data.validation_path validation.steps "
+    "training.seq_len training.global_batch_size training.micro_batch_size training.logits_rows training.dtype "
+    "training.kernels training.threads training.pin_threads parallelism.* comm.*";
 
 trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     struct config config;

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 
 // Must never change: another name would give every run other data.
-static const char STREAM_NAME[] = "data/sampler";
+static const char STREAM_NAME[] = "data/sampler", ROWS_STREAM_NAME[] = "data/sampler/rows";
 static const int64_t CUT_SEARCH_TOKENS = 1 << 20;
 
 static trireme_status check_options(const struct sampler_options *o, trireme_error *error) {
@@ -25,38 +25,68 @@ int64_t sampler_windows(int64_t tokens, int64_t seq_len) {
     return tokens > seq_len ? MAX(1, (tokens - seq_len) / seq_len) : 0;
 }
 
+// A message about data of which there are several sources says which one it is about.
+static trireme_status source_refuse(const struct sampler *s, int source, trireme_error *error) {
+    return s->shares.count > 1 ? error_prefix(error, error->status, "source %d of data.mixture", source + 1)
+                               : error->status;
+}
+
+// *out = how many of the source's tokens, the last ones, are for validation.
+static trireme_status source_cut(const struct sampler *s, int64_t begin, int64_t end, int64_t *out,
+                                 trireme_error *error) {
+    const double fraction = s->options.validation_fraction;
+    const int64_t total = end - begin;
+    int64_t validation = (int64_t)((double)total * fraction + 0.5);
+    const int64_t cut = end - validation, search = MIN(validation / 10, CUT_SEARCH_TOKENS);
+    int64_t found;
+    TRY(token_set_next_document(s->set, cut, cut + search, &found, error));
+    if (cut > begin && found < cut + search) // not where the whole source is for validation
+        validation = end - found;
+    if (total < 2)
+        FAIL(TRIREME_ERROR_USAGE, "validation needs 2 tokens, but there is %" PRId64 " in all: add text", total);
+    if (validation < 2)
+        FAIL(TRIREME_ERROR_USAGE,
+             "validation needs 2 tokens, but a fraction of %g of %" PRId64 " tokens is %" PRId64
+             ": set data.split to give it more, or none",
+             fraction, total, validation);
+    *out = validation;
+    return TRIREME_OK;
+}
+
+static trireme_status source_init(struct sampler *s, int source, trireme_error *error) {
+    const struct sampler_options *o = &s->options;
+    const int64_t begin = token_set_source(s->set, source), end = token_set_source(s->set, source + 1);
+    int64_t length = o->seq_len, validation = 0;
+    if (o->validation_fraction > 0.0)
+        TRY(source_cut(s, begin, end, &validation, error));
+    const int64_t train = end - begin - validation;
+    if (!o->evaluate_only && o->validation_fraction < 1.0 && train < length + 1)
+        FAIL(TRIREME_ERROR_USAGE,
+             "the data are too short: one window takes training.seq_len + 1 = %" PRId64
+             " tokens, but training has %" PRId64 " of %" PRId64 "; add text or lower training.seq_len",
+             length + 1, train, end - begin);
+    struct sampler_source *out = &s->source[source];
+    out->range[SAMPLER_TRAIN] = (struct sampler_range){begin, begin + train, sampler_windows(train, length)};
+    out->range[SAMPLER_VALIDATION] =
+        (struct sampler_range){begin + train, end, validation ? (validation - 2) / length + 1 : 0};
+    if (train > length)
+        out->phases = MIN(length, train - out->range[SAMPLER_TRAIN].windows * length);
+    return TRIREME_OK;
+}
+
 trireme_status sampler_init(struct sampler *out, const struct token_set *set, const struct sampler_options *options,
                             trireme_error *error) {
     TRY(check_options(options, error));
     struct sampler s = {.set = set, .options = *options, .stream = rng_stream(STREAM_NAME)};
-    int64_t total = token_set_tokens(set), length = options->seq_len, validation = 0;
-    if (options->validation_fraction > 0.0) {
-        validation = (int64_t)((double)total * options->validation_fraction + 0.5);
-        int64_t cut = total - validation, search = MIN(validation / 10, CUT_SEARCH_TOKENS), found;
-        TRY(token_set_next_document(set, cut, cut + search, &found, error));
-        if (cut > 0 && found < cut + search) // not where the whole set is for validation
-            validation = total - found;
-        if (total < 2)
-            FAIL(TRIREME_ERROR_USAGE, "validation needs 2 tokens, but there is %" PRId64 " in all: add text", total);
-        if (validation < 2)
-            FAIL(TRIREME_ERROR_USAGE,
-                 "validation needs 2 tokens, but a fraction of %g of %" PRId64 " tokens is %" PRId64
-                 ": set data.split to give it more, or none",
-                 options->validation_fraction, total, validation);
-    }
-    int64_t train = total - validation;
-    if (!options->evaluate_only && options->validation_fraction < 1.0 && train < length + 1)
-        FAIL(TRIREME_ERROR_USAGE,
-             "the data are too short: one window takes training.seq_len + 1 = %" PRId64
-             " tokens, but training has %" PRId64 " of %" PRId64 "; add text or lower training.seq_len",
-             length + 1, train, total);
-    s.range[SAMPLER_TRAIN] = (struct sampler_range){.begin = 0, .end = train};
-    s.range[SAMPLER_VALIDATION] = (struct sampler_range){.begin = train, .end = total};
-    s.range[SAMPLER_TRAIN].windows = sampler_windows(train, length);
-    if (train > length)
-        s.phases = MIN(length, train - s.range[SAMPLER_TRAIN].windows * length);
-    if (validation)
-        s.range[SAMPLER_VALIDATION].windows = (validation - 2) / length + 1;
+    const int count = token_set_sources(set);
+    double tokens[MIXTURE_SOURCES];
+    for (int i = 0; i < count; i++)
+        tokens[i] = (double)MAX(1, token_set_source(set, i + 1) - token_set_source(set, i));
+    s.shares = mixture_shares(options->weight ? options->weight : tokens, count);
+    s.options.weight = NULL;
+    for (int i = 0; i < count; i++)
+        if (source_init(&s, i, error) != TRIREME_OK)
+            return source_refuse(&s, i, error);
     *out = s;
     return TRIREME_OK;
 }
@@ -76,26 +106,65 @@ static bool find_target(void *user, int64_t position) {
 }
 
 trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split split, bool *out, trireme_error *error) {
-    const struct sampler_range *range = &s->range[split];
-    struct target_search search = {s->set, range->begin + 1, false};
-    TRY(token_set_documents(s->set, range->begin + 1, range->end, find_target, &search, error));
-    *out = search.found || search.next < range->end;
+    *out = false;
+    for (int i = 0; i < s->shares.count && !*out; i++) {
+        const struct sampler_range *range = &s->source[i].range[split];
+        struct target_search search = {s->set, range->begin + 1, false};
+        TRY(token_set_documents(s->set, range->begin + 1, range->end, find_target, &search, error));
+        *out = search.found || search.next < range->end;
+    }
     return TRIREME_OK;
 }
 
-int64_t sampler_validation_batches(const struct sampler *s) {
-    int64_t rows = s->options.global_batch_size;
-    return divide_up(s->range[SAMPLER_VALIDATION].windows, rows);
+int64_t sampler_train_tokens(const struct sampler *s) {
+    int64_t tokens = 0;
+    for (int i = 0; i < s->shares.count; i++)
+        tokens += s->source[i].range[SAMPLER_TRAIN].end - s->source[i].range[SAMPLER_TRAIN].begin;
+    return tokens;
 }
 
-// First token of training sample k.
-static int64_t train_window(const struct sampler *s, uint64_t k) {
-    const struct sampler_range *range = &s->range[SAMPLER_TRAIN];
+int64_t sampler_validation_batches(const struct sampler *s) {
+    int64_t windows = 0;
+    for (int i = 0; i < s->shares.count; i++)
+        windows += s->source[i].range[SAMPLER_VALIDATION].windows;
+    return divide_up(windows, s->options.global_batch_size);
+}
+
+// Where a row begins, and where the tokens end that it may read. Without any, begin = end.
+struct window {
+    int64_t begin, end;
+};
+
+// The window of training sample k of a source.
+static struct window source_window(const struct sampler *s, int source, uint64_t k) {
+    const struct sampler_range *range = &s->source[source].range[SAMPLER_TRAIN];
     uint64_t windows = (uint64_t)range->windows;
-    struct rng_block random = rng_philox(s->options.seed, s->stream, k / windows);
+    struct rng_block random = rng_philox(s->options.seed, s->stream + (uint64_t)source, k / windows);
     uint64_t key = (uint64_t)random.word[0] << 32 | random.word[1];
-    uint64_t phase = ((uint64_t)random.word[2] << 32 | random.word[3]) % (uint64_t)s->phases;
-    return range->begin + (int64_t)(phase + rng_permute(key, windows, k % windows) * (uint64_t)s->options.seq_len);
+    uint64_t phase = ((uint64_t)random.word[2] << 32 | random.word[3]) % (uint64_t)s->source[source].phases;
+    uint64_t begin = phase + rng_permute(key, windows, k % windows) * (uint64_t)s->options.seq_len;
+    return (struct window){range->begin + (int64_t)begin, range->end};
+}
+
+// The window of a row of a step whose samples begin with `first`.
+static struct window train_window(const struct sampler *s, int64_t step, int64_t first, int64_t row) {
+    if (s->shares.count > 1) {
+        struct rng_block random = rng_philox(s->options.seed, rng_stream(ROWS_STREAM_NAME), (uint64_t)step);
+        uint64_t key = (uint64_t)random.word[0] << 32 | random.word[1];
+        row = (int64_t)rng_permute(key, (uint64_t)s->options.global_batch_size, (uint64_t)row);
+    }
+    struct mixture_sample sample = mixture_sample(&s->shares, (uint64_t)(first + row));
+    return source_window(s, sample.source, sample.number);
+}
+
+static struct window validation_window(const struct sampler *s, int64_t number) {
+    for (int i = 0; i < s->shares.count; i++) {
+        const struct sampler_range *range = &s->source[i].range[SAMPLER_VALIDATION];
+        if (number < range->windows)
+            return (struct window){range->begin + number * s->options.seq_len, range->end};
+        number -= range->windows;
+    }
+    return (struct window){0};
 }
 
 // A row whose documents are being marked.
@@ -149,17 +218,17 @@ static trireme_status read_places(const struct sampler *s, const struct sampler_
     return TRIREME_OK;
 }
 
-// Fills a row with the window that begins at token `begin`. Only tokens before `end` may be read: there are at least
-// two.
-static trireme_status fill_row(const struct sampler *s, int64_t begin, int64_t end, const struct sampler_batch *row,
+// Fills a row with a window of at least two tokens.
+static trireme_status fill_row(const struct sampler *s, struct window w, const struct sampler_batch *row,
                                trireme_error *error) {
-    int64_t length = s->options.seq_len, inputs = MIN(length, end - begin), known = MIN(length, end - begin - 1);
+    int64_t length = s->options.seq_len, inputs = MIN(length, w.end - w.begin),
+            known = MIN(length, w.end - w.begin - 1);
     int32_t vocab_size = s->options.vocab_size;
     if (s->options.tokenizer)
         vocab_size = MIN(vocab_size, tokenizer_vocab_size(s->options.tokenizer));
-    TRY(read_places(s, row, begin, inputs, vocab_size, 0, row->tokens, error));
-    TRY(read_places(s, row, begin + 1, known, vocab_size, -1, row->targets, error));
-    return mark_documents(s, begin, known, row, error);
+    TRY(read_places(s, row, w.begin, inputs, vocab_size, 0, row->tokens, error));
+    TRY(read_places(s, row, w.begin + 1, known, vocab_size, -1, row->targets, error));
+    return mark_documents(s, w.begin, known, row, error);
 }
 
 static void fill_masked_row(const struct sampler_batch *row) {
@@ -176,24 +245,22 @@ trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, i
                             trireme_error *error) {
     CHECK(0 <= batch->begin && batch->begin <= batch->end && batch->end <= s->options.seq_len);
     CHECK(step >= 0 && first >= 0 && rows >= 0 && rows <= s->options.global_batch_size - first);
-    const struct sampler_range *range = &s->range[split];
-    CHECK(range->windows > 0);
+    CHECK(s->source[0].range[split].windows > 0);
     const struct sampler_origin origin = split == SAMPLER_TRAIN ? s->options.origin : (struct sampler_origin){0};
-    int64_t length = s->options.seq_len, sample;
+    int64_t sample;
     CHECK(step >= origin.step);
     bool overflow = __builtin_mul_overflow(step - origin.step, s->options.global_batch_size, &sample);
     overflow |= __builtin_add_overflow(sample, origin.sample, &sample);
     CHECK(!overflow && sample <= INT64_MAX - first - rows);
-    sample += first;
     struct sampler_counts sum = {0};
-    for (int64_t r = 0; r < rows; r++, sample++) {
+    for (int64_t r = 0; r < rows; r++) {
         const int64_t places = batch->end - batch->begin, at = r * places;
         struct sampler_batch row = {batch->begin,        batch->end,         batch->tokens + at,
                                     batch->targets + at, batch->starts + at, batch->positions + at};
-        if (split == SAMPLER_TRAIN)
-            TRY(fill_row(s, train_window(s, (uint64_t)sample), range->end, &row, error));
-        else if (sample < range->windows)
-            TRY(fill_row(s, range->begin + sample * length, range->end, &row, error));
+        const struct window window = split == SAMPLER_TRAIN ? train_window(s, step, sample, first + r)
+                                                            : validation_window(s, sample + first + r);
+        if (window.begin < window.end)
+            TRY(fill_row(s, window, &row, error));
         else
             fill_masked_row(&row);
         for (int64_t i = 0; i < places; i++) {

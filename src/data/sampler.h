@@ -15,13 +15,19 @@
 // whose batch has changed (the windows of an epoch are still each taken once), or whose tokens or seq_len have, with
 // the first window of an epoch that it has not begun before.
 //
-// Validation. Windows come in their order: row r of batch b takes window b x batch + r. There are ceil((L - 1) / T)
+// Several sources (data.mixture). Each is cut into its own two ranges, and has windows, epochs, keys and phases of its
+// own. The samples of a step are divided among sources by mixture_sample: of all samples so far each source has its
+// share, rounded; which row gets which of the step's samples is a permutation of the step's, so that no rank meets one
+// source alone. Validation goes through the sources one after the other.
+//
+// Validation. Windows come in their order: row r of batch b takes window b x batch + r. A source has ceil((L - 1) / T)
 // windows, the last one filled up with masked targets: every token but the first is a target exactly once. Rows beyond
 // the last window are all masked. A row, and even a batch, may have no target at all (documents of one token): the
 // caller must deal with a mean over none.
 #ifndef DATA_SAMPLER_H
 #define DATA_SAMPLER_H
 
+#include "data/mixture.h"
 #include "data/token_set.h"
 #include "tokenizer/tokenizer.h"
 
@@ -41,6 +47,15 @@ struct sampler_options {
     bool evaluate_only;         // nothing is trained on: the training range may have no window
     const struct tokenizer *tokenizer; // to count bytes of text; NULL where the token files name none
     struct sampler_origin origin;      // of training; no step before its own may be asked for
+    const double *weight; // of each source of the set, until sampler_init returns; NULL: as many as they have tokens
+};
+
+struct sampler_source {
+    struct sampler_range {
+        int64_t begin, end; // tokens
+        int64_t windows;
+    } range[2];     // by enum sampler_split; an empty one has no windows
+    int64_t phases; // how many shifts of the training windows there are: phase(e) lies below it
 };
 
 // Read-only once made: any number of threads may fill batches from one. Nothing to release; the set and the tokenizer
@@ -49,11 +64,8 @@ struct sampler {
     const struct token_set *set;
     struct sampler_options options;
     uint64_t stream; // of random numbers (base/rng.h)
-    struct sampler_range {
-        int64_t begin, end; // tokens
-        int64_t windows;
-    } range[2];     // by enum sampler_split; an empty one has no windows
-    int64_t phases; // how many shifts of the training windows there are: phase(e) lies below it
+    struct mixture_shares shares;
+    struct sampler_source source[MIXTURE_SOURCES];
 };
 
 // Windows of a training range of so many tokens: an epoch's samples. 0: it is too short.
@@ -90,7 +102,9 @@ trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, i
 // the first target.
 trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split split, bool *out, trireme_error *error);
 
-// Batches of global_batch_size rows that cover the validation range once.
+// Tokens that are trained on, of all sources.
+int64_t sampler_train_tokens(const struct sampler *s);
+// Batches of global_batch_size rows that cover the validation ranges once.
 int64_t sampler_validation_batches(const struct sampler *s);
 
 #endif

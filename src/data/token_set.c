@@ -10,7 +10,8 @@
 
 struct token_set {
     VEC(struct token_shard) shards;
-    VEC(int64_t) starts; // first token of each shard
+    VEC(int64_t) starts;  // first token of each shard
+    VEC(int64_t) sources; // first token of each source
     int64_t tokens;
 };
 
@@ -124,8 +125,17 @@ static void keep_small(struct token_set *set) {
 }
 
 trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error) {
+    return token_set_open_sources(&path, 1, out, error);
+}
+
+trireme_status token_set_open_sources(const char *const *path, int count, struct token_set **out,
+                                      trireme_error *error) {
     struct token_set *set = mem_alloc(sizeof *set);
-    trireme_status status = set_add_path(set, path, error);
+    trireme_status status = TRIREME_OK;
+    for (int i = 0; i < count && status == TRIREME_OK; i++) {
+        VEC_PUSH(&set->sources, set->tokens);
+        status = set_add_path(set, path[i], error);
+    }
     keep_small(set);
     if (status == TRIREME_OK)
         status = token_set_same_tokenizer(set, set, error);
@@ -143,11 +153,20 @@ void token_set_close(struct token_set *set) {
         token_shard_release(&set->shards.item[i]);
     VEC_RELEASE(&set->shards);
     VEC_RELEASE(&set->starts);
+    VEC_RELEASE(&set->sources);
     free(set);
 }
 
 int64_t token_set_tokens(const struct token_set *set) {
     return set->tokens;
+}
+
+int token_set_sources(const struct token_set *set) {
+    return (int)set->sources.count;
+}
+
+int64_t token_set_source(const struct token_set *set, int source) {
+    return (size_t)source < set->sources.count ? set->sources.item[source] : set->tokens;
 }
 
 size_t token_set_shards(const struct token_set *set) {

@@ -5,6 +5,7 @@
 //   tokenizer   text <-> token ids
 //   token_set   one interface to token files, whichever their format and however many shards
 //   block_sums  checksums of token files, PREFIX.sums
+//   mixture     proportions of several sources
 //   sampler     (seed, step, row) -> a window of a token_set
 // Text and tokens stream through constant memory everywhere; nothing in a file is trusted.
 //
@@ -21,6 +22,8 @@ struct token_set;
 // are joined in the order of their names. Takes some nanoseconds for each document, whatever the number of tokens, and
 // constant memory. Caller closes.
 trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error);
+// Opens several such paths, joined in their order: the sources of a mixture.
+trireme_status token_set_open_sources(const char *const *path, int count, struct token_set **out, trireme_error *error);
 void token_set_close(struct token_set *set);
 // Refuses two sets, or a set and itself, whose files say that they hold tokens of different tokenizers: names two such
 // files.
@@ -29,6 +32,9 @@ trireme_status token_set_same_tokenizer(const struct token_set *a, const struct 
 const char *token_set_tokenizer(const struct token_set *set);
 
 int64_t token_set_tokens(const struct token_set *set);
+// How many sources it has, and the first token of one; for the number of sources, that of all tokens.
+int token_set_sources(const struct token_set *set);
+int64_t token_set_source(const struct token_set *set, int source);
 // Its files, in order: how many there are, the path of a file's .bin, and a file's number of tokens.
 size_t token_set_shards(const struct token_set *set);
 const char *token_set_shard_path(const struct token_set *set, size_t shard);

@@ -6,7 +6,7 @@
 
 trireme_status synthetic_model(struct model_config *out, const struct config *config, trireme_error *error) {
     int64_t vocab = NO_TOKENS;
-    if (*config->data.path) {
+    if (corpus_given(config)) {
         struct corpus corpus;
         trireme_error ignored; // the program can be looked at before its data is there
         if (corpus_open(&corpus, config, &ignored) == TRIREME_OK) {

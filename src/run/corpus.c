@@ -21,6 +21,14 @@ static trireme_status check_named(const struct token_set *named, const struct to
     return TRIREME_OK;
 }
 
+const char *corpus_key(const struct config *config) {
+    return *config->data.mixture ? "data.mixture" : "data.path";
+}
+
+bool corpus_given(const struct config *config) {
+    return *config->data.path || *config->data.mixture;
+}
+
 // Opens the tokens that a key names; where there are none, the key is named too.
 static trireme_status open_tokens(const struct config *config, const char *key, const char *path,
                                   struct token_set **out, trireme_error *error) {
@@ -30,11 +38,27 @@ static trireme_status open_tokens(const struct config *config, const char *key, 
     return status;
 }
 
+// Opens the sources of data.mixture.
+static trireme_status open_mixture(const struct config *config, struct token_set **out, trireme_error *error) {
+    struct mixture mixture;
+    if (*config->data.path)
+        return config_refuse(config, "data.mixture", error, "but data.path is given, too: give one of them");
+    trireme_status status = mixture_parse(config->data.mixture, &mixture, error);
+    if (status == TRIREME_OK) {
+        status = token_set_open_sources((const char *const *)mixture.path, mixture.count, out, error);
+        mixture_release(&mixture);
+    }
+    if (status == TRIREME_ERROR_USAGE)
+        error_prefix(error, status, "%s: data.mixture", config_origin(config, "data.mixture"));
+    return status;
+}
+
 trireme_status corpus_open(struct corpus *c, const struct config *config, trireme_error *error) {
     *c = (struct corpus){0};
-    if (!*config->data.path)
+    if (!corpus_given(config))
         FAIL(TRIREME_ERROR_USAGE, "data.path is not given: the prefix of token files that `trireme prepare` wrote");
-    trireme_status status = open_tokens(config, "data.path", config->data.path, &c->set, error);
+    trireme_status status = *config->data.mixture ? open_mixture(config, &c->set, error)
+                                                  : open_tokens(config, "data.path", config->data.path, &c->set, error);
     if (status == TRIREME_OK && *config->data.validation_path)
         status = open_tokens(config, "data.validation_path", config->data.validation_path, &c->validation_set, error);
     if (status == TRIREME_OK && c->validation_set)
@@ -78,7 +102,7 @@ trireme_status corpus_check_model(const struct corpus *c, const struct config *c
         const char *key;
         const struct token_set *set;
         const struct tokenizer *tokenizer;
-    } OF[] = {{"data.path", c->set, c->tokenizer},
+    } OF[] = {{corpus_key(config), c->set, c->tokenizer},
               {"data.validation_path", c->validation_set, c->validation_tokenizer}};
     for (size_t i = 0; i < ARRAY_LENGTH(OF) && OF[i].set; i++) {
         char why[200];
@@ -139,8 +163,16 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
         options.validation_fraction = 1;
     if (!evaluate_only && options.validation_fraction == 1)
         return config_refuse(config, "data.split", error, "but that leaves nothing to train on");
+    struct mixture mixture = {0}; // corpus_open has read it already
+    if (*config->data.mixture)
+        TRY(mixture_parse(config->data.mixture, &mixture, error));
+    options.weight = mixture.count ? mixture.weight : NULL;
+    trireme_status status = TRIREME_OK;
     if (!evaluate_only || !c->validation_set)
-        TRY(sampler_init(&c->train, c->set, &options, error));
+        status = sampler_init(&c->train, c->set, &options, error);
+    mixture_release(&mixture);
+    TRY(status);
+    options.weight = NULL;
     bool trains = true;
     if (!evaluate_only)
         TRY(sampler_has_targets(&c->train, SAMPLER_TRAIN, &trains, error));

@@ -16,6 +16,10 @@ struct corpus {
     bool has_validation;
 };
 
+// The key that names the tokens of a run: data.path or data.mixture.
+const char *corpus_key(const struct config *config);
+// Whether one of them is given.
+bool corpus_given(const struct config *config);
 // Opens the files of config->data. On failure there is nothing to close.
 trireme_status corpus_open(struct corpus *corpus, const struct config *config, trireme_error *error);
 // Makes the samplers, once the model's vocabulary is known. Refuses data in which no token is a target.

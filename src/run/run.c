@@ -428,7 +428,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
 
 static trireme_status run_identify(void *user, struct text *out, trireme_error *error) {
     const struct job *job = user;
-    text_add(out, "data.path: %s\n", job->data.text);
+    text_add(out, "%s: %s\n", corpus_key(&job->config), job->data.text);
     if (job->corpus.validation_set) {
         text_add(out, "data.validation_path: ");
         TRY(corpus_identify(job->corpus.validation_set, NULL, out, error));

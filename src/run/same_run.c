@@ -45,19 +45,27 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
 }
 
 trireme_status same_run_data(const struct corpus *corpus, const char *like, struct text *out, trireme_error *error) {
-    const struct sampler_range *part = &corpus->train.range[SAMPLER_TRAIN];
-    text_add(out, "tokens %lld to %lld of ", (long long)part->begin, (long long)part->end);
+    const struct mixture_shares *shares = &corpus->train.shares;
+    for (int i = 0; i < shares->count; i++) {
+        const struct sampler_range *part = &corpus->train.source[i].range[SAMPLER_TRAIN];
+        if (shares->count > 1)
+            text_add(out, "%s%.9g from ", i ? ", " : "", mixture_part(shares, i));
+        text_add(out, "tokens %lld to %lld", (long long)part->begin, (long long)part->end);
+    }
+    text_add(out, " of ");
     return corpus_identify(corpus->set, like, out, error);
 }
 
-// The samples of an epoch with the settings and tokens of a checkpoint.
-static int64_t saved_windows(const struct config *saved, const struct state_progress *progress,
-                             const struct sampler *sampler) {
-    const struct sampler_range *now = &sampler->range[SAMPLER_TRAIN];
-    long long begin, end; // as same_run_data writes them; a checkpoint that does not say is of these tokens
-    if (!progress->data || sscanf(progress->data, "tokens %lld to %lld of ", &begin, &end) != 2)
-        begin = now->begin, end = now->end;
-    return MAX(1, sampler_windows(end - begin, saved->training.seq_len));
+// Whether the checkpoint is of a run on one source of tokens: *windows = the samples of its epochs. A checkpoint that
+// does not say is of these tokens.
+static bool saved_windows(const struct config *saved, const struct state_progress *progress,
+                          const struct sampler *sampler, int64_t *windows) {
+    const struct sampler_range *now = &sampler->source[0].range[SAMPLER_TRAIN];
+    long long begin = now->begin, end = now->end; // as same_run_data writes them
+    if (progress->data && sscanf(progress->data, "tokens %lld to %lld of ", &begin, &end) != 2)
+        return false;
+    *windows = MAX(1, sampler_windows(end - begin, saved->training.seq_len));
+    return true;
 }
 
 struct sampler_origin same_run_origin(const struct config *now, const struct state_progress *progress,
@@ -69,13 +77,15 @@ struct sampler_origin same_run_origin(const struct config *now, const struct sta
         return origin;
     const struct config_training *t = &saved.training;
     const int64_t sample = origin.sample + (progress->step - origin.step) * t->global_batch_size;
-    if (others || t->seq_len != now->training.seq_len) {
-        const int64_t epoch = divide_up(sample, saved_windows(&saved, progress, &corpus->train));
-        origin = (struct sampler_origin){progress->step, epoch * corpus->train.range[SAMPLER_TRAIN].windows};
+    const bool anew = others || t->seq_len != now->training.seq_len;
+    int64_t windows;
+    if (anew && corpus->train.shares.count == 1 && saved_windows(&saved, progress, &corpus->train, &windows)) {
+        const int64_t epoch = divide_up(sample, windows);
+        origin = (struct sampler_origin){progress->step, epoch * corpus->train.source[0].range[SAMPLER_TRAIN].windows};
         text_add(words, "the data are read from their beginning, as pass %lld", (long long)epoch + 1);
-    } else if (t->global_batch_size != now->training.global_batch_size) {
+    } else if (anew || t->global_batch_size != now->training.global_batch_size) {
         origin = (struct sampler_origin){progress->step, sample};
-        text_add(words, "the data go on where they were");
+        text_add(words, "the data go on %s", anew ? "in their order, after as many sequences" : "where they were");
     }
     config_release(&saved);
     return origin;

@@ -104,8 +104,8 @@ static trireme_status check_data(struct run *r, trireme_error *error) {
     if (status == TRIREME_OK && r->other_data && r->config->data.on_change == CONFIG_ON_CHANGE_CONTINUE)
         text_add(&r->data_words, "other data: %s; ", differs.text);
     else if (status == TRIREME_OK && r->other_data)
-        status = config_refuse(r->config, "data.path", error,
-                               "%s: set data.path and data.split back, or let the run go on with them, with "
+        status = config_refuse(r->config, corpus_key(r->config), error,
+                               "%s: set it and data.split back, or let the run go on with them, with "
                                "data.on_change=continue, or start another run.directory with model.init_from=%s",
                                differs.text, r->resumed_from);
     text_release(&differs);
@@ -414,13 +414,12 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     int ranks = mesh_ranks(&r->engine.parallel->mesh), cores = place ? place->all_cores : usable_cores();
     const struct compiled *step = engine_compiled(&r->engine, PROGRAM_TRAIN);
     double tokens = (double)r->config->training.steps * (double)engine_tokens(&r->engine, step);
-    int64_t corpus = r->corpus->train.range[SAMPLER_TRAIN].end - r->corpus->train.range[SAMPLER_TRAIN].begin;
     char *mesh = mesh_print(&r->engine.parallel->mesh);
     struct train_start begin = {.parameters = r->engine.table->total,
                                 .first_step = r->progress.step + 1,
                                 .steps = r->config->training.steps,
                                 .resumed_from = r->resumed_from,
-                                .epochs = tokens / (double)corpus,
+                                .epochs = tokens / (double)sampler_train_tokens(&r->corpus->train),
                                 .ranks = ranks,
                                 .threads = r->engine.stages->options.threads,
                                 .cores = cores,

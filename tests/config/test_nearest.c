@@ -12,7 +12,7 @@ static void what_is_meant_is_told(void **state) {
         {"data.dir", "; use data.path: text (path)"},
         {"run.name", "; the section has run.directory"},
         {"run.freq", "; the section has run.directory"},
-        {"data.mode", "; the section has data.path, data.split, data.validation_path, ... (`trireme help data` has "
+        {"data.mode", "; the section has data.path, data.mixture, data.split, ... (`trireme help data` has "
                       "all)"},
         {"checkpoint.directory", "; use run.directory: text (path)"},
         {"training.lr", "; use optimizer.lr: a number from 0 to 1000"},

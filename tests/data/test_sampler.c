@@ -85,8 +85,8 @@ static void test_one_row_by_hand(void **state) {
     struct sampler_options o = options(5, 2, 1.0);
     o.tokenizer = bytes;
     struct sampler s = sampler(set, o);
-    assert_int_equal(s.range[SAMPLER_VALIDATION].windows, 3);
-    assert_int_equal(s.range[SAMPLER_TRAIN].windows, 0);
+    assert_int_equal(s.source[0].range[SAMPLER_VALIDATION].windows, 3);
+    assert_int_equal(s.source[0].range[SAMPLER_TRAIN].windows, 0);
     assert_int_equal(sampler_validation_batches(&s), 2);
     struct filled f = fill(&s, SAMPLER_VALIDATION, 0, 0, 2);
     static const int32_t first[] = {
@@ -148,7 +148,7 @@ static void check_epochs(void **state, int64_t total, int64_t seq_len, int64_t g
     enum { EPOCHS = 6 };
     struct token_set *set = one_document(state, total);
     struct sampler s = sampler(set, options(seq_len, global_batch_size, 0.0));
-    int64_t windows = s.range[SAMPLER_TRAIN].windows, phase[EPOCHS];
+    int64_t windows = s.source[0].range[SAMPLER_TRAIN].windows, phase[EPOCHS];
     // No more than two windows' worth of tokens may be left out.
     assert_true(windows >= 1 && (windows + 2) * seq_len > total - 1);
     int64_t *order = mem_alloc((size_t)windows * sizeof *order), *previous = mem_alloc((size_t)windows * sizeof *order);
@@ -276,7 +276,7 @@ static void test_parts_of_rows(void **state) {
 static void test_origin(void **state) {
     struct token_set *set = one_document(state, 1000);
     struct sampler before = sampler(set, options(16, 4, 0.0)), after = sampler(set, options(16, 7, 0.0));
-    const int64_t windows = before.range[SAMPLER_TRAIN].windows; // 61
+    const int64_t windows = before.source[0].range[SAMPLER_TRAIN].windows; // 61
     enum { CHANGE = 5 };
     after.options.origin = (struct sampler_origin){CHANGE, CHANGE * 4};
     struct sampler one = sampler(set, options(16, 1, 0.0));
@@ -288,7 +288,7 @@ static void test_origin(void **state) {
     }
     struct sampler longer = sampler(set, options(24, 3, 0.0)), anew = sampler(set, options(24, 1, 0.0));
     const int64_t others = sampler_windows(1000, 24);
-    assert_int_equal(others, longer.range[SAMPLER_TRAIN].windows);
+    assert_int_equal(others, longer.source[0].range[SAMPLER_TRAIN].windows);
     longer.options.origin = (struct sampler_origin){CHANGE, 2 * others};
     for (int64_t i = 0; i < others; i++)
         assert_int_equal(window_of(&longer, SAMPLER_TRAIN, CHANGE + i / 3, i % 3),
@@ -327,11 +327,11 @@ static void test_resume(void **state) {
 
 static void check_split(const struct token_set *set, const struct sampler *s, int64_t cut) {
     int64_t total = token_set_tokens(set), length = s->options.seq_len, rows = s->options.global_batch_size;
-    assert_int_equal(s->range[SAMPLER_TRAIN].begin, 0);
-    assert_int_equal(s->range[SAMPLER_TRAIN].end, cut);
-    assert_int_equal(s->range[SAMPLER_VALIDATION].begin, cut);
-    assert_int_equal(s->range[SAMPLER_VALIDATION].end, total);
-    for (int64_t step = 0; step < 3 * s->range[SAMPLER_TRAIN].windows / rows + 1; step++) {
+    assert_int_equal(s->source[0].range[SAMPLER_TRAIN].begin, 0);
+    assert_int_equal(s->source[0].range[SAMPLER_TRAIN].end, cut);
+    assert_int_equal(s->source[0].range[SAMPLER_VALIDATION].begin, cut);
+    assert_int_equal(s->source[0].range[SAMPLER_VALIDATION].end, total);
+    for (int64_t step = 0; step < 3 * s->source[0].range[SAMPLER_TRAIN].windows / rows + 1; step++) {
         struct filled f = fill(s, SAMPLER_TRAIN, step, 0, rows);
         for (int64_t i = 0; i < rows * length; i++)
             assert_true(f.batch.tokens[i] < cut && f.batch.targets[i] < cut);
@@ -368,13 +368,13 @@ static void test_split(void **state) {
     set = counting_set(state, 3000, (int[]){400}, 1);
     s = sampler(set, options(16, 3, 0.1));
     check_split(set, &s, 2700);
-    assert_int_equal(s.range[SAMPLER_VALIDATION].windows, 19);
+    assert_int_equal(s.source[0].range[SAMPLER_VALIDATION].windows, 19);
     token_set_close(set);
     // Nothing set apart.
     set = one_document(state, 100);
     s = sampler(set, options(16, 3, 0.0));
-    assert_int_equal(s.range[SAMPLER_TRAIN].end, 100);
-    assert_int_equal(s.range[SAMPLER_VALIDATION].windows, 0);
+    assert_int_equal(s.source[0].range[SAMPLER_TRAIN].end, 100);
+    assert_int_equal(s.source[0].range[SAMPLER_VALIDATION].windows, 0);
     assert_int_equal(sampler_validation_batches(&s), 0);
     token_set_close(set);
 }
@@ -387,12 +387,12 @@ static void test_too_short(void **state) {
                    "training.seq_len + 1 = 101 tokens, but training has 100 of 100");
     o = options(99, 1, 0.0);
     assert_ok(sampler_init(&s, set, &o, &error));
-    assert_int_equal(s.range[SAMPLER_TRAIN].windows, 1);
+    assert_int_equal(s.source[0].range[SAMPLER_TRAIN].windows, 1);
     o = options(95, 1, 0.1);
     assert_refused(sampler_init(&s, set, &o, &error), TRIREME_ERROR_USAGE, "but training has 90 of 100");
     o.evaluate_only = true;
     assert_ok(sampler_init(&s, set, &o, &error));
-    assert_int_equal(s.range[SAMPLER_TRAIN].windows, 0);
+    assert_int_equal(s.source[0].range[SAMPLER_TRAIN].windows, 0);
     assert_int_equal(window_of(&s, SAMPLER_VALIDATION, 0, 0), 90);
     o = options(10, 1, 0.01);
     assert_refused(sampler_init(&s, set, &o, &error), TRIREME_ERROR_USAGE, "validation needs 2 tokens");
@@ -471,7 +471,7 @@ static void test_nothing_to_predict(void **state) {
     struct token_set *set = counting_set(state, 9, (int[]){3, 1, 1, 1, 1, 1, 1}, 7);
     struct sampler s = sampler(set, options(1, 1, 7.0 / 9));
     bool has = true;
-    assert_int_equal(s.range[SAMPLER_VALIDATION].begin, 2);
+    assert_int_equal(s.source[0].range[SAMPLER_VALIDATION].begin, 2);
     assert_ok(sampler_has_targets(&s, SAMPLER_VALIDATION, &has, &error));
     assert_false(has);
     assert_ok(sampler_has_targets(&s, SAMPLER_TRAIN, &has, &error));
@@ -494,9 +494,9 @@ static void test_begins_within_a_document(void **state) {
         tokens[i] = i % 5 == 3 ? 50256 : (uint16_t)i;
     struct token_set *set = shard_of_llm_c(state, tokens, COUNT);
     struct sampler all = sampler(set, options(9, 1, 1.0)), part = sampler(set, options(9, 1, 0.5));
-    assert_int_equal(all.range[SAMPLER_VALIDATION].begin, 0);
-    assert_int_equal(all.range[SAMPLER_VALIDATION].end, COUNT);
-    assert_int_equal(part.range[SAMPLER_VALIDATION].begin, 53);
+    assert_int_equal(all.source[0].range[SAMPLER_VALIDATION].begin, 0);
+    assert_int_equal(all.source[0].range[SAMPLER_VALIDATION].end, COUNT);
+    assert_int_equal(part.source[0].range[SAMPLER_VALIDATION].begin, 53);
     token_set_close(set);
 }
 
@@ -528,7 +528,7 @@ static void test_hundred_billion(void **state) {
     assert_ok(token_set_open(in(state, "huge"), &set, &error));
     assert_int_equal(token_set_tokens(set), total);
     struct sampler s = sampler(set, options(4096, 64, 0.001));
-    assert_int_equal(s.range[SAMPLER_TRAIN].end, total - total / 1000);
+    assert_int_equal(s.source[0].range[SAMPLER_TRAIN].end, total - total / 1000);
     struct filled f = fill(&s, SAMPLER_TRAIN, 1000000, 0, 64);
     free(f.memory);
     f = fill(&s, SAMPLER_VALIDATION, sampler_validation_batches(&s) - 1, 0, 64);
