@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/json_line.h"
 #include "base/utf8.h"
+#include "data/unpacker.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,19 +15,26 @@
 #include <unistd.h>
 
 enum { DIRECTORY_DEPTH = 64, BLOCK_BYTES = 1 << 20, LINE_LIMIT = 1 << 30, POLL_MILLISECONDS = 200 };
-enum { FIRST_BYTES = 6 };
+enum { FIRST_BYTES = 4 };
 
 // ---- finding files
 
+// Whether name[0, length) ends so, in capitals or not, after at least one character; *length: without it.
+static bool name_ends(const char *name, size_t *length, const char *ending) {
+    const size_t end = strlen(ending);
+    const bool has = *length > end && strncasecmp(name + *length - end, ending, end) == 0;
+    *length -= has ? end : 0;
+    return has;
+}
+
+// By the ending of its name, before that of a packed file.
 static bool format_of(const char *path, enum document_format *format) {
-    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
-    if (dot && strcasecmp(dot, ".txt") == 0)
-        *format = DOCUMENT_TEXT;
-    else if (dot && strcasecmp(dot, ".jsonl") == 0)
-        *format = DOCUMENT_LINES;
-    else
-        return false;
-    return true;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t length = strlen(name);
+    if (!name_ends(name, &length, ".gz") && !name_ends(name, &length, ".zst"))
+        name_ends(name, &length, ".zstd");
+    *format = name_ends(name, &length, ".txt") ? DOCUMENT_TEXT : DOCUMENT_LINES;
+    return *format == DOCUMENT_TEXT || name_ends(name, &length, ".jsonl");
 }
 
 static void add_file(struct document_files *files, const char *path, enum document_format format, int64_t bytes) {
@@ -160,8 +168,8 @@ trireme_status document_files_add(struct document_files *files, const char *path
         FAIL(TRIREME_ERROR_USAGE, "%s: is neither a regular file nor a directory; - is standard input", path);
     if (!format_of(path, &format))
         FAIL(TRIREME_ERROR_USAGE,
-             "%s: expected a name that ends in .txt (one document) or .jsonl (one a line), or - for what another "
-             "program writes",
+             "%s: expected a name that ends in .txt (one document) or .jsonl (one a line), perhaps with .gz or .zst "
+             "behind, or - for what another program writes",
              path);
     if (info.st_size == 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: is empty", path);
@@ -188,6 +196,7 @@ struct reader {
     const struct document_sink *sink;
     int fd;
     bool stream;
+    struct unpacker *unpacker;
     int64_t position;        // bytes read from the file
     char first[FIRST_BYTES]; // the first of them
     struct text sensed;      // the first of a stream, which tell its format
@@ -207,15 +216,10 @@ static trireme_status wait_for_stream(const struct reader *r, trireme_error *err
     return TRIREME_OK;
 }
 
-// Reads up to `want` bytes to `at`; *got = 0 at the end of the file.
-static trireme_status read_some(struct reader *r, char *at, size_t want, size_t *got, trireme_error *error) {
+// Reads up to `want` bytes of the file, as they are, to `at`; *got = 0 at its end.
+static trireme_status documents_read_packed(void *user, char *at, size_t want, size_t *got, trireme_error *error) {
+    struct reader *r = user;
     ssize_t n;
-    if (r->sensed_taken < r->sensed.length) {
-        *got = MIN(want, r->sensed.length - r->sensed_taken);
-        memcpy(at, r->sensed.text + r->sensed_taken, *got);
-        r->sensed_taken += *got;
-        return TRIREME_OK;
-    }
     if (r->stream)
         TRY(wait_for_stream(r, error));
     do
@@ -230,6 +234,16 @@ static trireme_status read_some(struct reader *r, char *at, size_t want, size_t 
     return n ? r->sink->advance(r->sink->user, (size_t)n, error) : TRIREME_OK;
 }
 
+// Reads up to `want` bytes of text to `at`; *got = 0 at its end.
+static trireme_status read_some(struct reader *r, char *at, size_t want, size_t *got, trireme_error *error) {
+    if (r->sensed_taken == r->sensed.length)
+        return unpacker_read(r->unpacker, at, want, got, error);
+    *got = MIN(want, r->sensed.length - r->sensed_taken);
+    memcpy(at, r->sensed.text + r->sensed_taken, *got);
+    r->sensed_taken += *got;
+    return TRIREME_OK;
+}
+
 // The program that turns a file which begins with these bytes into text, such as a decompressor; of a stream, the bytes
 // that have arrived.
 static const char *documents_converter(const struct reader *r) {
@@ -238,10 +252,8 @@ static const char *documents_converter(const struct reader *r) {
         memcpy(first, r->first, sizeof first);
     static const struct {
         const char *first, *program;
-    } PACKED[] = {{"\x1F\x8B", "gunzip"},
-                  {"\x28\xB5\x2F\xFD", "unzstd"},
-                  {"\xFD"
-                   "7zXZ",
+    } PACKED[] = {{"\xFD"
+                   "7zX",
                    "unxz"},
                   {"BZh", "bunzip2"},
                   {"PK\x03\x04", "unzip"}};
@@ -498,12 +510,14 @@ trireme_status document_file_read(const struct document_file *file, const struct
     posix_fadvise(r.fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     r.capacity = MIN(r.block, r.line_limit + 1);
     r.buffer = mem_alloc(r.capacity);
+    r.unpacker = unpacker_create(r.path, (struct unpacker_source){&r, documents_read_packed});
     r.block = r.capacity;
     enum document_format format = file->format;
     trireme_status status = r.stream ? sense_format(&r, &format, error) : TRIREME_OK;
     if (status == TRIREME_OK)
         status = format == DOCUMENT_TEXT ? read_text(&r, error) : read_lines(&r, error);
     text_release(&r.sensed);
+    unpacker_free(r.unpacker);
     free(r.buffer);
     close(r.fd);
     return status;

@@ -30,9 +30,10 @@ struct document_files {
     bool stream;   // standard input is one of them
 };
 
-// Adds a .txt or .jsonl file, which must not be empty, or all such files below a directory in sorted order (strcmp of
-// names, file by file and folder by folder; empty ones are kept; other files, and names that begin with '.', are passed
-// over, the former counted in `others`). "-" is standard input. USAGE when there is nothing to add.
+// Adds a .txt or .jsonl file, perhaps packed (.txt.gz, .jsonl.zst; unpacker.h), which must not be empty, or all such
+// files below a directory in sorted order (strcmp of names, file by file and folder by folder; empty ones are kept;
+// other files, and names that begin with '.', are passed over, the former counted in `others`). "-" is standard input.
+// USAGE when there is nothing to add.
 trireme_status document_files_add(struct document_files *files, const char *path, trireme_error *error);
 // Appends "12 .md, 3 .csv": what was passed over.
 void document_files_describe_others(const struct document_files *files, struct text *out);

@@ -340,8 +340,8 @@ def test_disk_full():
 
 def test_settings_of_no_use():
     tool.good("train", "c.yaml")
-    untouched(2, "model.hidden_size: eval does not use this key; it takes data.path, data.split, .*_threads, "
-              "parallelism", "eval", "run", "data.path=text/t", "--model.hidden_size=77")
+    untouched(2, "model.hidden_size: eval does not use this key; it takes data.path, data.mixture, "
+              "data.split, .*_threads, parallelism", "eval", "run", "data.path=text/t", "--model.hidden_size=77")
     # A key that a command cannot use is not ignored either where others of its section can be used.
     untouched(2, "training.steps: eval does not use this key", "eval", "run", "data.path=text/t", "--training.steps=7")
     untouched(2, r"training.seq_len: generate does not use this key; it takes generate\.\*, training\.dtype, ",

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import glob
 import gzip
+import lzma
 import json
 import math
 import os
@@ -126,8 +127,20 @@ def test_prepare_stream():
         code, out, err = prepared_from(content, "of/none")
         assert code == 2 and "standard input: begins like a JSON array of objects" in err and "jq" in err, err
     assert prepared_from(b"[1] a note", "out/note")[0] == 0
-    for content, program in ((b"caf\xe9", "iconv"), (gzip.compress(b"some text"), "gunzip")):
+    for content, program in ((b"caf\xe9", "iconv"), (lzma.compress(b"some text"), "unxz")):
         assert f"convert the text first, with {program} " in prepared_from(content, "of/none")[2]
+    # What is packed is unpacked, whatever it is called.
+    for content in gzip.compress(b"some text"), gzip.compress(b"some ") + gzip.compress(b"text"):
+        assert prepared_from(content, "out/packed")[1].startswith("9 tokens of 1 document ")
+        assert tool.read("out/packed.bin") == b"s\0o\0m\0e\0 \0t\0e\0x\0t\0"
+    code, out, err = prepared_from(gzip.compress(b"some text")[:-3], "of/none")
+    assert code == 4 and "standard input: its gzip is damaged at byte " in err and "ends too early" in err, err
+    os.mkdir("packed")
+    tool.write("packed/one.JSONL.gz", gzip.compress(b'{"text": "one"}\n{"text": "two"}\n'))
+    tool.write("packed/three.txt.gz", gzip.compress(b"three"))
+    tool.write("packed/four.md.gz", gzip.compress(b"four"))
+    out = tool.good("prepare", "packed", "--data.path=out/folder")
+    assert out.startswith("11 tokens of 3 documents in 2 files") and "1 .gz" in out, out
     tool.refused(2, "it cannot be read again", "prepare", "-", "-", "--data.path=of/none")
     # A process that waits for a line can be told to stop.
     with subprocess.Popen([tool.BINARY, "prepare", "-", "--data.path=of/none"], stdin=subprocess.PIPE,

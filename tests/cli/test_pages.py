@@ -35,7 +35,8 @@ def prepare_files():
     os.makedirs("notes")
     tool.write("notes/a.txt", text[::-1])
     tool.good("prepare", "book.txt", "notes", "--data.path=text/other")
-    tool.good("prepare", "book.txt", "--data.path=tokens/mine")
+    for prefix in "tokens/mine", "text/wiki", "text/code":
+        tool.good("prepare", "book.txt", f"--data.path={prefix}")
     os.makedirs("shards")
     header = struct.pack("<256i", 20240520, 1, 4000, *[0] * 253)
     with open("shards/a.bin", "wb") as file:
