@@ -235,7 +235,7 @@ trireme_status checksum_file_verify(const struct checksum_file *f, const char *p
                                     trireme_error *error) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     share->failed = share->next;
-    if (fd < 0 && errno == ENOENT)
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         FAIL(TRIREME_ERROR_CORRUPT, "%s: missing, expected %" PRIu64 " bytes", path, f->bytes);
     if (fd < 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));

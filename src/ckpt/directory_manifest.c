@@ -300,7 +300,7 @@ static trireme_status manifest_check_folder(const struct manifest *m, const char
     char *path = mem_printf("%s/%s", directory, folder);
     DIR *dir = opendir(path);
     trireme_status status = TRIREME_OK;
-    if (!dir && errno != ENOENT)
+    if (!dir && errno != ENOENT && errno != ENOTDIR)
         status = error_set(error, TRIREME_ERROR_IO, "%s: cannot list: %s", path, strerror(errno));
     for (struct dirent *e; status == TRIREME_OK && dir && (errno = 0, e = readdir(dir)) != NULL;)
         status = manifest_check_entry(m, directory, folder, e->d_name, check, error);

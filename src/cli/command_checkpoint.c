@@ -7,6 +7,9 @@
 #include "run/checkpoint_facts.h"
 #include "run/run_directory.h"
 
+#include <errno.h>
+#include <sys/stat.h>
+
 static const struct {
     enum retention_reason reason;
     const char *word, *text; // in JSON, for people
@@ -122,7 +125,8 @@ static void verify_one(struct verifying *v, bool json, struct verdicts *verdicts
     trireme_error why = {0};
     const struct damage_watch watch = {verify_show_progress, v};
     const int hold = directory_hold(v->path);
-    if (hold < 0 && file_missing(v->path))
+    struct stat st;
+    if (hold < 0 && lstat(v->path, &st) != 0 && errno == ENOENT)
         return; // its run has removed it meanwhile
     why.status = damage_find(v->path, usable_cores(), &watch, &report, &why);
     directory_let_go(hold);

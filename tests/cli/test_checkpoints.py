@@ -313,6 +313,24 @@ def test_verify():
     assert "no manifest.json" in verified("run/checkpoint/step-6")[1][0]["message"]
 
 
+def test_verify_other_kinds_of_files():
+    trained("--checkpoint.keep_latest_k=0")
+    os.rename("run/checkpoint/step-6", "away")
+    os.symlink("nowhere", "run/checkpoint/step-6")
+    shutil.rmtree("run/checkpoint/step-4/training")
+    tool.write("run/checkpoint/step-4/training", "a file")
+    code, found, err = verified("run")
+    assert code == 4 and "of 3 checkpoints 2 are damaged" in err, err
+    assert [one["whole"] for one in found] == [True, False, False], found
+    assert "step-4/training/progress.json: missing" in found[1]["damage"][0]["message"], found
+    # A link may lead to a disk that is not there now: only what is damaged for good is passed over.
+    train = ["train", "c.yaml", "--training.steps=8"]
+    tool.refused(3, "step-6: cannot open: No such file or directory: try again once", *train)
+    os.remove("run/checkpoint/step-6")
+    code, out, err = tool.run(*train)
+    assert code == 0 and "going on from run/checkpoint/step-2" in out and "step-4 is passed over: " in err, (out, err)
+
+
 def test_verify_edited_config():
     """What may be edited in a config.json may be edited."""
     trained()
