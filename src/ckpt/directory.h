@@ -51,6 +51,7 @@ void directory_let_go(int hold);
 
 // A directory that was passed over, and why.
 struct directory_skipped {
+    int64_t number;
     char *path;
     char *reason;
 };

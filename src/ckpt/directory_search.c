@@ -128,7 +128,7 @@ static trireme_status search_examine(char *path, int64_t number, struct manifest
     }
     directory_let_go(hold);
     if (status == TRIREME_ERROR_CORRUPT) {
-        VEC_PUSH(&out->skipped, (struct directory_skipped){path, mem_strdup(reason.message)});
+        VEC_PUSH(&out->skipped, (struct directory_skipped){number, path, mem_strdup(reason.message)});
         return TRIREME_OK;
     }
     if (status == TRIREME_ERROR_IO)

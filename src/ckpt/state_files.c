@@ -89,6 +89,8 @@ trireme_status state_files_write_progress(const char *path, const struct state_p
         json_add_string(&t, "trained_on", progress->data);
     if (progress->islands)
         json_add_string(&t, "islands", progress->islands);
+    if (*progress->run)
+        json_add_string(&t, "run", progress->run);
     json_end_object(&t);
     text_add(&t, "\n");
     trireme_status status = output_write(path, PROGRESS_NAME, t.text, t.length, error);
@@ -171,7 +173,7 @@ static trireme_status get_progress(const struct safetensors *files, const char *
 
 static trireme_status read_progress(const json_t *root, const char *path, struct state_progress *out,
                                     trireme_error *error) {
-    const char *format = "", *config = "", *data = NULL, *islands = NULL;
+    const char *format = "", *config = "", *data = NULL, *islands = NULL, *run = "";
     int64_t version = 0;
     char shown[JSON_EXCERPT_BYTES];
     TRY(json_read_string(root, path, "format", JSON_REQUIRED, &format, error));
@@ -186,6 +188,8 @@ static trireme_status read_progress(const json_t *root, const char *path, struct
     TRY(json_read_string(root, path, "config", JSON_REQUIRED, &config, error));
     TRY(json_read_string(root, path, "trained_on", JSON_OPTIONAL, &data, error));
     TRY(json_read_string(root, path, "islands", JSON_OPTIONAL, &islands, error));
+    TRY(json_read_string(root, path, "run", JSON_OPTIONAL, &run, error));
+    snprintf(out->run, sizeof out->run, "%s", run);
     out->config = mem_strdup(config);
     out->data = data ? mem_strdup(data) : NULL;
     out->islands = islands ? mem_strdup(islands) : NULL;

@@ -33,6 +33,7 @@ struct state_progress {
     double val_loss;                // of the model after `step`; NaN where it was not measured before it was saved
     char *config;                   // the run's configuration as YAML
     char *data;                     // which tokens it trains on, in words to compare; NULL in files that do not say
+    char run[CHECKSUM_HEX];         // of a save in checkpoint.emergency_directory: a hash of its run's path; else empty
     char *islands;                  // how far each island has come, where there are several (run/island.h); else NULL
 };
 

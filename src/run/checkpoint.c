@@ -6,6 +6,7 @@
 #include "run/checkpoint_saver.h"
 #include "run/island.h"
 #include "run/kept_values.h"
+#include "run/run_directory.h"
 #include "run/verification.h"
 
 #include <errno.h>
@@ -271,25 +272,36 @@ static bool run_has_been(const char *directory) {
     return there;
 }
 
-// Refuses a checkpoint in checkpoint.emergency_directory that another run has saved; or this one, whose directory is
-// then gone: to begin anew could be as wrong as to go on.
+// Refuses a checkpoint in checkpoint.emergency_directory that another run has saved, which may have a directory of the
+// same name elsewhere; or this one, whose directory is then gone: to begin anew could be as wrong as to go on.
 static trireme_status check_emergency(const struct config *config, const char *path, trireme_error *error) {
-    struct config theirs;
+    struct state_progress theirs;
+    trireme_error ignored;
+    char own[CHECKSUM_HEX];
     if (!run_has_been(config->run.directory))
         return config_refuse(config, "checkpoint.emergency_directory", error,
                              "where %s is, while no run is in run.directory %s: to go on from it move it to "
                              "%s/checkpoint, else remove it",
                              path, config->run.directory, config->run.directory);
-    if (!checkpoint_config(&theirs, path))
+    if (state_files_progress(path, &theirs, &ignored) != TRIREME_OK)
         return TRIREME_OK; // loading it says why
-    const bool same = strcmp(theirs.run.directory, config->run.directory) == 0;
-    const trireme_status status =
-        same ? TRIREME_OK
-             : config_refuse(config, "checkpoint.emergency_directory", error,
-                             "where %s is of the run in %s: each run needs a directory of its own there", path,
-                             theirs.run.directory);
-    config_release(&theirs);
-    return status;
+    run_directory_identify(config->run.directory, own);
+    const bool same = *own && strcmp(theirs.run, own) == 0;
+    state_progress_release(&theirs);
+    return same ? TRIREME_OK
+                : config_refuse(config, "checkpoint.emergency_directory", error,
+                                "where %s was saved by a run in another directory than %s: each run needs an emergency "
+                                "directory of its own; if it is this run, which was moved, move it to %s/checkpoint",
+                                path, config->run.directory, config->run.directory);
+}
+
+// Takes over from `other` what is newer than what is found.
+static void search_take_skipped(struct directory_search *s, struct directory_search *other) {
+    for (size_t i = 0; i < other->skipped.count; i++)
+        if (!s->path || other->skipped.item[i].number > s->number) {
+            VEC_PUSH(&s->skipped, other->skipped.item[i]);
+            other->skipped.item[i] = (struct directory_skipped){0};
+        }
 }
 
 static trireme_status checkpoint_newest_in(const char *directory, struct manifest_check check,
@@ -320,6 +332,7 @@ trireme_status checkpoint_newest(const struct config *config, struct manifest_ch
         other.path = own.path;
         other.hold = own.hold;
     }
+    search_take_skipped(out, &other);
     directory_search_release(&other);
     if (status != TRIREME_OK)
         directory_search_release(out);

@@ -17,7 +17,7 @@ trireme_status checkpoint_save(const struct engine *engine, const struct tokeniz
                                const char *run_directory, const struct state_progress *progress, trireme_error *error);
 // Finds the newest complete checkpoint from which a run of this configuration goes on: one in its own directory, or in
 // checkpoint.emergency_directory where that has a later one, which must be this run's. As directory_newest; `skipped`
-// is of the own one.
+// is of both.
 trireme_status checkpoint_newest(const struct config *config, struct manifest_check check,
                                  const struct directory_verifier *verifier, struct directory_search *out,
                                  trireme_error *error);

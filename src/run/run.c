@@ -490,6 +490,12 @@ static trireme_status check_writable(const struct config *config, const char *ke
     return TRIREME_OK;
 }
 
+static bool is_same_directory(const char *a, const char *b) {
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
 static trireme_status check_directories(const struct config *config, trireme_error *error) {
     const char *offload = config->optimizer.offload_directory, *emergency = config->checkpoint.emergency_directory;
     TRY(check_directory(config, error));
@@ -497,7 +503,7 @@ static trireme_status check_directories(const struct config *config, trireme_err
         TRY(check_writable(config, "optimizer.offload_directory", offload, error));
     if (!*emergency)
         return TRIREME_OK;
-    if (strcmp(emergency, config->run.directory) == 0)
+    if (is_same_directory(emergency, config->run.directory))
         return config_refuse(config, "checkpoint.emergency_directory", error, "which is run.directory");
     return check_writable(config, "checkpoint.emergency_directory", emergency, error);
 }

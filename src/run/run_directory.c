@@ -233,6 +233,14 @@ trireme_status run_directory_check(const struct run_directory *run, trireme_erro
     return TRIREME_OK;
 }
 
+void run_directory_identify(const char *path, char hex[CHECKSUM_HEX]) {
+    char *real = realpath(path, NULL);
+    *hex = 0;
+    if (real)
+        checksum_of(real, strlen(real), hex);
+    free(real);
+}
+
 bool run_directory_is_busy(const char *path) {
     char *lock = mem_printf("%s/lock", path);
     bool busy = file_is_locked(lock);

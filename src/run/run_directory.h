@@ -3,6 +3,7 @@
 #ifndef RUN_RUN_DIRECTORY_H
 #define RUN_RUN_DIRECTORY_H
 
+#include "base/checksum.h"
 #include "exec/exec.h"
 #include "run/event_file.h"
 #include "run/metrics_file.h"
@@ -27,6 +28,8 @@ trireme_status run_directory_open(struct run_directory *run, const char *path, t
 // files written to it would be found by nobody. To be called before writing there; the functions below do it
 // themselves. Cheap enough for every step.
 trireme_status run_directory_check(const struct run_directory *run, trireme_error *error);
+// What tells the directory of a run from those of others, as long as it is where it is; empty where there is none.
+void run_directory_identify(const char *path, char hex[CHECKSUM_HEX]);
 // Whether a run is going on in the directory now.
 bool run_directory_is_busy(const char *path);
 // Releases all. Removes a directory that was made for a run that did not begin.

@@ -81,10 +81,20 @@ double saving_take_stall(struct run *r) {
     return seconds;
 }
 
+// Whether the run goes on from a checkpoint in checkpoint.emergency_directory.
+static bool saving_is_elsewhere(const struct run *r) {
+    char *own = mem_printf(CHECKPOINTS_PATH "/", r->config->run.directory);
+    const bool is = r->resumed_from && strncmp(r->resumed_from, own, strlen(own)) != 0;
+    free(own);
+    return is;
+}
+
 trireme_status saving_create(struct run *r, trireme_error *error) {
     const struct config_checkpoint *c = &r->config->checkpoint;
     const bool in_background = c->async_save && c->interval > 0;
     r->saving.step = r->saved_step;
+    r->saving.elsewhere = saving_is_elsewhere(r);
+    run_directory_identify(r->config->run.directory, r->saving.run);
     TRY(checkpoint_saver_create(&r->saving.saver, &r->engine, &r->tokenizer, in_background ? c->buffer_mib << 20 : 0,
                                 error));
     engine_before_update(&r->engine, saving_await_copied, r);
@@ -145,6 +155,10 @@ static trireme_status saving_begin(struct run *r, const char *directory, trireme
     s->blocked = 0;
     s->second = s->again;
     s->again = false;
+    s->in_emergency = !own;
+    *r->progress.run = 0;
+    if (!own)
+        memcpy(r->progress.run, s->run, sizeof s->run);
     const struct saver_hooks hooks = {r, own ? saving_before_open : NULL, own ? saving_before_commit : NULL,
                                       own ? saving_after_commit : NULL};
     TRY(checkpoint_saver_begin(s->saver, directory, &r->progress, &hooks, error));
@@ -178,6 +192,7 @@ static void saving_succeed(struct run *r) {
     if (s->sound && r->progress.skipped_in_a_row > 0)
         r->sound_step = s->step;
     s->failures = 0;
+    s->elsewhere &= s->in_emergency;
     spent_took(&r->spent, SPENT_SAVING, s->blocked);
 }
 
@@ -283,7 +298,8 @@ trireme_status saving_finish(struct run *r, trireme_error *error) {
     enum { TRIES = 2 };
     trireme_error why;
     bool saved;
-    for (int tries = 0; r->saving.under_way || r->saved_step != r->progress.step; tries += !saved) {
+    for (int tries = 0; r->saving.under_way || r->saved_step != r->progress.step || r->saving.elsewhere;
+         tries += !saved) {
         if (tries == TRIES) {
             *error = why;
             return saving_in_emergency(r, error);

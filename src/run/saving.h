@@ -22,6 +22,9 @@ struct run_saving {
     bool sound;          // the save under way holds no skipped steps in a row
     bool second;         // it is tried for the second time
     bool again;          // the last one has failed, and is to be tried again
+    bool in_emergency;   // the one under way goes to checkpoint.emergency_directory
+    bool elsewhere;      // the newest checkpoint lies there, and none of its step in the run's directory
+    char run[CHECKSUM_HEX]; // run_directory_identify, from when it was surely there
     int64_t step;        // of the save under way, or of the last one, whether it succeeded or not; -1: none
     int64_t began;       // clock_now
     int64_t failures;    // in a row; each was tried twice

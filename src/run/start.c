@@ -357,9 +357,7 @@ void run_prune(const struct run *r, int64_t last, int64_t whole) {
 static void prune_at_start(const struct run *r) {
     if (r->saved_step < 0)
         return;
-    char *own = mem_printf(CHECKPOINT_PATH, r->config->run.directory, (long long)r->saved_step);
-    run_prune(r, r->progress.step - r->progress.skipped_in_a_row, strcmp(own, r->resumed_from) ? -1 : r->saved_step);
-    free(own);
+    run_prune(r, r->progress.step - r->progress.skipped_in_a_row, r->saving.elsewhere ? -1 : r->saved_step);
 }
 
 static void tell_no_best(const struct run *r) {

@@ -102,10 +102,50 @@ def test_too_many_failures():
     # It is this run's alone.
     shutil.copytree("whole", "second")
     shutil.rmtree(f"second/checkpoint/step-{done + 3}")
-    tool.refused(2, "checkpoint.emergency_directory: .* is of the run in run: each run needs", *end,
+    tool.refused(2, "checkpoint.emergency_directory: .* by a run in another directory than second: each", *end,
                  "--run.directory=second")
     # Now that the run has a later one, that is taken.
     assert "other/" not in tool.good(*end) and os.path.isdir(f"other/checkpoint/step-{done}")
+
+
+def save_in_emergency():
+    """Stops a run whose directory takes no checkpoint; returns the step that other/ then has."""
+    process = begin("--checkpoint.interval=20", "--checkpoint.emergency_directory=" + os.path.abspath("other"))
+    take_away()
+    process.send_signal(signal.SIGINT)
+    code, out, err = tool.finish(process)
+    give_back()
+    assert code == 3, (code, err)
+    return int(re.search(r"step (\d+) is saved in .*/other/checkpoint/step-\d+ alone, from where", err)[1])
+
+
+def test_whose_emergency():
+    """A run takes its own save, by whatever name it is called; not that of one called the same in another place."""
+    os.mkdir("other")
+    step = save_in_emergency()
+    train = ["train", "c.yaml", "--lr_scheduler.decay_type=constant", "--validation.freq=0",
+             "--checkpoint.emergency_directory=" + os.path.abspath("other")]
+    os.mkdir("place")
+    shutil.copytree("text", "place/text")
+    shutil.copy("c.yaml", "place")
+    tool.good(*train[:-1], "--training.steps=2", cwd="place")
+    refusal = r"checkpoint.emergency_directory: .*by a run in another directory than {0}: .* move it to {0}/checkpoint"
+    tool.refused(2, refusal.format("run"), *train, f"--training.steps={step + 1}", cwd="place")
+    os.rename("run", "moved")
+    tool.refused(2, refusal.format("moved"), *train, f"--training.steps={step + 1}", "--run.directory=moved")
+    os.rename("moved", "run")
+    # Nothing is left to do but to have the checkpoint in its place.
+    shutil.copytree("run", "copy")
+    result = tool.strict_json(tool.good(*train, f"--training.steps={step}", "--run.directory=./run", "--json"))
+    assert result["checkpoint"] == f"./run/checkpoint/step-{step}", result
+    assert files(f"run/checkpoint/step-{step}") == files(f"other/checkpoint/step-{step}")
+    # One that is damaged is told of, and is no reason to begin anew.
+    shutil.rmtree("run")
+    os.rename("copy", "run")
+    shutil.rmtree("run/checkpoint")
+    os.truncate(f"other/checkpoint/step-{step}/model.safetensors", 5000)
+    tool.refused(4, r"no checkpoint in run is complete \(.*/other/checkpoint/step-.*: truncated", *train,
+                 f"--training.steps={step + 1}")
 
 
 def test_directories():
@@ -114,8 +154,9 @@ def test_directories():
     tool.untouched(2, "checkpoint.emergency_directory: given c.yaml, where no file can be made: Not a dir", "train",
                    "c.yaml", "--checkpoint.emergency_directory=c.yaml", "--run.directory=new")
     os.mkdir("new")
-    tool.untouched(2, "checkpoint.emergency_directory: given new, which is run.directory", "train", "c.yaml",
-                   "--checkpoint.emergency_directory=new", "--run.directory=new")
+    for name in "new", "./new/", os.path.abspath("new"):
+        tool.untouched(2, f'checkpoint.emergency_directory: given "?{name}"?, which is run.directory', "train",
+                       "c.yaml", f"--checkpoint.emergency_directory={name}", "--run.directory=new")
 
 
 tool.main(globals())
