@@ -611,13 +611,28 @@ void saver_begin(struct saver *s, const struct saver_work *work) {
     pthread_mutex_unlock(&s->lock);
 }
 
-void saver_await_copied(struct saver *s) {
+static struct timespec saver_until(double seconds) {
+    enum { SECOND = 1000000000 };
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const double whole = floor(MAX(0.0, MIN(seconds, 1e9)));
+    until.tv_sec += (time_t)whole;
+    until.tv_nsec += (long)((MAX(0.0, MIN(seconds, 1e9)) - whole) * SECOND);
+    until.tv_sec += until.tv_nsec / SECOND;
+    until.tv_nsec %= SECOND;
+    return until;
+}
+
+bool saver_await_copied(struct saver *s, double seconds) {
+    const struct timespec until = saver_until(seconds);
     if (!s->under_way)
-        return;
+        return true;
     pthread_mutex_lock(&s->lock);
-    while (!s->all_copied)
-        pthread_cond_wait(&s->changed, &s->lock);
+    while (!s->all_copied && pthread_cond_timedwait(&s->changed, &s->lock, &until) == 0)
+        continue;
+    const bool copied = s->all_copied;
     pthread_mutex_unlock(&s->lock);
+    return copied;
 }
 
 bool saver_is_copied(struct saver *s) {
@@ -636,14 +651,7 @@ bool saver_is_done(const struct saver *s) {
 }
 
 bool saver_await_end(struct saver *s, double seconds) {
-    enum { SECOND = 1000000000 };
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const double whole = floor(MAX(0.0, MIN(seconds, 1e9)));
-    until.tv_sec += (time_t)whole;
-    until.tv_nsec += (long)((MAX(0.0, MIN(seconds, 1e9)) - whole) * SECOND);
-    until.tv_sec += until.tv_nsec / SECOND;
-    until.tv_nsec %= SECOND;
+    const struct timespec until = saver_until(seconds);
     pthread_mutex_lock(&s->lock);
     while (!s->done && pthread_cond_timedwait(&s->changed, &s->lock, &until) == 0)
         continue;

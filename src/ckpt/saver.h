@@ -13,7 +13,7 @@
 // A rank that cannot write goes on without writing, so that no other rank waits for it; the save then fails on all,
 // with the message of the first rank that could not, and the next save is tried as if nothing had been. The waits of a
 // save for other ranks have no deadline, since a disk may take its time; they end when a rank is lost. Whoever wants a
-// deadline waits with saver_await_end.
+// deadline waits with saver_await_copied and saver_await_end.
 #ifndef CKPT_SAVER_H
 #define CKPT_SAVER_H
 
@@ -42,8 +42,9 @@ trireme_status saver_create(struct saver **out, const struct save_plan *plan, st
 bool saver_has_room(const struct saver *saver);
 // All ranks begin alike; `work` is for rank 0. The save before must have ended.
 void saver_begin(struct saver *saver, const struct saver_work *work);
-// Waits until all of this rank's values are copied, or the save has failed. Returns at once where none is under way.
-void saver_await_copied(struct saver *saver);
+// Waits until all of this rank's values are copied, or the save has failed, but not longer than some seconds; whether
+// that has come. True at once where none is under way.
+bool saver_await_copied(struct saver *saver, double seconds);
 bool saver_is_copied(struct saver *saver);
 // Whether one has begun and not ended; and whether saver_end would return at once.
 bool saver_is_under_way(const struct saver *saver);

@@ -657,7 +657,7 @@ trireme_status engine_end(struct engine *e, enum program_kind kind, trireme_erro
     return p->status;
 }
 
-void engine_before_update(struct engine *e, void (*call)(void *user), void *user) {
+void engine_before_update(struct engine *e, trireme_status (*call)(void *user, trireme_error *error), void *user) {
     for (size_t i = 0; i < e->programs.count; i++)
         executor_before_update(e->programs.item[i].executor, call, user);
 }

@@ -132,7 +132,7 @@ struct engine_result {
     bool finite;        // whether the update was done
 };
 // executor_before_update of all programs.
-void engine_before_update(struct engine *engine, void (*call)(void *user), void *user);
+void engine_before_update(struct engine *engine, trireme_status (*call)(void *user, trireme_error *error), void *user);
 // Runs one step, or one evaluation.
 trireme_status engine_step(struct engine *engine, double lr, struct trace *trace, struct engine_result *out,
                            trireme_error *error);

@@ -138,7 +138,7 @@ void executor_trace_reserve(const struct executor *e, struct trace *trace) {
     VEC_RESERVE(&trace->events, (size_t)program_length(e->program) + 1);
 }
 
-void executor_before_update(struct executor *e, void (*call)(void *user), void *user) {
+void executor_before_update(struct executor *e, trireme_status (*call)(void *user, trireme_error *error), void *user) {
     e->before_update.call = call;
     e->before_update.user = user;
 }

@@ -56,16 +56,19 @@ trireme_status executor_create(struct executor **out, struct streams *streams, c
                                trireme_error *error);
 void executor_free(struct executor *executor);
 // Runs the program once. A `trace` (NULL for none) must have room: executor_trace_reserve. A program without
-// communication and transfers cannot fail; others may with TRIREME_ERROR_LOST, or where a file cannot be read or
-// written with TRIREME_ERROR_IO, which ends the run on all ranks. The message names stream and instruction.
+// communication and transfers fails only where before_update does; others may with TRIREME_ERROR_LOST, or where a file
+// cannot be read or written with TRIREME_ERROR_IO, which ends the run on all ranks. The message names stream and
+// instruction.
 trireme_status executor_run(struct executor *executor, struct trace *trace, trireme_error *error);
 // For measuring schedules: from now on no kernel runs; instead, the compute of each invocation sleeps for seconds(user,
 // template, microbatch). If what it waits for was there when the invocation before ended, the time counts from that
 // end, so that late wake-ups do not add up. Streams, waits and communication remain.
 void executor_pace(struct executor *executor, double (*seconds)(void *user, int template, int microbatch), void *user);
 // From now on, call(user) is called before each instruction that changes parameters or what an optimizer keeps, on the
-// thread that runs it: somebody may still read the old values (ckpt/saver.h). NULL: no more.
-void executor_before_update(struct executor *executor, void (*call)(void *user), void *user);
+// thread that runs it: somebody may still read the old values (ckpt/saver.h). Where it fails, nothing is changed, and
+// the run of the program fails. NULL: no more.
+void executor_before_update(struct executor *executor, trireme_status (*call)(void *user, trireme_error *error),
+                            void *user);
 // Adds to `choices` those of the program's calls that they lack, timed under the conditions of a run; the program will
 // run `runs` times (choices_measure). Arenas are not touched. To be called before the first run. TRIREME_ERROR_MEMORY
 // where there is no room for operands; then some are not timed.

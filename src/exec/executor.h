@@ -87,7 +87,7 @@ struct executor {
         int64_t until; // when the last invocation ends
     } pace;
     struct {
-        void (*call)(void *user); // NULL: none
+        trireme_status (*call)(void *user, trireme_error *error); // NULL: none
         void *user;
     } before_update;
     struct trace *trace; // of the current run

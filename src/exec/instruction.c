@@ -180,7 +180,7 @@ trireme_status instruction_execute(struct executor *e, const struct resolved *r,
     if (in->workspace != NONE)
         call.workspace = instruction_locate(e, in->workspace, 0, microbatch);
     if (r->updates && e->before_update.call)
-        e->before_update.call(e->before_update.user);
+        TRY(e->before_update.call(e->before_update.user, error));
     if (r->bounded)
         run_counted(e, r, &call);
     else

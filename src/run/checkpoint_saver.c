@@ -227,8 +227,9 @@ trireme_status checkpoint_saver_begin(struct checkpoint_saver *s, const char *ru
     return TRIREME_OK;
 }
 
-void checkpoint_saver_await_copied(struct checkpoint_saver *s) {
-    saver_await_copied(s->saver);
+bool checkpoint_saver_await_copied(struct checkpoint_saver *s, double seconds) {
+    s->hangs = !saver_await_copied(s->saver, seconds);
+    return !s->hangs;
 }
 
 bool checkpoint_saver_is_copied(const struct checkpoint_saver *s) {

@@ -26,7 +26,8 @@ trireme_status checkpoint_saver_create(struct checkpoint_saver **out, const stru
 trireme_status checkpoint_saver_begin(struct checkpoint_saver *saver, const char *run_directory,
                                       const struct state_progress *progress, const struct saver_hooks *hooks,
                                       trireme_error *error);
-void checkpoint_saver_await_copied(struct checkpoint_saver *saver);
+// As saver_await_copied.
+bool checkpoint_saver_await_copied(struct checkpoint_saver *saver, double seconds);
 bool checkpoint_saver_is_copied(const struct checkpoint_saver *saver);
 // As saver_has_room, for the last save that began.
 bool checkpoint_saver_has_room(const struct checkpoint_saver *saver);
@@ -37,7 +38,7 @@ bool checkpoint_saver_await_end(struct checkpoint_saver *saver, double seconds);
 const char *checkpoint_saver_doing(struct checkpoint_saver *saver);
 // Waits for the end; the status is the same on all ranks.
 trireme_status checkpoint_saver_end(struct checkpoint_saver *saver, trireme_error *error);
-// Whether checkpoint_saver_await_end has been false at last. Then the saver, and all that it was given, must stay.
+// Whether one of these two has been false at last. Then the saver, and all that it was given, must stay.
 bool checkpoint_saver_hangs(const struct checkpoint_saver *saver);
 // A save that is under way is waited for.
 void checkpoint_saver_free(struct checkpoint_saver *saver);

@@ -65,13 +65,26 @@ static void saving_spend(struct run *r, int64_t began) {
     r->saving.blocked += 1e-9 * (double)(clock_now() - began);
 }
 
-static void saving_await_copied(void *user) {
+// Seconds that the save under way still has.
+static double saving_left(const struct run *r) {
+    const int64_t limit = r->config->checkpoint.timeout_seconds;
+    return limit > 0 ? MAX((double)limit - 1e-9 * (double)(clock_now() - r->saving.began), 0) : INFINITY;
+}
+
+static trireme_status saving_late(const struct run *r, trireme_error *error) {
+    FAIL(TRIREME_ERROR_LOST, "step %lld is not saved after %lld seconds (checkpoint.timeout_seconds): %s",
+         (long long)r->saving.step, (long long)r->config->checkpoint.timeout_seconds,
+         checkpoint_saver_doing(r->saving.saver));
+}
+
+static trireme_status saving_await_copied(void *user, trireme_error *error) {
     struct run *r = user;
     if (!r->saving.under_way)
-        return;
+        return TRIREME_OK;
     const int64_t began = clock_now();
-    checkpoint_saver_await_copied(r->saving.saver);
+    const bool copied = checkpoint_saver_await_copied(r->saving.saver, saving_left(r));
     r->saving.stalls += clock_now() - began;
+    return copied ? TRIREME_OK : saving_late(r, error);
 }
 
 double saving_take_stall(struct run *r) {
@@ -173,12 +186,10 @@ static trireme_status saving_begin(struct run *r, const char *directory, trireme
 
 // Waits for the end of the save that is under way. Its deadline counts from its beginning.
 static trireme_status saving_await(struct run *r, trireme_error *error) {
-    const int64_t limit = r->config->checkpoint.timeout_seconds, since = clock_now();
-    const double left = (double)limit - 1e-9 * (double)(since - r->saving.began);
+    const int64_t since = clock_now();
     rank_record_set(r->record, RANK_SAVING);
-    if (!checkpoint_saver_await_end(r->saving.saver, limit > 0 ? MAX(left, 0) : INFINITY))
-        FAIL(TRIREME_ERROR_LOST, "step %lld is not saved after %lld seconds (checkpoint.timeout_seconds): %s",
-             (long long)r->saving.step, (long long)limit, checkpoint_saver_doing(r->saving.saver));
+    if (!checkpoint_saver_await_end(r->saving.saver, saving_left(r)))
+        return saving_late(r, error);
     r->saving.under_way = r->saving.may_block = false;
     const trireme_status status = checkpoint_saver_end(r->saving.saver, error);
     saving_set_deadline(r);
@@ -277,6 +288,9 @@ static bool saving_by_all(const struct run *r, double agreed, bool own) {
 
 trireme_status saving_step(struct run *r, trireme_error *error) {
     const bool waits = !r->config->checkpoint.async_save;
+    // On time for this rank's part may be too late for another's, which then says so.
+    if (r->saving.under_way && saving_left(r) == 0 && !checkpoint_saver_await_end(r->saving.saver, 0))
+        return saving_late(r, error);
     if (saving_by_all(r, r->agreed.saved, saving_is_done(r)))
         TRY(saving_settle(r, error));
     if (r->saving.may_block && saving_by_all(r, r->agreed.copied, true)) {

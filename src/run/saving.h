@@ -18,18 +18,18 @@ struct run;
 struct run_saving {
     struct checkpoint_saver *saver;
     bool under_way;
-    bool may_block;      // some rank has too little room for all that it gives, and not all have copied all by now
-    bool sound;          // the save under way holds no skipped steps in a row
-    bool second;         // it is tried for the second time
-    bool again;          // the last one has failed, and is to be tried again
-    bool in_emergency;   // the one under way goes to checkpoint.emergency_directory
-    bool elsewhere;      // the newest checkpoint lies there, and none of its step in the run's directory
+    bool may_block;         // some rank has too little room for all that it gives, and not all have copied all by now
+    bool sound;             // the save under way holds no skipped steps in a row
+    bool second;            // it is tried for the second time
+    bool again;             // the last one has failed, and is to be tried again
+    bool in_emergency;      // the one under way goes to checkpoint.emergency_directory
+    bool elsewhere;         // the newest checkpoint lies there, and none of its step in the run's directory
     char run[CHECKSUM_HEX]; // run_directory_identify, from when it was surely there
-    int64_t step;        // of the save under way, or of the last one, whether it succeeded or not; -1: none
-    int64_t began;       // clock_now
-    int64_t failures;    // in a row; each was tried twice
-    double blocked;      // seconds for which the run has waited for the one under way
-    atomic_llong stalls; // nanoseconds for which the step under way has waited
+    int64_t step;           // of the save under way, or of the last one, whether it succeeded or not; -1: none
+    int64_t began;          // clock_now
+    int64_t failures;       // in a row; each was tried twice
+    double blocked;         // seconds for which the run has waited for the one under way
+    atomic_llong stalls;    // nanoseconds for which the step under way has waited
     // Rank 0's; the saver's thread has them while a save is under way.
     int64_t prunes; // checkpoints up to that of this step
     struct metrics_mark lines;

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -126,7 +127,7 @@ static void values_scribble(const struct scene *s, int rank) {
 static void scene_begin(struct scene *s, const struct saver_work *work, struct saver *saver, int rank) {
     assert_false(saver_is_under_way(saver));
     saver_begin(saver, work);
-    saver_await_copied(saver);
+    assert_true(saver_await_copied(saver, INFINITY));
     if (s->scribbles)
         values_scribble(s, rank);
 }

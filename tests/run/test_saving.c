@@ -20,23 +20,38 @@ static const char *const OVERRIDES[] = {RUNS_LLAMA,
                                         "comm.train_timeout_seconds=1",
                                         NULL};
 
-// How long it takes to sync the model's weights of a checkpoint.
+// How long it takes to make and to sync the file of the model's weights of a checkpoint.
 static struct {
-    int milliseconds;
+    int making, milliseconds;
     atomic_bool now;
+    int64_t since, last; // the steps after which the disk is slow, and that was done last
 } slow;
 
-int fdatasync(int file) {
+static void sleep_for(int milliseconds) {
+    nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000L}, NULL);
+}
+
+static void sleep_over(int file, int milliseconds) {
     char link[64], path[500] = "";
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     if (slow.now && readlink(link, path, sizeof path - 1) > 0 && text_ends(path, "/model.safetensors"))
-        nanosleep(&(struct timespec){slow.milliseconds / 1000, slow.milliseconds % 1000 * 1000000L}, NULL);
+        sleep_for(milliseconds);
+}
+
+int fdatasync(int file) {
+    sleep_over(file, slow.milliseconds);
     return (int)syscall(SYS_fdatasync, file);
+}
+
+int fallocate(int file, int mode, off_t begin, off_t bytes) {
+    sleep_over(file, slow.making);
+    return (int)syscall(SYS_fallocate, file, mode, begin, bytes);
 }
 
 static void slow_down(void *user, const struct train_step *step) {
     (void)user;
-    slow.now |= step->step == SAVED;
+    slow.now |= step->step == slow.since;
+    slow.last = step->step;
 }
 
 static trireme_status train_on_slow_disk(const char *folder, int milliseconds, const char *const *more,
@@ -44,6 +59,7 @@ static trireme_status train_on_slow_disk(const char *folder, int milliseconds, c
     struct runs_watch watch = {.stepped = slow_down};
     struct train_result result = {0};
     slow.milliseconds = milliseconds;
+    slow.since = SAVED;
     const trireme_status status = runs_train(folder, OVERRIDES, more, &watch, &result, error);
     slow.now = false;
     return status;
@@ -80,6 +96,44 @@ static void a_disk_that_hangs_ends_the_run(void **state) {
     }
 }
 
+// No later save is due that would wait for the one that hangs.
+static void take_time(void *user, int rank, int64_t step) {
+    (void)user, (void)rank, (void)step;
+    if (slow.now)
+        sleep_for(20);
+}
+
+static void a_disk_that_hangs_is_found_between_saves(void **state) {
+    enum { INTERVAL = 150 };
+    static const char *const MORE[] = {"parallelism.ranks=2", "checkpoint.timeout_seconds=1", "checkpoint.interval=150",
+                                       "training.steps=1000", NULL};
+    struct runs_watch watch = {.stepped = slow_down, .rank_step = take_time};
+    struct train_result result = {0};
+    trireme_error error = {0};
+    runs_prepare(*state);
+    slow.milliseconds = 4000;
+    slow.since = INTERVAL;
+    const trireme_status status = runs_train(*state, OVERRIDES, MORE, &watch, &result, &error);
+    slow.now = false;
+    assert_refused(status, TRIREME_ERROR_LOST, &error,
+                   "step 150 is not saved after 1 seconds (checkpoint.timeout_seconds): ");
+    assert_in_range(slow.last, INTERVAL + 1, 2 * INTERVAL - 1);
+}
+
+// Nothing is taken out of a buffer that is too small for all, for which an update waits.
+static void a_disk_that_hangs_while_values_are_copied(void **state) {
+    static const char *const MORE[] = {"model.hidden_size=256", "parallelism.ranks=1", "checkpoint.buffer_mib=1",
+                                       "checkpoint.timeout_seconds=1", NULL};
+    trireme_error error = {0};
+    runs_prepare(*state);
+    slow.making = 4000;
+    const trireme_status status = train_on_slow_disk(*state, 0, MORE, &error);
+    slow.making = 0;
+    assert_refused(status, TRIREME_ERROR_LOST, &error,
+                   "step 2 is not saved after 1 seconds (checkpoint.timeout_seconds): making files");
+    assert_int_equal(slow.last, 2);
+}
+
 // The program that calls keeps what it has open.
 static void a_refused_run_closes_nothing(void **state) {
     static const char *const MORE[] = {"parallelism.ranks=1", NULL};
@@ -97,6 +151,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_slow_disk_ends_no_run),
         IN_FOLDER(a_disk_that_hangs_ends_the_run),
+        IN_FOLDER(a_disk_that_hangs_is_found_between_saves),
+        IN_FOLDER(a_disk_that_hangs_while_values_are_copied),
         IN_FOLDER(a_refused_run_closes_nothing),
     };
     return cmocka_run_group_tests_name("run_saving", tests, NULL, NULL);
