@@ -123,10 +123,9 @@ static trireme_status event_create(struct event_file *events, const char *direct
     return TRIREME_OK;
 }
 
-trireme_status event_file_open(struct event_file *events, const char *directory, int64_t step, trireme_error *error) {
+// What TensorBoard reads first: the version, and from where the run goes on.
+static trireme_status event_begin(struct event_file *events, int64_t step, trireme_error *error) {
     static const char VERSION[] = "brain.Event:2";
-    TRY(directory_create(directory, error));
-    TRY(event_create(events, directory, error));
     struct text message = {0};
     begin_event(&message, 0);
     event_add_bytes(&message, EVENT_FILE_VERSION, VERSION, strlen(VERSION));
@@ -137,6 +136,19 @@ trireme_status event_file_open(struct event_file *events, const char *directory,
     event_add_bytes(&message, EVENT_SESSION, session.text, session.length);
     text_release(&session);
     return write_event(events, &message, error);
+}
+
+trireme_status event_file_open(struct event_file *events, const char *directory, int64_t step, trireme_error *error) {
+    TRY(directory_create(directory, error));
+    trireme_status status = event_create(events, directory, error);
+    if (status == TRIREME_OK)
+        status = event_begin(events, step, error);
+    if (status != TRIREME_OK) {
+        if (events->file)
+            unlink(events->path);
+        event_file_close(events);
+    }
+    return status;
 }
 
 static trireme_status write_summary(struct event_file *events, int64_t step, struct text *summary,

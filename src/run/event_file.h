@@ -13,7 +13,8 @@ struct event_file {
 };
 
 // Makes `directory` if it is missing, and in it a new file whose name sorts after all others'. Steps after `step` in
-// the other files are no longer shown by TensorBoard: a run that resumes does them again.
+// the other files are no longer shown by TensorBoard: a run that resumes does them again. Where it fails there is no
+// file, and it may be tried again.
 trireme_status event_file_open(struct event_file *events, const char *directory, int64_t step, trireme_error *error);
 // Writes those of a step's figures that are known: all or, where that fails, nothing.
 trireme_status event_file_add(struct event_file *events, const struct train_step *step, trireme_error *error);

@@ -143,7 +143,11 @@ static trireme_status metrics_open_file(struct metrics_file *m, bool *unusable, 
         fclose(m->file);
     m->file = fdopen(file, "a+");
     m->unnamed = true;
-    return TRIREME_OK;
+    if (m->file)
+        return TRIREME_OK;
+    error_set(error, TRIREME_ERROR_IO, "%s: cannot open: %s", m->path, strerror(errno));
+    close(file);
+    return TRIREME_ERROR_IO;
 }
 
 // Renames what has the file's name.
@@ -194,12 +198,11 @@ static void metrics_remark_on(struct metrics_file *m, const struct sifted *found
     text_release(&remark);
 }
 
-static trireme_status metrics_rewind(struct metrics_file *m, int64_t step, const struct sifted *found,
-                                     trireme_error *error) {
-    metrics_remark_on(m, found, step);
+static trireme_status metrics_rewind(struct metrics_file *m, const struct sifted *found, trireme_error *error) {
+    metrics_remark_on(m, found, m->from);
     m->unvalidated = found->unvalidated;
     if (found->bytes != found->end) // lines that go are between lines that stay
-        return metrics_replace(m, step, NAN, error);
+        return metrics_replace(m, m->from, NAN, error);
     if (ftruncate(fileno(m->file), found->end) != 0)
         FAIL(TRIREME_ERROR_IO, "%s: cannot cut: %s", m->path, strerror(errno));
     fseek(m->file, 0, SEEK_END);
@@ -207,33 +210,49 @@ static trireme_status metrics_rewind(struct metrics_file *m, int64_t step, const
 }
 
 // Opens the file and examines its lines.
-static trireme_status metrics_read(struct metrics_file *m, int64_t step, struct sifted *found, bool *unusable,
-                                   trireme_error *error) {
+static trireme_status metrics_read(struct metrics_file *m, struct sifted *found, bool *unusable, trireme_error *error) {
     TRY(metrics_open_file(m, unusable, error));
     *unusable = true; // from here on
-    return sift_metrics(m, step, NAN, found, NULL, error);
+    return sift_metrics(m, m->from, NAN, found, NULL, error);
 }
 
-trireme_status metrics_open(struct metrics_file *m, const char *directory, int64_t step, trireme_error *error) {
+static trireme_status metrics_begin(struct metrics_file *m, trireme_error *error) {
     struct sifted found;
     trireme_error reason;
     bool unusable;
-    *m = (struct metrics_file){.path = mem_printf("%s/" METRICS_NAME, directory)};
-    const trireme_status status = metrics_read(m, step, &found, &unusable, &reason);
+    const trireme_status status = metrics_read(m, &found, &unusable, &reason);
     if (status != TRIREME_OK && !unusable)
         return error_repeat(error, &reason);
     if (status != TRIREME_OK) {
         TRY(metrics_set_aside(m, &reason, error));
-        TRY(metrics_read(m, step, &found, &unusable, error));
+        TRY(metrics_read(m, &found, &unusable, error));
     }
-    return metrics_rewind(m, step, &found, error);
+    return metrics_rewind(m, &found, error);
 }
 
-// If the file that is open has lost its name, opens the one that has it now, or makes one.
+// The same; afterwards the file is as it should be, or not open.
+static trireme_status metrics_try(struct metrics_file *m, trireme_error *error) {
+    const trireme_status status = metrics_begin(m, error);
+    if (status != TRIREME_OK && m->file) {
+        fclose(m->file);
+        m->file = NULL;
+    }
+    return status;
+}
+
+trireme_status metrics_open(struct metrics_file *m, const char *directory, int64_t step, trireme_error *error) {
+    *m = (struct metrics_file){.path = mem_printf("%s/" METRICS_NAME, directory), .from = step};
+    return metrics_try(m, error);
+}
+
+// If the file that is open has lost its name, opens the one that has it now, or makes one. One that could not be opened
+// is tried again.
 static trireme_status metrics_keep(struct metrics_file *m, int64_t step, trireme_error *error) {
     struct stat held, named;
     trireme_error reason;
     bool unusable;
+    if (!m->file)
+        return metrics_try(m, error);
     if (lstat(m->path, &named) == 0 && fstat(fileno(m->file), &held) == 0 && named.st_ino == held.st_ino &&
         named.st_dev == held.st_dev)
         return TRIREME_OK;
@@ -294,8 +313,12 @@ trireme_status metrics_add_validation(struct metrics_file *m, int64_t step, doub
 }
 
 struct metrics_mark metrics_mark(struct metrics_file *m) {
-    const struct metrics_mark mark = {.file = fcntl(fileno(m->file), F_DUPFD_CLOEXEC, 0),
-                                      .path = m->unnamed ? mem_strdup(m->path) : NULL};
+    struct metrics_mark mark = {.file = -1};
+    if (!m->file)
+        return mark;
+    mark.file = fcntl(fileno(m->file), F_DUPFD_CLOEXEC, 0);
+    mark.code = mark.file < 0 ? errno : 0;
+    mark.path = m->unnamed ? mem_strdup(m->path) : NULL;
     m->unnamed = false;
     return mark;
 }
@@ -303,8 +326,9 @@ struct metrics_mark metrics_mark(struct metrics_file *m) {
 char *metrics_sync(struct metrics_mark *mark) {
     trireme_error why;
     char *remark = NULL;
-    if (mark->file < 0 || fsync(mark->file) != 0)
-        remark = mem_printf(METRICS_NAME ": cannot sync: %s: a power failure may take its last lines", strerror(errno));
+    const int code = mark->file >= 0 && fsync(mark->file) != 0 ? errno : mark->code;
+    if (code)
+        remark = mem_printf(METRICS_NAME ": cannot sync: %s: a power failure may take its last lines", strerror(code));
     else if (mark->path && file_sync_directory(mark->path, &why) != TRIREME_OK)
         remark = mem_printf(METRICS_NAME ": %s: a power failure may take it", why.message);
     metrics_unmark(mark);

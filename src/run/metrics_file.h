@@ -8,14 +8,16 @@
 
 struct metrics_file {
     char *path;
-    FILE *file;       // open for appending; NULL: not open
+    int64_t from;     // the step from which the run goes on
+    FILE *file;       // open for appending; NULL: it could not be opened yet
     bool unnamed;     // that it has its name may not be on the disk yet
     bool unvalidated; // the step from which the run goes on has a line, but no val_loss in it
     char *remark;     // for the user: see metrics_take_remark
 };
 
 // Opens or makes the file in `directory`, and removes the lines of steps after `step`: what a run did after its
-// checkpoint, it will do again. What cannot be used is renamed to metrics.jsonl.aside-N, and a new file begun.
+// checkpoint, it will do again. What cannot be used is renamed to metrics.jsonl.aside-N, and a new file begun. Where it
+// fails, metrics_add tries it again.
 trireme_status metrics_open(struct metrics_file *metrics, const char *directory, int64_t step, trireme_error *error);
 // Adds the line of a step, or nothing where that fails. If somebody has removed or renamed the file, a new one begins
 // with this line.
@@ -26,6 +28,7 @@ trireme_status metrics_add_validation(struct metrics_file *metrics, int64_t step
 // The lines so far, to be synced by any thread while others are added.
 struct metrics_mark {
     int file;   // -1: none
+    int code;   // errno of why there is none; 0: none was open
     char *path; // of a file whose name may not be on the disk yet; NULL
 };
 struct metrics_mark metrics_mark(struct metrics_file *metrics);

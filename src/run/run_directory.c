@@ -273,6 +273,18 @@ void run_directory_close(struct run_directory *run) {
     *run = (struct run_directory){.lock = -1};
 }
 
+static trireme_status run_directory_open_events(struct run_directory *run, trireme_error *error) {
+    char *events = directory_join(run, "tb");
+    const trireme_status status = event_file_open(&run->events, events, run->from, error);
+    free(events);
+    return status;
+}
+
+static void tell_of_log(struct run_directory *run, trireme_status status, const trireme_error *why) {
+    if (status != TRIREME_OK)
+        metrics_tell(&run->metrics, mem_printf("%s: it is tried again with the next step", why->message));
+}
+
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error) {
     TRY(run_directory_check(run, error));
@@ -284,13 +296,20 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
     free(path);
     run->fresh &= !directory_holds(run->path, "config.yaml"); // it is there even if only syncing the directory failed
     TRY(status);
-    TRY(metrics_open(&run->metrics, run->path, step, error));
-    if (!config->metrics.enable_tensorboard)
-        return TRIREME_OK;
-    char *events = directory_join(run, "tb");
-    status = event_file_open(&run->events, events, step, error);
-    free(events);
-    return status;
+    trireme_error why;
+    run->from = step;
+    run->wants_events = config->metrics.enable_tensorboard;
+    tell_of_log(run, metrics_open(&run->metrics, run->path, step, &why), &why);
+    if (run->wants_events)
+        tell_of_log(run, run_directory_open_events(run, &why), &why);
+    return TRIREME_OK;
+}
+
+static trireme_status run_directory_add_events(struct run_directory *run, const struct train_step *s,
+                                               trireme_error *error) {
+    if (!run->events.file)
+        TRY(run_directory_open_events(run, error));
+    return event_file_add(&run->events, s, error);
 }
 
 // Keeps count of the steps in a row that a log lacks, and tells of the first and of the one after the last.
@@ -309,8 +328,10 @@ trireme_status run_directory_add(struct run_directory *run, const struct train_s
     trireme_error why;
     TRY(run_directory_check(run, error));
     log_count(run, &run->unlogged, run->metrics.path, s->step, metrics_add(&run->metrics, s, &why), &why);
-    if (run->events.file)
-        log_count(run, &run->untold, run->events.path, s->step, event_file_add(&run->events, s, &why), &why);
+    if (run->wants_events) {
+        const trireme_status status = run_directory_add_events(run, s, &why);
+        log_count(run, &run->untold, run->events.path, s->step, status, &why);
+    }
     return TRIREME_OK;
 }
 

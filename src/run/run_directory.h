@@ -13,6 +13,8 @@ struct run_directory {
     int lock; // descriptor, held while the run lives
     struct metrics_file metrics;
     struct event_file events;
+    bool wants_events;
+    int64_t from; // the step from which the run goes on
     int64_t unlogged,
         untold; // steps in a row that are not in metrics.jsonl, and not in tb/, since it cannot be written
     bool made;  // this run made the directory
@@ -35,7 +37,8 @@ bool run_directory_is_busy(const char *path);
 // Releases all. Removes a directory that was made for a run that did not begin.
 void run_directory_close(struct run_directory *run);
 // Writes config.yaml, begins an event file in tb/ where the configuration wants one, and opens metrics.jsonl, from
-// which it removes the lines of steps after `step`: what a run did after its checkpoint, it will do again.
+// which it removes the lines of steps after `step`: what a run did after its checkpoint, it will do again. It fails
+// where config.yaml cannot be written; the others are tried again with each step.
 trireme_status run_directory_begin(struct run_directory *run, const struct config *config, int64_t step,
                                    trireme_error *error);
 // Adds the line of a step, and its figures to tb/. Fails only as run_directory_check does: a disk that is full keeps no
