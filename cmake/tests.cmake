@@ -51,8 +51,8 @@ if(NOT test_python)
 endif()
 
 set(faulty_calls "")
-foreach(call open read pread write pwrite uring_create uring_end fsync fdatasync posix_fadvise fallocate ftruncate
-        rename renameat2 mkdir unlink unlinkat close mmap calloc realloc aligned_alloc pthread_create)
+foreach(call open fopen opendir read pread write pwrite uring_create uring_end fsync fdatasync posix_fadvise fallocate
+        ftruncate rename renameat2 mkdir rmdir unlink unlinkat close mmap calloc realloc aligned_alloc pthread_create)
     list(APPEND faulty_calls "LINKER:--wrap=${call}")
 endforeach()
 
@@ -75,7 +75,8 @@ foreach(source ${test_sources})
             target_link_options(${target} PRIVATE LINKER:--wrap=peak_flops)
         elseif(target STREQUAL test_kernels_choices) # in which only its own time passes
             target_link_options(${target} PRIVATE LINKER:--wrap=clock_now)
-        elseif(target MATCHES "^test_(ckpt_block_writer|ckpt_saver|run_damage)$") # support/faults.h
+        elseif(target MATCHES # support/faults.h
+                "^test_(ckpt_block_writer|ckpt_saver|run_damage|run_faults|run_power_cuts)$")
             target_link_options(${target} PRIVATE ${faulty_calls})
         endif()
         set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/tests)
@@ -121,8 +122,8 @@ tier(long 2 cli.plan_advice cli.plan cli.pages cli.memory run.torch verify.mutan
 tier(usual 2 verify.mutants run.reshard run.checkpoint_meshes cli.ranks kernels.cpu cli.simulate pipeline.makers
     run.mpi_meshes cli.readers cli.plan_answers cli.names cli.bad_input planner.search planner.verified_plans
     comm.collectives cli.export run.resume run.run_directory comm.messages exec.allocation ckpt.checkpoint_faults
-    ckpt.saver run.damage cli.saving)
-tier(long 1 launch.mpi_lost_ranks comm.mpi_nodes cli.calibrate_processes launch.slurm)
+    ckpt.saver run.damage run.faults run.power_cuts cli.saving)
+tier(long 1 run.mpi_faults launch.mpi_lost_ranks comm.mpi_nodes cli.calibrate_processes launch.slurm)
 tier(usual 1 launch.lost_ranks comm.lost exec.deadlines run.saving)
 foreach(test ${tier_of_rest})
     set_property(TEST ${test} APPEND PROPERTY LABELS quick)

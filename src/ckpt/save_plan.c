@@ -5,8 +5,8 @@
 // What one rank gives of one span: of values `term`, or of their remainders.
 struct given_part {
     const struct image_span *span;
-    const struct holding *holding;
-    int size;
+    const struct holder_part *part;
+    int rank, group, size;
 };
 struct given_parts {
     VEC(struct given_part);
@@ -16,10 +16,9 @@ struct given_parts {
 static void parts_add(struct given_parts *out, const struct save_plan *p, const struct image_span *span, int group,
                       int size, size_t turn) {
     size_t count;
-    const struct holding *h = holdings_of(p->holdings, group, span->source->number, &count);
+    const struct holder_part *part = holders_of(p->holders, group, span->source->number, &count);
     for (size_t i = 0; i < count; i++)
-        if (turn % (size_t)h[i].replicas == (size_t)h[i].replica)
-            VEC_PUSH(out, (struct given_part){span, &h[i], size});
+        VEC_PUSH(out, (struct given_part){span, &part[i], holders_rank(p->holders, &part[i], turn), group, size});
 }
 
 // All parts of a span, in the order in which ranks pack theirs: term by term.
@@ -38,9 +37,9 @@ static void block_spans(const struct save_plan *p, size_t block, struct image_sp
     image_cut(p->image, b->file, b->begin, b->begin + (uint64_t)b->bytes, out);
 }
 
-static int64_t part_bytes(const struct given_part *part) {
+static int64_t part_bytes(const struct save_plan *p, const struct given_part *part) {
     struct parameter local;
-    struct parameter_runs runs = holding_runs(part->holding, &part->span->window, &local);
+    struct parameter_runs runs = holders_runs(p->holders, part->part, &part->span->window, &local);
     int64_t count = 0;
     for (struct parameter_run run; parameter_next(&runs, &run);)
         count += run.count;
@@ -56,8 +55,8 @@ int64_t save_shares(const struct save_plan *p, size_t block, int64_t *bytes) {
         struct given_parts parts = {0};
         parts_of_span(&parts, p, &spans.item[i], block);
         for (size_t k = 0; k < parts.count; k++) {
-            const int64_t n = part_bytes(&parts.item[k]);
-            bytes[parts.item[k].holding->rank] += n;
+            const int64_t n = part_bytes(p, &parts.item[k]);
+            bytes[parts.item[k].rank] += n;
             total += n;
         }
         VEC_RELEASE(&parts);
@@ -92,9 +91,11 @@ static bool block_is_in_order(const struct save_plan *p, size_t block) {
     return in_order;
 }
 
-void save_plan_create(struct save_plan *out, const struct image *image, const struct holdings *holdings,
-                      const struct save_values *values, int ranks, int rank, int64_t block_bytes) {
-    *out = (struct save_plan){.image = image, .holdings = holdings, .values = values, .ranks = ranks, .rank = rank};
+void save_plan_create(struct save_plan *out, const struct image *image, const struct holders *holders,
+                      const struct holdings *own, const struct save_values *values, int rank, int64_t block_bytes) {
+    const int ranks = mesh_ranks(&holders->mesh);
+    *out = (struct save_plan){
+        .image = image, .holders = holders, .own = own, .values = values, .ranks = ranks, .rank = rank};
     for (size_t file = 0; file < image_files(image); file++) {
         const uint64_t bytes = image_file(image, file)->bytes;
         for (uint64_t at = 0; at < bytes; at += (uint64_t)block_bytes)
@@ -123,11 +124,19 @@ void save_plan_release(struct save_plan *p) {
 
 // ---- values
 
-static char *part_pack(const struct given_part *part, char *to) {
+// Where this rank has the part; NULL: another rank gives it.
+static const char *part_data(const struct save_plan *p, const struct given_part *part) {
+    if (part->rank != p->rank)
+        return NULL;
+    return holders_data(p->holders, part->part, p->own, part->group, part->span->source->number);
+}
+
+static char *part_pack(const struct save_plan *p, const struct given_part *part, char *to) {
     struct parameter local;
-    struct parameter_runs runs = holding_runs(part->holding, &part->span->window, &local);
+    struct parameter_runs runs = holders_runs(p->holders, part->part, &part->span->window, &local);
+    const char *data = part_data(p, part);
     for (struct parameter_run run; parameter_next(&runs, &run); to += run.count * part->size)
-        memcpy(to, (const char *)part->holding->data + run.held * part->size, (size_t)(run.count * part->size));
+        memcpy(to, data + run.held * part->size, (size_t)(run.count * part->size));
     return to;
 }
 
@@ -150,14 +159,16 @@ static void elements_spread(char *to, int64_t step, const char *from, int64_t co
 }
 
 // Puts a part at its places in a rectangle whose elements are `down` and `right` bytes apart; returns what lies behind
-// it. It lies packed at `from`, or, with NULL, where its rank holds it.
-static const char *part_place(const struct given_part *part, const char *from, char *to, int64_t down, int64_t right) {
+// it. It lies packed at `from`, or, with NULL, where this rank has it.
+static const char *part_place(const struct save_plan *p, const struct given_part *part, const char *from, char *to,
+                              int64_t down, int64_t right) {
     struct parameter local;
-    struct parameter_runs runs = holding_runs(part->holding, &part->span->window, &local);
+    struct parameter_runs runs = holders_runs(p->holders, part->part, &part->span->window, &local);
+    const char *data = from ? NULL : part_data(p, part);
     const int64_t columns = part->span->window.columns;
     for (struct parameter_run run; parameter_next(&runs, &run); from = from ? from + run.count * part->size : NULL)
         elements_spread(to + run.window / columns * down + run.window % columns * right, right,
-                        from ?: (const char *)part->holding->data + run.held * part->size, run.count, part->size);
+                        from ?: data + run.held * part->size, run.count, part->size);
     return from;
 }
 
@@ -174,9 +185,9 @@ void save_pack(const struct save_plan *p, size_t block, void *to) {
         parts_of_span(&parts, p, span, block);
         for (size_t k = 0; k < parts.count; k++)
             if (b->whole)
-                part_place(&parts.item[k], NULL, (char *)to + span->at, span->down, span->right);
-            else if (parts.item[k].holding->rank == p->rank)
-                at = part_pack(&parts.item[k], at);
+                part_place(p, &parts.item[k], NULL, (char *)to + span->at, span->down, span->right);
+            else if (parts.item[k].rank == p->rank)
+                at = part_pack(p, &parts.item[k], at);
         VEC_RELEASE(&parts);
     }
     VEC_RELEASE(&spans);
@@ -211,8 +222,8 @@ static void span_collect(const struct save_plan *p, const struct image_span *spa
     parts_add(&parts, p, span, group, size, block);
     memset(out, 0, (size_t)(span->window.rows * columns * size));
     for (size_t k = 0; k < parts.count; k++) {
-        const char **at = &given->at[parts.item[k].holding->rank];
-        *at = part_place(&parts.item[k], *at, out, columns * size, size);
+        const char **at = &given->at[parts.item[k].rank];
+        *at = part_place(p, &parts.item[k], *at, out, columns * size, size);
     }
     VEC_RELEASE(&parts);
 }
@@ -266,8 +277,8 @@ void save_unpack(const struct save_plan *p, size_t block, const void *from, void
         }
         parts_of_span(&parts, p, span, block);
         for (size_t k = 0; k < parts.count; k++) {
-            const char **at = &given.at[parts.item[k].holding->rank];
-            *at = part_place(&parts.item[k], *at, (char *)out + span->at, span->down, span->right);
+            const char **at = &given.at[parts.item[k].rank];
+            *at = part_place(p, &parts.item[k], *at, (char *)out + span->at, span->down, span->right);
         }
         VEC_RELEASE(&parts);
     }

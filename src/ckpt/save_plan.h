@@ -1,5 +1,5 @@
 // Who writes which block of a checkpoint's files, and whose values it takes for that. Every rank makes the same plan by
-// itself, from the image of the files and from who holds what.
+// itself, from the image of the files and from who has what.
 //
 // A block is written by one rank, since it has one checksum; one of those that hold most of it, these taking turns. All
 // others that hold some of it send the writer theirs, packed (save_pack); where ranks have the same values, they take
@@ -8,17 +8,17 @@
 #ifndef CKPT_SAVE_PLAN_H
 #define CKPT_SAVE_PLAN_H
 
-#include "ckpt/holdings.h"
+#include "ckpt/holders.h"
 #include "ckpt/image.h"
 
 enum { SAVE_BLOCK_BYTES = 1 << 24 };
 
-// The values that tensors of a group of the image (image_source.group) have: those of one group of the holdings; or the
+// The values that tensors of a group of the image (image_source.group) have: those of one group of the holders; or the
 // mean of several, rounded to the dtype, with the low halves of their master weights where they have them.
 struct save_values {
     enum dtype dtype;
     int terms;
-    const int *group, *remainder; // [terms]: of the holdings; remainder NULL: none
+    const int *group, *remainder; // [terms]: of the holders; remainder NULL: none
     const double *weight;         // [terms]: adds up to 1; NULL with one term
 };
 
@@ -35,7 +35,8 @@ struct save_block {
 
 struct save_plan {
     const struct image *image;
-    const struct holdings *holdings;
+    const struct holders *holders;
+    const struct holdings *own;
     const struct save_values *values; // [groups of the image]
     int ranks, rank;
     VEC(struct save_block) block; // in the order of the files
@@ -43,9 +44,10 @@ struct save_plan {
     int64_t most_taken;           // bytes that a block is made of which this rank writes, and which is not whole
 };
 
-// All of what is passed must outlive the plan. `block_bytes`: SAVE_BLOCK_BYTES, less in tests; a multiple of 8.
-void save_plan_create(struct save_plan *out, const struct image *image, const struct holdings *holdings,
-                      const struct save_values *values, int ranks, int rank, int64_t block_bytes);
+// All of what is passed must outlive the plan; `own`: what this rank has of what the holders say. `block_bytes`:
+// SAVE_BLOCK_BYTES, less in tests; a multiple of 8.
+void save_plan_create(struct save_plan *out, const struct image *image, const struct holders *holders,
+                      const struct holdings *own, const struct save_values *values, int rank, int64_t block_bytes);
 void save_plan_release(struct save_plan *plan);
 // Packs what this rank gives for a block: `packed` bytes.
 void save_pack(const struct save_plan *plan, size_t block, void *to);

@@ -37,7 +37,7 @@ struct saver_now {
 };
 
 struct saver {
-    const struct save_plan *plan;
+    const struct save_plan *plan; // of the save under way, or of the last one
     struct communicator *all;
     struct saver_work work;
     struct region memory; // what follows
@@ -45,10 +45,11 @@ struct saver {
     char *buffer;
     int64_t buffer_bytes;
     char *given; // what a block is made of
-    char *slot;  // [SLOTS]: blocks that are made, or read back
+    int64_t given_bytes;
+    char *slot; // [SLOTS]: blocks that are made, or read back
     int64_t slot_bytes;
     int64_t *share; // [ranks]
-    uint64_t *sum;  // [blocks]
+    uint64_t *sum;  // [blocks of the plan that has most]
     char *path;
     struct block_writer *writer;
     // Of the blocks under way to the disk, those that lie in the buffer: where. Else -1. Number n is at n % SLOTS.
@@ -524,24 +525,24 @@ static int64_t saver_room(const struct save_plan *plan) {
     return bytes;
 }
 
-// Sets the sizes of the buffers; returns what they take together.
-static int64_t saver_measure(const struct save_plan *plan, int64_t buffer_bytes, struct saver *out) {
+// Makes the buffers as large as a plan needs them.
+static void saver_measure(const struct save_plan *plan, int64_t buffer_bytes, struct saver *out) {
     int64_t most = 1;
     for (size_t b = 0; b < plan->block.count; b++)
         if (plan->block.item[b].writer == plan->rank)
             most = MAX(most, plan->block.item[b].bytes);
-    out->slot_bytes = round_up(most, BLOCK_ALIGNMENT);
     const int64_t wanted = MIN(buffer_bytes, saver_room(plan));
-    out->buffer_bytes = round_up(MAX(MAX(wanted, plan->most_packed), 1), BLOCK_ALIGNMENT);
-    return out->buffer_bytes + SLOTS * out->slot_bytes + plan->most_taken;
+    out->slot_bytes = MAX(out->slot_bytes, round_up(most, BLOCK_ALIGNMENT));
+    out->buffer_bytes = MAX(out->buffer_bytes, round_up(MAX(MAX(wanted, plan->most_packed), 1), BLOCK_ALIGNMENT));
+    out->given_bytes = MAX(out->given_bytes, plan->most_taken);
 }
 
 bool saver_has_room(const struct saver *s) {
     return s->buffer_bytes >= saver_room(s->plan);
 }
 
-static trireme_status saver_take_memory(struct saver *s, int64_t buffer_bytes, trireme_error *error) {
-    const int64_t bytes = saver_measure(s->plan, buffer_bytes, s);
+static trireme_status saver_take_memory(struct saver *s, trireme_error *error) {
+    const int64_t bytes = s->buffer_bytes + SLOTS * s->slot_bytes + s->given_bytes;
     TRY(region_create(&s->memory, (size_t)bytes, false, "the buffer for saving checkpoints", error));
     s->buffer = s->memory.base;
     s->slot = s->buffer + s->buffer_bytes;
@@ -549,8 +550,8 @@ static trireme_status saver_take_memory(struct saver *s, int64_t buffer_bytes, t
     return TRIREME_OK;
 }
 
-static trireme_status saver_start(struct saver *s, int64_t buffer_bytes, trireme_error *error) {
-    TRY(saver_take_memory(s, buffer_bytes, error));
+static trireme_status saver_start(struct saver *s, trireme_error *error) {
+    TRY(saver_take_memory(s, error));
     TRY(thread_start(&s->copying, saver_copy, s, "the thread that copies values for a checkpoint", error));
     s->has_copying = true;
     TRY(thread_start(&s->writing, saver_write, s, "the thread that writes a checkpoint", error));
@@ -567,15 +568,18 @@ static void saver_set_deadline(const struct saver *s, bool any) {
     communicator_wanted(s->all, true, any ? NULL : &never);
 }
 
-trireme_status saver_create(struct saver **out, const struct save_plan *plan, struct communicator *all,
+trireme_status saver_create(struct saver **out, const struct save_plan *plan, size_t plans, struct communicator *all,
                             int64_t buffer_bytes, trireme_error *error) {
     struct saver *s = mem_alloc(sizeof *s);
-    const size_t files = image_files(plan->image);
-    *s = (struct saver){.plan = plan,
-                        .all = all,
-                        .share = mem_alloc((size_t)plan->ranks * sizeof *s->share),
-                        .sum = mem_alloc(plan->block.count * sizeof *s->sum),
-                        .writer = block_writer_create(files, SLOTS, BLOCK_URING)};
+    size_t files = 0, blocks = 0;
+    *s = (struct saver){.plan = plan, .all = all, .share = mem_alloc((size_t)plan->ranks * sizeof *s->share)};
+    for (size_t i = 0; i < plans; i++) {
+        files = MAX(files, image_files(plan[i].image));
+        blocks = MAX(blocks, plan[i].block.count);
+        saver_measure(&plan[i], buffer_bytes, s);
+    }
+    s->sum = mem_alloc(blocks * sizeof *s->sum);
+    s->writer = block_writer_create(files, SLOTS, BLOCK_URING);
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -583,7 +587,7 @@ trireme_status saver_create(struct saver **out, const struct save_plan *plan, st
     pthread_condattr_destroy(&clock);
     pthread_mutex_init(&s->lock, NULL);
     trireme_error own = {0};
-    saver_start(s, buffer_bytes, &own);
+    saver_start(s, &own);
     saver_set_deadline(s, true);
     trireme_status status = saver_agree(s, &own, error);
     if (status == TRIREME_OK && own.status != TRIREME_OK)
@@ -596,8 +600,9 @@ trireme_status saver_create(struct saver **out, const struct save_plan *plan, st
     return status;
 }
 
-void saver_begin(struct saver *s, const struct saver_work *work) {
+void saver_begin(struct saver *s, const struct save_plan *plan, const struct saver_work *work) {
     CHECK(!s->under_way);
+    s->plan = plan;
     s->work = *work;
     s->copied = 0;
     s->held = 0;

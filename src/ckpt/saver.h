@@ -33,15 +33,17 @@ struct saver_work {
     void (*discard)(void *user);
 };
 
-// All ranks create theirs together: where one has no memory or no threads, all fail with its message. `plan` must
-// outlive the saver, as must `all`, a communicator of all ranks that nothing else uses (NULL with one rank). Up to
-// `buffer_bytes`, at least what one block needs and at most what all need, are copied and not written yet.
-trireme_status saver_create(struct saver **out, const struct save_plan *plan, struct communicator *all,
+// All ranks create theirs together: where one has no memory or no threads, all fail with its message. Memory and
+// threads are taken once, and are enough for each of plan[plans]; these must outlive the saver, as must `all`, a
+// communicator of all ranks that nothing else uses (NULL with one rank). Up to `buffer_bytes`, at least what one block
+// needs and at most what all need, are copied and not written yet.
+trireme_status saver_create(struct saver **out, const struct save_plan *plan, size_t plans, struct communicator *all,
                             int64_t buffer_bytes, trireme_error *error);
-// Whether the buffer takes all that this rank packs, so that copying never waits for a disk.
+// Whether the buffer takes all that this rank packs by the plan of the last save (before any: by the first plan), so
+// that copying never waits for a disk.
 bool saver_has_room(const struct saver *saver);
-// All ranks begin alike; `work` is for rank 0. The save before must have ended.
-void saver_begin(struct saver *saver, const struct saver_work *work);
+// All ranks begin alike, with one of the plans; `work` is for rank 0. The save before must have ended.
+void saver_begin(struct saver *saver, const struct save_plan *plan, const struct saver_work *work);
 // Waits until all of this rank's values are copied, or the save has failed, but not longer than some seconds; whether
 // that has come. True at once where none is under way.
 bool saver_await_copied(struct saver *saver, double seconds);

@@ -39,18 +39,16 @@ struct holdings holdings_of_whole(const struct parameter_table *table, void *con
     const size_t count = table->parameters.count;
     struct holding *part = mem_alloc(count * sizeof *part);
     struct holdings own;
-    trireme_error none;
     for (size_t i = 0; i < count; i++) {
         const struct parameter *p = &table->parameters.item[i];
         part[i] = (struct holding){.number = (int64_t)i,
-                                   .replicas = 1,
                                    .held = {0, parameter_count(p)},
                                    .columns = p->dim[1],
                                    .regions = p->regions,
                                    .data = data[i]};
         memcpy(part[i].region, p->region, sizeof p->region);
     }
-    CHECK(holdings_create(&own, 1, count, part, count, NULL, NULL, &none) == TRIREME_OK);
+    holdings_create(&own, 1, count, part, count);
     free(part);
     return own;
 }

@@ -6,7 +6,8 @@
 #include "verify/verify.h"
 
 static const struct program_spec SPECS[] = {{.kind = PROGRAM_TRAIN}, {.kind = PROGRAM_EVALUATE}};
-const struct program_specs TRAIN_AND_EVALUATE = {SPECS, 2}, TRAIN_ALONE = {SPECS, 1}, EVALUATE_ALONE = {SPECS + 1, 1};
+const struct program_specs TRAIN_AND_EVALUATE = {SPECS, 2, false}, TRAIN_ALONE = {SPECS, 1, false},
+                           EVALUATE_ALONE = {SPECS + 1, 1, false};
 
 int stages_threads(const struct config *config, int ranks) {
     int given = (int)config->training.threads, wanted = given > 0 ? given : MAX(1, usable_cores() / ranks);
@@ -32,7 +33,7 @@ static bool same_spec(const struct program_spec *a, const struct program_spec *b
 trireme_status stages_create(struct stages *out, const struct config *config, const struct model_config *model,
                              const struct parallel *plan, struct program_specs specs,
                              const struct stages_options *options, trireme_error *error) {
-    struct stages s = {.config = config, .model = *model, .owns_plan = !plan};
+    struct stages s = {.config = config, .model = *model, .owns_plan = !plan, .saves = specs.saves};
     if (plan)
         s.plan = *plan;
     else

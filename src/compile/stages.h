@@ -29,6 +29,7 @@ struct stages {
     struct parallel plan;
     bool owns_plan;
     VEC(struct program_spec) specs;
+    bool saves; // as in struct program_specs
     int count, ranks;
     struct stage *stage; // [count]
 };
@@ -37,9 +38,10 @@ struct stages {
 struct program_specs {
     const struct program_spec *item;
     size_t count;
+    bool saves; // what they train is saved in checkpoints, for which processes need memory
 };
-// Training and evaluation, or one of them alone. What is not asked for takes no time and no memory, except what a run
-// that trains needs as it is configured (programs.def).
+// Training and evaluation, or one of them alone, which save nothing. What is not asked for takes no time and no memory,
+// except what a run that trains needs as it is configured (programs.def).
 extern const struct program_specs TRAIN_AND_EVALUATE, TRAIN_ALONE, EVALUATE_ALONE;
 
 // Threads of each of `ranks` ranks: training.threads, or an equal share of the cores that this process may use; no more

@@ -30,22 +30,18 @@ static size_t saver_room(const struct stages *s, size_t arena) {
     return (in_background ? MIN(arena, (size_t)c->buffer_mib << 20) : block) + SAVED_BLOCKS * block;
 }
 
-// What is known of the parts of all ranks, once for all (ckpt/holdings.h): of two states, weights and remainders.
-static size_t holdings_bytes(const struct stages *s, size_t ranks) {
+// What a rank knows of its own parts and of all ranks' (ckpt/holders.h): of two states, weights and remainders. A rank
+// has some parameters of its stage, or a part of each of its units; tensor ranks cut parameters.
+static size_t parts_bytes(const struct stages *s) {
     enum { GROUPS = 4 };
-    return ranks * s->table.parameters.count * GROUPS * sizeof(struct holding);
-}
-
-static bool stages_train(const struct stages *s) {
-    for (size_t i = 0; i < s->specs.count; i++)
-        if (s->specs.item[i].kind == PROGRAM_TRAIN)
-            return true;
-    return false;
+    const size_t parameters = s->table.parameters.count, tensor = (size_t)mesh_group_size(&s->plan.mesh, AXES_TENSOR),
+                 parts = (size_t)(s->ranks / s->count) * s->table.units.count + tensor * parameters;
+    return GROUPS * (parameters * sizeof(struct holding) + parts * sizeof(struct holder_part));
 }
 
 size_t process_memory(const struct stages *s, int ranks, size_t arenas) {
     const size_t count = (size_t)ranks;
-    const size_t saving = stages_train(s) ? count * saver_room(s, arenas / count) + holdings_bytes(s, count) : 0;
+    const size_t saving = s->saves ? count * (saver_room(s, arenas / count) + parts_bytes(s)) : 0;
     return PROCESS_BYTES + count * (RANK_BYTES + (size_t)s->options.threads * THREAD_BYTES + batches_bytes(s)) +
            saving + arenas / PAGE_TABLE_SHARE;
 }
@@ -53,10 +49,10 @@ size_t process_memory(const struct stages *s, int ranks, size_t arenas) {
 size_t process_stacks(const struct stages *s, int ranks) {
     // Besides the rank's own thread: kernels', one for each stream but the first, the one that reads batches, and two
     // that save; and rank 0's that removes checkpoints.
-    enum { SAVING = 2, REMOVING = 1 };
+    const size_t saving = s->saves ? 2 : 0, removing = s->saves ? 1 : 0;
     size_t streams = 1;
     for (int i = 0; i < s->count; i++)
         for (size_t k = 0; k < s->stage[i].programs.count; k++)
             streams = MAX(streams, s->stage[i].programs.item[k]->program.streams.count);
-    return ((size_t)ranks * ((size_t)s->options.threads + streams - 1 + SAVING) + REMOVING) * thread_stack_bytes();
+    return ((size_t)ranks * ((size_t)s->options.threads + streams - 1 + saving) + removing) * thread_stack_bytes();
 }

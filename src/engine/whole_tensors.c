@@ -53,12 +53,10 @@ void whole_holdings(const struct whole *w, enum engine_values what, int island, 
         const struct engine_part part = engine_part(e, what, i);
         if (part.begin >= part.end || (use == WHOLE_SAVE && !tensor_is_saved(w, p)))
             continue;
-        const axis_set same = tensor_replicas(w, p->unit);
         struct holding h = {.group = group,
                             .rank = rank,
                             .number = p->whole,
-                            .replica = mesh_index(mesh, rank, same),
-                            .replicas = mesh_group_size(mesh, same),
+                            .same = mesh_present(mesh, tensor_replicas(w, p->unit)),
                             .held = {part.begin, part.end},
                             .columns = p->dim[1],
                             .regions = p->regions,

@@ -45,7 +45,7 @@ static trireme_status generator_compile(struct generator *g, trireme_error *erro
     g->plan = parallel_single(&g->model);
     g->decode = cached && rows > 1 ? DECODE : PREFILL;
     return engine_create(&g->engine, g->config, &g->model, &g->plan,
-                         (struct program_specs){specs, (size_t)g->decode + 1}, NULL, error);
+                         (struct program_specs){.item = specs, .count = (size_t)g->decode + 1}, NULL, error);
 }
 
 static trireme_status generator_make(struct generator *g, const char *directory, size_t prompt_tokens,

@@ -22,9 +22,8 @@ trireme_status checkpoint_save(const struct engine *e, const struct tokenizer_fi
                                const char *run_directory, const struct state_progress *progress, trireme_error *error) {
     struct checkpoint_saver *saver;
     TRY(checkpoint_saver_create(&saver, e, tokenizer, 0, error));
-    trireme_status status = checkpoint_saver_begin(saver, run_directory, progress, NULL, error);
-    if (status == TRIREME_OK)
-        status = checkpoint_saver_end(saver, error);
+    checkpoint_saver_begin(saver, run_directory, progress, NULL);
+    const trireme_status status = checkpoint_saver_end(saver, error);
     checkpoint_saver_free(saver);
     return status;
 }
@@ -47,7 +46,7 @@ struct loading {
 static void loading_begin(struct loading *l, const struct engine *e, struct communicator *control) {
     whole_create(&l->whole, e);
     kept_values_create(&l->kept, &l->whole);
-    kept_values_own(&l->own, &l->kept, &l->whole);
+    kept_values_own(&l->own, &l->kept, &l->whole, WHOLE_LOAD);
     l->work = ranks_work_begin(control);
     l->watch = (struct checksum_watch){ranks_work_on, &l->work};
 }

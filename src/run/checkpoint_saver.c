@@ -10,23 +10,31 @@
 #include <errno.h>
 #include <sys/stat.h>
 
+// What is saved in one case: how the files lie, and which values they have.
+struct saved_set {
+    bool exchanged; // what islands exchange, too
+    struct image image;
+    VEC(struct save_values) values;
+    int *group; // [kept], of the values
+};
+
 struct checkpoint_saver {
     const struct engine *engine;
     const struct tokenizer_files *tokenizer;
-    int64_t buffer_bytes;
     struct communicator *all;
     struct whole whole;
     struct kept_values kept;
-    struct holdings holdings;
-    // How the files lie, and who writes what of them: as long as nothing else is to be saved.
-    bool planned, exchanged;
-    struct image image;
-    VEC(struct save_values) values;
-    int *group, *remainder; // [kept + islands], of the values above
-    double *weight;         // [islands]
-    struct save_plan plan;
+    struct holdings own;
+    struct holders holders;
+    int *parameters, *remainders; // [islands]: groups of the model's values
+    double *weight;               // [islands]
+    // While islands exchange nothing, and, where that may be, while they do. Who writes what of each.
+    size_t sets;
+    struct saved_set set[2];
+    struct save_plan plan[2];
     struct saver *saver;
     // The save that is under way.
+    size_t now; // its set
     char *path;
     struct saver_hooks hooks;
     struct state_progress progress;
@@ -41,54 +49,53 @@ struct checkpoint_saver {
 static struct save_values values_of_model(const struct checkpoint_saver *s) {
     const int islands = s->whole.islands;
     for (int i = 0; i < islands; i++) {
-        s->group[i] = kept_values_find(&s->kept, ENGINE_PARAMETERS, i);
-        s->remainder[i] = kept_values_find(&s->kept, ENGINE_REMAINDERS, i);
+        s->parameters[i] = kept_values_find(&s->kept, ENGINE_PARAMETERS, i);
+        s->remainders[i] = kept_values_find(&s->kept, ENGINE_REMAINDERS, i);
     }
     return (struct save_values){.dtype = s->engine->stage->state.dtype,
                                 .terms = islands,
-                                .group = s->group,
-                                .remainder = islands > 1 && s->remainder[0] != NONE ? s->remainder : NULL,
+                                .group = s->parameters,
+                                .remainder = islands > 1 && s->remainders[0] != NONE ? s->remainders : NULL,
                                 .weight = s->weight};
 }
 
-static trireme_status saver_declare(struct checkpoint_saver *s, trireme_error *error) {
+static trireme_status saved_set_declare(const struct checkpoint_saver *s, struct saved_set *set, trireme_error *error) {
     const struct engine *e = s->engine;
-    VEC_PUSH(&s->values, values_of_model(s));
-    TRY(model_files_declare(image_add(&s->image, "model", 0), e->model, e->table, s->values.item[0].dtype, 0, error));
-    struct image_set *state = image_add(&s->image, STATE_STEM, 0);
+    set->group = mem_alloc(s->kept.count * sizeof *set->group);
+    VEC_PUSH(&set->values, values_of_model(s));
+    TRY(model_files_declare(image_add(&set->image, "model", 0), e->model, e->table, set->values.item[0].dtype, 0,
+                            error));
+    struct image_set *state = image_add(&set->image, STATE_STEM, 0);
     for (size_t i = 0; i < s->kept.count; i++) {
         const struct kept *kept = &s->kept.item[i];
-        if (!kept_is_state(kept, s->exchanged))
+        if (!kept_is_state(kept, set->exchanged))
             continue;
-        int *group = &s->group[(size_t)s->whole.islands + i];
-        *group = (int)i;
-        TRY(state_files_declare(state, e->table, kept->name, kept->dtype, kept->has, (int)s->values.count, error));
-        VEC_PUSH(&s->values, (struct save_values){.dtype = kept->dtype, .terms = 1, .group = group});
+        set->group[i] = (int)i;
+        TRY(state_files_declare(state, e->table, kept->name, kept->dtype, kept->has, (int)set->values.count, error));
+        VEC_PUSH(&set->values, (struct save_values){.dtype = kept->dtype, .terms = 1, .group = &set->group[i]});
     }
-    return image_place(&s->image, error);
+    return image_place(&set->image, error);
 }
 
-static void saver_forget_plan(struct checkpoint_saver *s) {
-    saver_free(s->saver);
-    s->saver = NULL;
-    save_plan_release(&s->plan);
-    image_release(&s->image);
-    VEC_RELEASE(&s->values);
-    s->planned = false;
+static bool saver_may_exchange(const struct checkpoint_saver *s) {
+    for (size_t i = 0; i < s->kept.count; i++)
+        if (s->kept.item[i].only_exchanged)
+            return true;
+    return false;
 }
 
-// Makes the plan anew where what is to be saved has changed.
-static trireme_status saver_make_plan(struct checkpoint_saver *s, bool exchanged, trireme_error *error) {
-    if (s->planned && s->exchanged == exchanged)
-        return TRIREME_OK;
-    saver_forget_plan(s);
-    s->exchanged = exchanged;
-    TRY(saver_declare(s, error));
+// Both sets are planned from the start, so that saves take no memory and start no threads.
+static trireme_status saver_make_plans(struct checkpoint_saver *s, trireme_error *error) {
     const struct engine *e = s->engine;
-    save_plan_create(&s->plan, &s->image, &s->holdings, s->values.item, mesh_ranks(&e->parallel->mesh), e->member.rank,
-                     SAVE_BLOCK_BYTES);
-    s->planned = true;
-    return saver_create(&s->saver, &s->plan, s->all, s->buffer_bytes, error);
+    s->sets = saver_may_exchange(s) ? 2 : 1;
+    for (size_t i = 0; i < s->sets; i++) {
+        struct saved_set *set = &s->set[i];
+        set->exchanged = i > 0;
+        TRY(saved_set_declare(s, set, error));
+        save_plan_create(&s->plan[i], &set->image, &s->holders, &s->own, set->values.item, e->member.rank,
+                         SAVE_BLOCK_BYTES);
+    }
+    return TRIREME_OK;
 }
 
 // ---- rank 0's part
@@ -115,11 +122,13 @@ static void saver_discard_directory(void *user) {
 }
 
 static void saver_record_blocks(struct checkpoint_saver *s, const uint64_t *sum) {
-    for (size_t i = 0; i < image_files(&s->image); i++) {
-        const struct safetensors_planned *planned = image_file(&s->image, i);
+    const struct image *image = &s->set[s->now].image;
+    const struct save_plan *plan = &s->plan[s->now];
+    for (size_t i = 0; i < image_files(image); i++) {
+        const struct safetensors_planned *planned = image_file(image, i);
         struct checksum_file file = {.name = planned->name, .bytes = planned->bytes, .block_bytes = SAVE_BLOCK_BYTES};
-        for (size_t b = 0; b < s->plan.block.count; b++)
-            if (s->plan.block.item[b].file == i)
+        for (size_t b = 0; b < plan->block.count; b++)
+            if (plan->block.item[b].file == i)
                 VEC_PUSH(&file.block, sum[b]);
         directory_record(s->directory, &file);
         VEC_RELEASE(&file.block);
@@ -141,8 +150,9 @@ static trireme_status saver_write_rest(struct checkpoint_saver *s, trireme_error
     const struct engine *e = s->engine;
     const char *path = directory_path(s->directory);
     TRY(model_files_write_config(s->directory, e->model, e->stage->state.dtype, error));
-    for (size_t i = 0; i < s->image.set.count; i++)
-        TRY(saver_write_index(s, &s->image.set.item[i].layout, error));
+    const struct image *image = &s->set[s->now].image;
+    for (size_t i = 0; i < image->set.count; i++)
+        TRY(saver_write_index(s, &image->set.item[i].layout, error));
     TRY(state_files_write_progress(path, &s->progress, error));
     return tokenizer_files_write(s->tokenizer, path, error);
 }
@@ -170,18 +180,21 @@ trireme_status checkpoint_saver_create(struct checkpoint_saver **out, const stru
                                        const struct tokenizer_files *tokenizer, int64_t buffer_bytes,
                                        trireme_error *error) {
     struct checkpoint_saver *s = mem_alloc(sizeof *s);
-    *s = (struct checkpoint_saver){.engine = e, .tokenizer = tokenizer, .buffer_bytes = buffer_bytes};
+    *s = (struct checkpoint_saver){.engine = e, .tokenizer = tokenizer};
     const struct member *member = e->member.world ? &e->member : NULL;
     trireme_status status = ranks_open(&s->all, member, mesh_ranks(&e->parallel->mesh), "checkpoint", error);
     whole_create(&s->whole, e);
     kept_values_create(&s->kept, &s->whole);
-    s->group = mem_alloc((s->kept.count + (size_t)s->whole.islands) * sizeof *s->group);
-    s->remainder = mem_alloc((size_t)s->whole.islands * sizeof *s->remainder);
+    s->parameters = mem_alloc((size_t)s->whole.islands * sizeof *s->parameters);
+    s->remainders = mem_alloc((size_t)s->whole.islands * sizeof *s->remainders);
     s->weight = mem_alloc((size_t)s->whole.islands * sizeof *s->weight);
+    kept_values_own(&s->own, &s->kept, &s->whole, WHOLE_SAVE);
     if (status == TRIREME_OK)
-        status = kept_values_holdings(&s->holdings, &s->kept, &s->whole, s->all, error);
+        status = holders_gather(&s->holders, &e->parallel->mesh, &s->own, s->all, e->member.world, error);
     if (status == TRIREME_OK)
-        status = saver_make_plan(s, false, error);
+        status = saver_make_plans(s, error);
+    if (status == TRIREME_OK)
+        status = saver_create(&s->saver, s->plan, s->sets, s->all, buffer_bytes, error);
     if (status == TRIREME_OK)
         *out = s;
     else
@@ -206,25 +219,22 @@ static struct state_progress progress_copy(const struct state_progress *from) {
     return copy;
 }
 
-trireme_status checkpoint_saver_begin(struct checkpoint_saver *s, const char *run_directory,
-                                      const struct state_progress *progress, const struct saver_hooks *hooks,
-                                      trireme_error *error) {
+void checkpoint_saver_begin(struct checkpoint_saver *s, const char *run_directory,
+                            const struct state_progress *progress, const struct saver_hooks *hooks) {
     struct island_progress islands = {0};
     if (s->whole.islands > 1)
         CHECK(progress->islands && island_progress_parse(progress->islands, &islands) &&
               islands.islands == s->whole.islands);
     saver_weigh(s, &islands);
-    const bool exchanged = islands.settles > 0;
+    s->now = s->sets > 1 && islands.settles > 0;
     island_progress_release(&islands);
-    TRY(saver_make_plan(s, exchanged, error));
     state_progress_release(&s->progress);
     s->progress = progress_copy(progress);
     free(s->path);
     s->path = mem_printf(CHECKPOINT_PATH, run_directory, (long long)progress->step);
     s->hooks = hooks ? *hooks : (struct saver_hooks){0};
     const struct saver_work work = {s, saver_open_directory, saver_publish_directory, saver_discard_directory};
-    saver_begin(s->saver, &work);
-    return TRIREME_OK;
+    saver_begin(s->saver, &s->plan[s->now], &work);
 }
 
 bool checkpoint_saver_await_copied(struct checkpoint_saver *s, double seconds) {
@@ -265,15 +275,22 @@ trireme_status checkpoint_saver_end(struct checkpoint_saver *s, trireme_error *e
 void checkpoint_saver_free(struct checkpoint_saver *s) {
     if (!s)
         return;
-    saver_forget_plan(s);
+    saver_free(s->saver);
+    for (size_t i = 0; i < s->sets; i++) {
+        save_plan_release(&s->plan[i]);
+        image_release(&s->set[i].image);
+        VEC_RELEASE(&s->set[i].values);
+        free(s->set[i].group);
+    }
     kept_values_release(&s->kept);
-    holdings_release(&s->holdings);
+    holders_release(&s->holders);
+    holdings_release(&s->own);
     whole_release(&s->whole);
     state_progress_release(&s->progress);
     communicator_free(s->all);
     free(s->path);
-    free(s->group);
-    free(s->remainder);
+    free(s->parameters);
+    free(s->remainders);
     free(s->weight);
     free(s);
 }

@@ -23,9 +23,8 @@ trireme_status checkpoint_saver_create(struct checkpoint_saver **out, const stru
                                        trireme_error *error);
 // Begins to save RUN/checkpoint/step-N, N = progress->step, which it copies. The files are the same on every mesh. The
 // engine's values must not change until checkpoint_saver_await_copied returns. `hooks` may be NULL.
-trireme_status checkpoint_saver_begin(struct checkpoint_saver *saver, const char *run_directory,
-                                      const struct state_progress *progress, const struct saver_hooks *hooks,
-                                      trireme_error *error);
+void checkpoint_saver_begin(struct checkpoint_saver *saver, const char *run_directory,
+                            const struct state_progress *progress, const struct saver_hooks *hooks);
 // As saver_await_copied.
 bool checkpoint_saver_await_copied(struct checkpoint_saver *saver, double seconds);
 bool checkpoint_saver_is_copied(const struct checkpoint_saver *saver);

@@ -60,32 +60,11 @@ bool kept_is_state(const struct kept *kept, bool exchanged) {
     return kept->name && (exchanged || !kept->only_exchanged);
 }
 
-static void kept_values_list(const struct kept_values *kept, const struct whole *whole, enum whole_use use,
-                             struct holding_list *out) {
+void kept_values_own(struct holdings *out, const struct kept_values *kept, const struct whole *whole,
+                     enum whole_use use) {
+    struct holding_list own = {0};
     for (size_t i = 0; i < kept->count; i++)
-        whole_holdings(whole, kept->item[i].what, kept->item[i].island, (int)i, use, out);
-}
-
-static trireme_status kept_values_gather(struct holdings *out, const struct kept_values *kept,
-                                         const struct whole *whole, const struct holding_list *own,
-                                         struct communicator *all, trireme_error *error) {
-    return holdings_create(out, (int)kept->count, whole->engine->table->parameters.count, own->item, own->count, all,
-                           all ? whole->engine->member.world : NULL, error);
-}
-
-void kept_values_own(struct holdings *out, const struct kept_values *kept, const struct whole *whole) {
-    struct holding_list own = {0};
-    trireme_error none;
-    kept_values_list(kept, whole, WHOLE_LOAD, &own);
-    CHECK(kept_values_gather(out, kept, whole, &own, NULL, &none) == TRIREME_OK); // no rank is asked
+        whole_holdings(whole, kept->item[i].what, kept->item[i].island, (int)i, use, &own);
+    holdings_create(out, (int)kept->count, whole->engine->table->parameters.count, own.item, own.count);
     VEC_RELEASE(&own);
-}
-
-trireme_status kept_values_holdings(struct holdings *out, const struct kept_values *kept, const struct whole *whole,
-                                    struct communicator *all, trireme_error *error) {
-    struct holding_list own = {0};
-    kept_values_list(kept, whole, WHOLE_SAVE, &own);
-    trireme_status status = kept_values_gather(out, kept, whole, &own, all, error);
-    VEC_RELEASE(&own);
-    return status;
 }

@@ -26,10 +26,8 @@ void kept_values_release(struct kept_values *kept);
 int kept_values_find(const struct kept_values *kept, enum engine_values what, int island);
 // Whether the training state has them, while islands exchange something or not.
 bool kept_is_state(const struct kept *kept, bool exchanged);
-// What this rank has of all of it, to be loaded; or what all ranks have, to be saved: then all take part over `all`, a
-// communicator of them by number (NULL with one rank). The caller releases *out.
-void kept_values_own(struct holdings *out, const struct kept_values *kept, const struct whole *whole);
-trireme_status kept_values_holdings(struct holdings *out, const struct kept_values *kept, const struct whole *whole,
-                                    struct communicator *all, trireme_error *error);
+// What this rank has of all of it, to be loaded or saved. The caller releases *out.
+void kept_values_own(struct holdings *out, const struct kept_values *kept, const struct whole *whole,
+                     enum whole_use use);
 
 #endif

@@ -174,7 +174,7 @@ static trireme_status saving_begin(struct run *r, const char *directory, trireme
         memcpy(r->progress.run, s->run, sizeof s->run);
     const struct saver_hooks hooks = {r, own ? saving_before_open : NULL, own ? saving_before_commit : NULL,
                                       own ? saving_after_commit : NULL};
-    TRY(checkpoint_saver_begin(s->saver, directory, &r->progress, &hooks, error));
+    checkpoint_saver_begin(s->saver, directory, &r->progress, &hooks);
     s->under_way = true;
     int32_t small = !checkpoint_saver_has_room(s->saver);
     TRY(ranks_max(r->control, &small, error));

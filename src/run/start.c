@@ -374,6 +374,13 @@ static void tell_no_trace(const struct run *r) {
         run_tell(r, "no trace is written: step %lld, which profiling.trace_step names, is done", (long long)step);
 }
 
+// Each checkpoint has it written again.
+static void run_keep_data_record(struct run *r) {
+    trireme_error why;
+    if (data_record_write(r->config->run.directory, r->data, r->corpus->set, &r->data_known, &why) != TRIREME_OK)
+        run_tell(r, "checksums of the data are not kept yet: %s", why.message);
+}
+
 static trireme_status begin_directory(struct run *r, struct tuning *tuning, const trireme_error *no_counters,
                                       trireme_error *error) {
     if (r->leads) {
@@ -383,7 +390,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
         TRY(run_directory_begin(&r->directory, r->config, r->progress.step, error));
         // Of a run that goes on, the record is the checkpoint's until there is another one.
         if (!r->resumed_from)
-            TRY(data_record_write(r->config->run.directory, r->data, r->corpus->set, &r->data_known, error));
+            run_keep_data_record(r);
     }
     TRY(ranks_meet(r->control, error));
     if (!r->leads)
@@ -448,7 +455,8 @@ static void say_in_progress(struct run *r) {
 
 trireme_status run_start(struct run *r, const struct model_config *model, const struct parallel *plan,
                          struct tuning *tuning, const struct member *member, trireme_error *error) {
-    const struct program_specs specs = r->corpus->has_validation ? TRAIN_AND_EVALUATE : TRAIN_ALONE;
+    struct program_specs specs = r->corpus->has_validation ? TRAIN_AND_EVALUATE : TRAIN_ALONE;
+    specs.saves = true;
     TRY(engine_create(&r->engine, r->config, model, plan, specs, member, error));
     TRY(loader_create(&r->loader, r->corpus, &r->engine, r->control, r->callbacks->stop, error));
     if (r->config->profiling.trace_step)

@@ -129,6 +129,12 @@ static void test_best(void **state) {
     r.rules.best = 2;
     prune(&r, 10);
     assert_string_equal(steps_in(folder), "5,8,10");
+    // A loss that is infinite, or was not measured, is none of the best, however few others there are.
+    save_steps(folder, 4, 4);
+    save_steps(folder, 6, 6);
+    r.rules.best = 5;
+    prune(&r, 10);
+    assert_string_equal(steps_in(folder), "5,8,10");
     retention_release(&r);
 }
 

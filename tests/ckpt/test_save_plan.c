@@ -67,11 +67,43 @@ static void files_of_a_llama(void **state) {
     check_model(small_models[SMALL_LLAMA].json, DTYPE_BF16);
 }
 
+// A rank that has all terms of a mean has no block in order: the mean is to be made.
+static void files_of_a_mean(void **state) {
+    static const int GROUPS[] = {0, 1};
+    static const double WEIGHTS[] = {0.5, 0.5};
+    struct spread s;
+    struct image image;
+    size_t bytes;
+    (void)state;
+    spread_create(&s, small_models[SMALL_LLAMA].json, DTYPE_F32);
+    for (int g = 0; g < SPREAD_GROUPS; g++)
+        for (size_t i = 0; i < s.table.parameters.count; i++)
+            for (int64_t k = 0; k < parameter_count(&s.table.parameters.item[i]); k++)
+                ((float *)(void *)s.whole[g][i])[k] = g == 0 ? 1.0f : 4.0f;
+    spread_image(&s, &image);
+    spread_over(&s, 1, 1, 1);
+    s.values[0] = (struct save_values){.dtype = DTYPE_F32, .terms = 2, .group = GROUPS, .weight = WEIGHTS};
+    char *files = spread_files(&s, &image, 4096, &bytes);
+    const uint64_t model = image_file(&image, 0)->bytes;
+    struct safetensors *read;
+    trireme_error error = {0};
+    assert_ok(safetensors_open_memory(files, model, "file", &read, &error), &error);
+    assert_true(read->tensor.count > 0);
+    for (size_t t = 0; t < read->tensor.count; t++)
+        for (size_t k = 0; k < read->tensor.item[t].bytes / sizeof(float); k++)
+            assert_true(((const float *)read->tensor.item[t].data)[k] == 2.5f);
+    safetensors_close(read);
+    free(files);
+    image_release(&image);
+    spread_release(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_of_gpt2),
         cmocka_unit_test(files_of_gpt2_without_biases),
         cmocka_unit_test(files_of_a_llama),
+        cmocka_unit_test(files_of_a_mean),
     };
     return cmocka_run_group_tests_name("save_plan", tests, NULL, NULL);
 }

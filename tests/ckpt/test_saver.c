@@ -27,18 +27,20 @@ struct scene {
     const char *folder;
     struct spread spread;
     struct image image;
-    struct holdings holdings;
-    struct save_values values[SPREAD_GROUPS];
-    char *whole; // all files
+    struct holders holders;
+    struct holdings own[8]; // of each rank
+    char *whole;            // all files
     size_t bytes;
     int64_t block_bytes, buffer_bytes;
+    int64_t other_bytes; // of the blocks of a second plan; 0: there is none
+    int now;             // the plan of the next save
     bool scribbles;
     // What is saved: step-N.
     int64_t step;
     // Rank 0's.
     struct directory *directory;
-    const struct save_plan *plan;
-    atomic_int blocked; // publishing waits as long as this is set
+    atomic_int blocked;          // publishing waits as long as this is set
+    struct save_plan plan[8][2]; // each rank's
     // Of each rank's last save, or of making its saver.
     trireme_status status[8];
     trireme_error error[8];
@@ -53,12 +55,15 @@ static void scene_create(struct scene *s, const char *folder, enum small model, 
     spread_image(&s->spread, &s->image);
     s->whole = spread_files(&s->spread, &s->image, 1 << 30, &s->bytes);
     spread_over(&s->spread, tensor, shards, replicas);
-    spread_holdings(&s->spread, &s->holdings);
-    spread_values(&s->spread, s->values);
+    spread_holders(&s->spread, &s->holders);
+    for (int r = 0; r < s->spread.ranks; r++)
+        spread_own(&s->spread, r, &s->own[r]);
 }
 
 static void scene_release(struct scene *s) {
-    holdings_release(&s->holdings);
+    holders_release(&s->holders);
+    for (int r = 0; r < s->spread.ranks; r++)
+        holdings_release(&s->own[r]);
     image_release(&s->image);
     free(s->whole);
     spread_release(&s->spread);
@@ -91,13 +96,15 @@ static trireme_status scene_publish(void *user, const uint64_t *sum, trireme_err
     struct scene *s = user;
     while (s->blocked)
         team_sleep_ms(1);
+    const struct save_plan *plan = &s->plan[0][s->now];
+    const int64_t block_bytes = s->now ? s->other_bytes : s->block_bytes;
     trireme_status status = output_write(directory_path(s->directory), "config.json", "{}", 2, error);
     for (size_t i = 0; i < image_files(&s->image); i++) {
         const struct safetensors_planned *planned = image_file(&s->image, i);
         struct checksum_file file = {
-            .name = planned->name, .bytes = planned->bytes, .block_bytes = (uint64_t)s->block_bytes};
-        for (size_t b = 0; b < s->plan->block.count; b++)
-            if (s->plan->block.item[b].file == i)
+            .name = planned->name, .bytes = planned->bytes, .block_bytes = (uint64_t)block_bytes};
+        for (size_t b = 0; b < plan->block.count; b++)
+            if (plan->block.item[b].file == i)
                 VEC_PUSH(&file.block, sum[b]);
         directory_record(s->directory, &file);
         VEC_RELEASE(&file.block);
@@ -115,18 +122,17 @@ static void scene_discard(void *user) {
 // ---- all ranks
 
 static void values_scribble(const struct scene *s, int rank) {
-    for (size_t i = 0; i < s->holdings.count; i++) {
-        const struct holding *h = &s->holdings.item[i];
+    for (size_t i = 0; i < s->own[rank].count; i++) {
+        const struct holding *h = &s->own[rank].item[i];
         char *data = (char *)h->data;
-        if (h->rank == rank)
-            for (int64_t k = 0; k < (h->held.end - h->held.begin) * dtype_size(s->spread.dtype[h->group]); k++)
-                data[k] = (char)~data[k];
+        for (int64_t k = 0; k < (h->held.end - h->held.begin) * dtype_size(s->spread.dtype[h->group]); k++)
+            data[k] = (char)~data[k];
     }
 }
 
 static void scene_begin(struct scene *s, const struct saver_work *work, struct saver *saver, int rank) {
     assert_false(saver_is_under_way(saver));
-    saver_begin(saver, work);
+    saver_begin(saver, &s->plan[rank][s->now], work);
     assert_true(saver_await_copied(saver, INFINITY));
     if (s->scribbles)
         values_scribble(s, rank);
@@ -149,19 +155,21 @@ static void scene_save(struct scene *s, struct teammate *mate, struct saver *sav
 static void scene_body(struct teammate *mate) {
     struct scene *s = mate->context;
     struct communicator *all = teammate_open(mate), *saving = teammate_open(mate);
-    struct save_plan plan;
+    struct save_plan *plan = s->plan[mate->rank];
+    const size_t plans = s->other_bytes ? 2 : 1;
     struct saver *saver;
-    save_plan_create(&plan, &s->image, &s->holdings, s->values, mate->ranks, mate->rank, s->block_bytes);
-    if (mate->rank == 0)
-        s->plan = &plan;
+    for (size_t i = 0; i < plans; i++)
+        save_plan_create(&plan[i], &s->image, &s->holders, &s->own[mate->rank], s->spread.values, mate->rank,
+                         i ? s->other_bytes : s->block_bytes);
     s->error[mate->rank] = (trireme_error){0};
     s->status[mate->rank] =
-        saver_create(&saver, &plan, mate->ranks > 1 ? saving : NULL, s->buffer_bytes, &s->error[mate->rank]);
+        saver_create(&saver, plan, plans, mate->ranks > 1 ? saving : NULL, s->buffer_bytes, &s->error[mate->rank]);
     if (s->status[mate->rank] == TRIREME_OK) {
         s->act(s, mate, saver, all);
         saver_free(saver);
     }
-    save_plan_release(&plan);
+    for (size_t i = 0; i < plans; i++)
+        save_plan_release(&plan[i]);
     communicator_free(saving);
     communicator_free(all);
 }
@@ -250,6 +258,42 @@ static void test_bytes(void **state) {
             scene_release(&s);
         }
     faults_plain(false);
+}
+
+static void save_by_turns(struct scene *s, struct teammate *mate, struct saver *saver, struct communicator *all) {
+    enum { SAVES = 4 };
+    trireme_error error;
+    const long taken = faults_count(FAULT_MAP), threads = faults_count(FAULT_THREAD);
+    for (int i = 0; i < SAVES; i++) {
+        teammate_failed(mate, comm_barrier(all, &error), &error);
+        if (mate->rank == 0) {
+            s->now = i % 2;
+            s->step = i + 1;
+        }
+        teammate_failed(mate, comm_barrier(all, &error), &error);
+        scene_save(s, mate, saver, all);
+        teammate_failed(mate, s->status[mate->rank], &s->error[mate->rank]);
+    }
+    teammate_failed(mate, comm_barrier(all, &error), &error);
+    if (faults_count(FAULT_THREAD) != threads || (mate->ranks == 1 && faults_count(FAULT_MAP) != taken))
+        teammate_wrong(mate, "a save starts threads or takes memory");
+}
+
+// One saver saves by the smaller plan and by the larger one, and takes nothing for that once it is made.
+static void test_plans_by_turns(void **state) {
+    for (int ranks = 1; ranks <= 3; ranks += 2) {
+        struct scene s;
+        scene_create(&s, *state, SMALL_LLAMA, 1, ranks, 1);
+        s.block_bytes = 4096;
+        s.other_bytes = 1 << 15;
+        s.scribbles = true;
+        scene_run(&s, save_by_turns);
+        for (int step = 1; step <= 4; step++) {
+            assert_whole(&s, step);
+            assert_ok(tree_remove(step_path(&s, step), NULL), NULL);
+        }
+        scene_release(&s);
+    }
 }
 
 // ---- deadlines
@@ -648,6 +692,7 @@ static void test_end_anywhere(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_bytes),
+        IN_FOLDER(test_plans_by_turns),
         IN_FOLDER(test_deadline),
         IN_FOLDER(test_slow_disk),
         IN_FOLDER(test_room),

@@ -59,7 +59,8 @@ static void a_rank_takes_the_sequences_of_the_program(void **unused) {
     small_config(&model, small_models[0].json);
     assert_ok(config_load(&config, NULL, overrides, ARRAY_LENGTH(overrides), &error), &error);
     assert_ok(parallel_resolve(&plan, &config, &model, &error), &error);
-    assert_ok(engine_compile(&e, &config, &model, &plan, (struct program_specs){specs, 1}, 3, &error), &error);
+    assert_ok(engine_compile(&e, &config, &model, &plan, (struct program_specs){.item = specs, .count = 1}, 3, &error),
+              &error);
     const struct compiled *train = engine_compiled(&e, PROGRAM_TRAIN);
     assert_int_equal(engine_first_sequence(&e, train), 6);
     assert_int_equal(engine_tokens(&e, train), 2 * 6 * 8);
@@ -68,7 +69,9 @@ static void a_rank_takes_the_sequences_of_the_program(void **unused) {
     assert_true(engine_flops(&e, train) == model_flops(&model, 96, 8));
     engine_release(&e);
     // Without a batch of its own it has the plan's.
-    assert_ok(engine_compile(&e, &config, &model, &plan, (struct program_specs){specs + 1, 1}, 3, &error), &error);
+    assert_ok(
+        engine_compile(&e, &config, &model, &plan, (struct program_specs){.item = specs + 1, .count = 1}, 3, &error),
+        &error);
     const struct compiled *evaluate = engine_compiled(&e, PROGRAM_EVALUATE);
     assert_int_equal(engine_first_sequence(&e, evaluate), 2);
     assert_int_equal(engine_tokens(&e, evaluate), 4 * 16);

@@ -17,7 +17,8 @@ static void check_generation(const struct small_model *small, bool cached) {
     const struct parallel plan = parallel_single(e->model);
     struct stages stages;
     trireme_error error = {0};
-    assert_ok(stages_create(&stages, &small->config, e->model, &plan, (struct program_specs){&spec, 1}, NULL, &error),
+    assert_ok(stages_create(&stages, &small->config, e->model, &plan, (struct program_specs){.item = &spec, .count = 1},
+                            NULL, &error),
               &error);
     assert_ok(stages_compile(&stages, EVERY_STAGE, &error), &error);
     check_round_trip(stages_program(&stages, 0, PROGRAM_GENERATE), e->ops);

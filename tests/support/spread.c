@@ -6,7 +6,10 @@
 #include "support/checkpoint.h"
 
 void spread_create(struct spread *s, const char *json, enum dtype dtype) {
+    static const int GROUPS[SPREAD_GROUPS] = {0, 1};
     *s = (struct spread){.dtype = {dtype, DTYPE_F32}};
+    for (int g = 0; g < SPREAD_GROUPS; g++)
+        s->values[g] = (struct save_values){.dtype = s->dtype[g], .terms = 1, .group = &GROUPS[g]};
     small_config(&s->config, json);
     parameter_table_create(&s->table, &s->config);
     for (int g = 0; g < SPREAD_GROUPS; g++) {
@@ -37,6 +40,13 @@ void spread_release(struct spread *s) {
     parameter_table_release(&s->table);
 }
 
+// Along these, ranks have the same of a local parameter.
+static axis_set spread_same(const struct spread *s, const struct parameter *p) {
+    const bool whole = p->split == CLASS_WHOLE || p->split == CLASS_SHARE;
+    const axis_set tensor = whole ? AXES(AXIS_KV) | AXES(AXIS_TP) : p->split == CLASS_KV ? AXES(AXIS_KV) : AXES_NONE;
+    return mesh_present(&s->mesh, tensor | AXES(AXIS_DP));
+}
+
 // What rank `r` has of a local parameter: part `shard` of its elements in a row, as shards of units are.
 static void hold(struct spread *s, int rank, int shard, const struct parameter *p) {
     const struct parameter *whole = &s->table.parameters.item[p->whole];
@@ -53,6 +63,7 @@ static void hold(struct spread *s, int rank, int shard, const struct parameter *
         struct holding h = {.group = g,
                             .rank = rank,
                             .number = p->whole,
+                            .same = spread_same(s, p),
                             .held = span,
                             .columns = p->dim[1],
                             .regions = p->regions,
@@ -62,17 +73,17 @@ static void hold(struct spread *s, int rank, int shard, const struct parameter *
     }
 }
 
-static bool holds_alike(const struct holding *a, const struct holding *b) {
-    return a->group == b->group && a->number == b->number && a->regions == b->regions &&
-           memcmp(&a->held, &b->held, sizeof a->held) == 0 && memcmp(a->region, b->region, sizeof a->region) == 0;
-}
-
 void spread_over(struct spread *s, int tensor, int shards, int replicas) {
     spread_forget(s);
     struct model_split split;
     trireme_error error = {0};
     s->tensor = tensor, s->shards = shards, s->replicas = replicas, s->ranks = tensor * shards * replicas;
+    s->mesh = mesh_single();
     assert_ok(model_split_create(&split, &s->config, tensor, false, &error), &error);
+    s->mesh.degree[AXIS_KV] = split.copies;
+    s->mesh.degree[AXIS_TP] = tensor / split.copies;
+    s->mesh.degree[AXIS_FSDP] = shards;
+    s->mesh.degree[AXIS_DP] = replicas;
     for (int rank = 0; rank < s->ranks; rank++) {
         struct parameter_table local;
         parameter_table_split(&local, &s->table, &s->config, &split, rank % tensor, rank % tensor, NULL, false, NULL);
@@ -80,12 +91,6 @@ void spread_over(struct spread *s, int tensor, int shards, int replicas) {
             hold(s, rank, rank / tensor % shards, &local.parameters.item[i]);
         parameter_table_release(&local);
     }
-    for (size_t i = 0; i < s->held.count; i++)
-        for (size_t k = 0; k < s->held.count; k++)
-            if (holds_alike(&s->held.item[i], &s->held.item[k])) {
-                s->held.item[i].replicas++;
-                s->held.item[i].replica += k < i;
-            }
 }
 
 void spread_image(const struct spread *s, struct image *image) {
@@ -99,30 +104,30 @@ void spread_image(const struct spread *s, struct image *image) {
     assert_ok(image_place(image, &error), &error);
 }
 
-const int spread_group[SPREAD_GROUPS] = {0, 1};
-
-void spread_values(const struct spread *s, struct save_values values[SPREAD_GROUPS]) {
-    for (int g = 0; g < SPREAD_GROUPS; g++)
-        values[g] = (struct save_values){.dtype = s->dtype[g], .terms = 1, .group = &spread_group[g]};
+void spread_holders(const struct spread *s, struct holders *out) {
+    holders_create(out, &s->mesh, SPREAD_GROUPS, s->table.parameters.count, s->held.item, s->held.count);
 }
 
-void spread_holdings(const struct spread *s, struct holdings *out) {
-    trireme_error error = {0};
-    assert_ok(
-        holdings_create(out, SPREAD_GROUPS, s->table.parameters.count, s->held.item, s->held.count, NULL, NULL, &error),
-        &error);
+void spread_own(const struct spread *s, int rank, struct holdings *out) {
+    VEC(struct holding) own = {0};
+    for (size_t i = 0; i < s->held.count; i++)
+        if (s->held.item[i].rank == rank)
+            VEC_PUSH(&own, s->held.item[i]);
+    holdings_create(out, SPREAD_GROUPS, s->table.parameters.count, own.item, own.count);
+    VEC_RELEASE(&own);
 }
 
 char *spread_files(const struct spread *s, const struct image *image, int64_t block_bytes, size_t *bytes) {
-    struct holdings holdings;
-    struct save_values values[SPREAD_GROUPS];
-    spread_holdings(s, &holdings);
-    spread_values(s, values);
+    struct holders holders;
+    struct holdings *own = mem_alloc((size_t)s->ranks * sizeof *own);
+    spread_holders(s, &holders);
     struct save_plan *plan = mem_alloc((size_t)s->ranks * sizeof *plan);
     int64_t *share = mem_alloc((size_t)s->ranks * sizeof *share),
             *written = mem_alloc((size_t)s->ranks * sizeof *written);
-    for (int r = 0; r < s->ranks; r++)
-        save_plan_create(&plan[r], image, &holdings, values, s->ranks, r, block_bytes);
+    for (int r = 0; r < s->ranks; r++) {
+        spread_own(s, r, &own[r]);
+        save_plan_create(&plan[r], image, &holders, &own[r], s->values, r, block_bytes);
+    }
     *bytes = 0;
     for (size_t i = 0; i < image_files(image); i++)
         *bytes += image_file(image, i)->bytes;
@@ -158,11 +163,14 @@ char *spread_files(const struct spread *s, const struct image *image, int64_t bl
     // With many blocks all ranks write about as much.
     for (int r = 0; r < s->ranks && plan->block.count > 20 * (size_t)s->ranks; r++)
         assert_true(written[r] > (int64_t)*bytes / s->ranks / 3);
-    for (int r = 0; r < s->ranks; r++)
+    for (int r = 0; r < s->ranks; r++) {
         save_plan_release(&plan[r]);
+        holdings_release(&own[r]);
+    }
+    free(own);
     free(plan);
     free(share);
     free(written);
-    holdings_release(&holdings);
+    holders_release(&holders);
     return out;
 }

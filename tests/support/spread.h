@@ -13,10 +13,12 @@ struct spread {
     struct model_config config;
     struct parameter_table table;
     enum dtype dtype[SPREAD_GROUPS];
-    char **whole[SPREAD_GROUPS]; // [parameters]
+    struct save_values values[SPREAD_GROUPS]; // of the groups of the image: those of the holdings, one by one
+    char **whole[SPREAD_GROUPS];              // [parameters]
     int tensor, shards, replicas, ranks;
     VEC(char *) parts; // to be freed
     VEC(struct holding) held;
+    struct mesh mesh;
 };
 
 // A model of which `json` is the config.json, with any bits.
@@ -26,10 +28,9 @@ void spread_release(struct spread *s);
 void spread_over(struct spread *s, int tensor, int shards, int replicas);
 // The files of a checkpoint of them: of the model several, and of the moment.
 void spread_image(const struct spread *s, struct image *image);
-// What the groups of that image are, and who holds what.
-extern const int spread_group[SPREAD_GROUPS];
-void spread_values(const struct spread *s, struct save_values values[SPREAD_GROUPS]);
-void spread_holdings(const struct spread *s, struct holdings *out);
+// Who holds what.
+void spread_holders(const struct spread *s, struct holders *out);
+void spread_own(const struct spread *s, int rank, struct holdings *out);
 // All files, one after another, made of blocks of some size as the plans of the ranks say; the caller frees.
 char *spread_files(const struct spread *s, const struct image *image, int64_t block_bytes, size_t *bytes);
 

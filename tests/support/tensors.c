@@ -67,13 +67,16 @@ trireme_status tensors_write(struct safetensors_layout *layout, const char *fold
 }
 
 // Writes the files of an image, as one rank that has all of its groups.
-static void image_write(struct directory *directory, const struct image *image, const struct holdings *holdings,
+static void image_write(struct directory *directory, const struct image *image, const struct holdings *own,
                         const struct save_values *values) {
+    const struct mesh mesh = mesh_single();
     struct save_plan plan;
+    struct holders holders;
     trireme_error error = {0};
     for (size_t i = 0; i < image->set.count; i++)
         tensors_ok(index_write(&image->set.item[i].layout, directory_path(directory), &error), &error);
-    save_plan_create(&plan, image, holdings, values, 1, 0, SAVE_BLOCK_BYTES);
+    holders_create(&holders, &mesh, own->groups, own->parameters, own->item, own->count);
+    save_plan_create(&plan, image, &holders, own, values, 0, SAVE_BLOCK_BYTES);
     for (size_t b = 0; b < plan.block.count;) {
         const size_t file = plan.block.item[b].file;
         struct text content = {0};
@@ -92,6 +95,7 @@ static void image_write(struct directory *directory, const struct image *image, 
                    &error);
     }
     save_plan_release(&plan);
+    holders_release(&holders);
 }
 
 void model_write(struct directory *directory, const struct model_config *config, const struct parameter_table *table,
@@ -113,7 +117,6 @@ void model_write(struct directory *directory, const struct model_config *config,
 static void group_hold(struct holdings *out, const struct parameter_table *table, const struct sample_group *group,
                        size_t groups) {
     VEC(struct holding) all = {0};
-    trireme_error error = {0};
     for (size_t g = 0; g < groups; g++) {
         struct holdings one = holdings_of_whole(table, group[g].data);
         for (size_t i = 0; i < one.count; i++) {
@@ -122,8 +125,7 @@ static void group_hold(struct holdings *out, const struct parameter_table *table
         }
         holdings_release(&one);
     }
-    tensors_ok(holdings_create(out, (int)groups, table->parameters.count, all.item, all.count, NULL, NULL, &error),
-               &error);
+    holdings_create(out, (int)groups, table->parameters.count, all.item, all.count);
     VEC_RELEASE(&all);
 }
 
