@@ -43,9 +43,11 @@ test-all:
 
 equal:
 	@tools/install_dependencies build test
-	@$(call configure,default) && cmake --build --preset default --target test_run_meshes test_run_checkpoint_all_meshes
+	@$(call configure,default) && cmake --build --preset default --target test_run_meshes test_run_checkpoint_all_meshes \
+	    test_run_faults
 	@OMP_WAIT_POLICY=passive build/tests/test_run_meshes all
 	@OMP_WAIT_POLICY=passive build/tests/test_run_checkpoint_all_meshes all
+	@OMP_WAIT_POLICY=passive build/tests/test_run_faults all
 
 demo:
 	@tools/install_dependencies build demo
