@@ -15,9 +15,9 @@ struct token_table;
 struct token_table *token_table_create(void);
 void token_table_free(struct token_table *t);
 
-// Adds a token; its bytes are copied. Ids may come in any order and leave gaps, up to INT32_MAX - 1 and up to 16 times
-// the number of tokens (a file cannot make memory of nothing: USAGE). False in *added where the bytes or the id are
-// there already: then nothing changes.
+// Adds a token; its bytes are copied. Ids may come in any order and leave gaps; those from 2^20 on may be at most 16
+// times as large as the number of tokens so far (a file cannot make memory of nothing: USAGE). False in *added where
+// the bytes or the id are there already: then nothing changes.
 trireme_status token_table_add(struct token_table *t, const char *bytes, size_t length, int32_t id, bool *added,
                                trireme_error *error);
 // The largest id plus 1.

@@ -1,6 +1,7 @@
 #include "tokenizer/tokenizer.h"
 
 #include "base/json.h"
+#include "tokenizer/byte_characters.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -68,29 +69,9 @@ int64_t tokenizer_token_bytes(const struct tokenizer *t, int32_t token) {
 
 // ---- tokenizer.json
 
-// Byte-level tokenizers (GPT-2's) spell each byte as a printable character: itself where Latin-1 prints it, else the
-// next free code point from U+0100 on. Fills the character's UTF-8 for each byte.
-static void byte_characters(char character[BYTE_COUNT][3]) {
-    unsigned unprintable = 0;
-    for (unsigned b = 0; b < BYTE_COUNT; b++) {
-        bool printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        unsigned code = printable ? b : 0x100 + unprintable++;
-        if (code < 0x80) {
-            character[b][0] = (char)code;
-            character[b][1] = '\0';
-        } else {
-            character[b][0] = (char)(0xC0 | code >> 6);
-            character[b][1] = (char)(0x80 | (code & 0x3F));
-            character[b][2] = '\0';
-        }
-    }
-}
-
 static void byte_tokenizer_json(struct text *json) {
     static const char BYTE_LEVEL[] =
         "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false}";
-    char character[BYTE_COUNT][3];
-    byte_characters(character);
     text_add(json, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     text_add(json, "  \"added_tokens\": [],\n  \"normalizer\": null,\n");
     text_add(json, "  \"pre_tokenizer\": %s,\n  \"post_processor\": null,\n  \"decoder\": %s,\n", BYTE_LEVEL,
@@ -99,9 +80,11 @@ static void byte_tokenizer_json(struct text *json) {
                    "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
                    "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
                    "    \"vocab\": {\n");
-    for (int b = 0; b < BYTE_COUNT; b++)
-        text_add(json, "      \"%s%s\": %d%s\n", b == '"' || b == '\\' ? "\\" : "", character[b], b,
-                 b + 1 < BYTE_COUNT ? "," : "");
+    for (int b = 0; b < BYTE_COUNT; b++) {
+        char character[BYTE_CHARACTER_UTF8_MAX];
+        text_add(json, "      \"%s%.*s\": %d%s\n", b == '"' || b == '\\' ? "\\" : "",
+                 (int)byte_character_write((uint8_t)b, character), character, b, b + 1 < BYTE_COUNT ? "," : "");
+    }
     text_add(json, "    },\n    \"merges\": []\n  }\n}\n");
 }
 
@@ -150,10 +133,10 @@ static bool is_byte_tokenizer(const json_t *root, char *why, size_t size) {
         snprintf(why, size, "it has %zu entries and %zu merges", json_object_size(vocab), merges);
         return false;
     }
-    char character[BYTE_COUNT][3];
-    byte_characters(character);
     for (int b = 0; b < BYTE_COUNT; b++) {
-        const json_t *id = json_object_get(vocab, character[b]);
+        char character[BYTE_CHARACTER_UTF8_MAX + 1] = {0};
+        byte_character_write((uint8_t)b, character);
+        const json_t *id = json_object_get(vocab, character);
         if (!json_is_integer(id) || json_integer_value(id) != b) {
             snprintf(why, size, "its entry for byte %d does not have the id %d", b, b);
             return false;
