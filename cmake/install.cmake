@@ -26,7 +26,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trireme-config.cmake ${CMAKE_CURRENT_B
 
 # Static linking needs the dependencies by name, whatever prefix they were found under.
 set(private_libraries "")
-set(named_libraries yaml jansson sodium xxhash z zstd)
+set(named_libraries yaml jansson sodium xxhash z zstd pcre2-8 utf8proc)
 if(TRIREME_URING_FOUND)
     list(APPEND named_libraries uring)
 endif()

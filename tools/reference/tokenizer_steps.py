@@ -1,0 +1,177 @@
+"""Writes tests/tokenizer/steps.jsonl: what `tokenizers` makes of text by each normalizer, pre-tokenizer and decoder.
+
+    python tools/reference/tokenizer_steps.py >tests/tokenizer/steps.jsonl     # in an environment with `tokenizers`
+
+The first line has the texts: some to be read by people, many random ones, and ranges of code points. Each other line is
+a step with the results of the former, and checksums (BLAKE2b) of those of the latter. Code points are left out that
+some of the library's tables, which follow several versions of Unicode, do not know.
+"""
+import hashlib
+import json
+import random
+import unicodedata
+
+from tokenizers import Tokenizer
+
+READABLE = [
+    "Hello, world! It's  the 2nd of   May.\n\n  We'LL see: x1=12345;\r\n\ttab ",
+    " leading", "trailing \n", "   ", "a", "\n\n\n", "e\u0301\u0327 \u00e9 \u1e9b\u0323 \u212b \u0130I\u0131\u017f",
+    "\ud55c\uae00 \u1112\u1161\u11ab \uac00\u11a8",
+    "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd \u0645\u0631\u062d\u0628\u0627 \u0661\u0662",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467\U0001f1e9\U0001f1ea \U0001f44d\U0001f3fd it'\u017f",
+    "\u4e2d\u6587\uff0c\u65e5\u672c\u8a9e\u3000\u30ab\u30bf\u30ab\u30ca \uff76\uff9e\uff21\uff11",
+    "\ufb01\ufb03 \u00bd \u2460 \u2167 \u01c4\u01c5 \u03a3\u03c2 STRASSE \u1e9e",
+    "\u2581a\u2581\u2581b _x_ -- $5 <0x41> /\\ (q)[w]{e} #1", "\u200b\ufeff\u00a0\u180e\u2028x\u0085y\u202f",
+]
+SPECIAL = READABLE + [
+    "\r\n", "\n", "\r", " ", "\t", "'s", "'S", "'\u017f", "'ll", "'VE", "\u0301\u0327", "\u200d", "\u200c", "123",
+    "\u2581", "Word", " the", " \u00dcBER", "\u0645\u0631", "_", "...", "\u0928\u092e\u0938\u094d\u0924\u0947", "\u0f73",
+    "\u1f88", "\u0149", "\u0600a", "\U0001d400", "\U00020000", "\x01\x7f", "\u02b0", "\u20dd"]
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+          r"|\s+(?!\S)|\s+")
+CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+          r"|\s+(?!\S)|\s")
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+NOT_HAN = r"&&[^\p{Han}]]"
+CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+O200K = (rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{CONTRACTION}"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+PATTERNS = [
+    GPT2, LLAMA3, LLAMA3.replace("{1,3}", ""), CL100K, O200K, O200K.replace(CONTRACTION, "").replace("{1,3}", ""),
+    LLAMA3.replace(r"]?\p{L}+", r"]?[\p{L}\p{M}]+")
+    .replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]"),
+    r"[\p{Han}]+|" + O200K.replace(UPPER, UPPER[:-1] + NOT_HAN).replace(LOWER, LOWER[:-1] + NOT_HAN),
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+", "[0-9][0-9][0-9]", r"\b\w", r"\W+$", r"^.|\h{2}?",
+    r"[[:word:]&&[^\p{Lu}]]+|[\D&&\S]", r"(?<=\s)\S|(?>a|b)c|x(?i)s|T",
+    r"a{,2}b|\d{2,3}+|(a|b)*?c", r"[[:punct:]]+|\p{^L}"]
+BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
+
+
+def split(pattern, behavior="Isolated", invert=False, kind="Regex"):
+    return {"type": "Split", "pattern": {kind: pattern}, "behavior": behavior, "invert": invert}
+
+
+def pre_tokenizers():
+    yield from (split(pattern) for pattern in PATTERNS)
+    for behavior in BEHAVIORS:
+        yield {"type": "Punctuation", "behavior": behavior}
+        for invert in (False, True):
+            yield split(r"\s+|[a-c]*", behavior, invert)
+            yield split(" ", behavior, invert, "String")
+    yield split("", "Isolated", False, "String")
+    for space in (False, True):
+        for regex in (False, True):
+            yield {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True, "use_regex": regex}
+    for scheme in ("always", "first", "never"):
+        for parts in (False, True):
+            yield {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": parts}
+    yield {"type": "Metaspace", "replacement": "_", "add_prefix_space": True, "str_rep": "_"}
+    yield {"type": "Whitespace"}
+    yield {"type": "WhitespaceSplit"}
+    yield {"type": "BertPreTokenizer"}
+    yield {"type": "Digits", "individual_digits": True}
+    yield {"type": "Digits", "individual_digits": False}
+    yield {"type": "CharDelimiterSplit", "delimiter": "\u0301"}
+    yield {"type": "FixedLength", "length": 3}
+    yield {"type": "FixedLength"}
+    yield sequence("pretokenizers", split(LLAMA3), {"type": "ByteLevel", "add_prefix_space": False,
+                                                    "trim_offsets": True, "use_regex": False})
+    yield sequence("pretokenizers", {"type": "WhitespaceSplit"},
+                   {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"})
+    yield sequence("pretokenizers", split("a|\\s+", "MergedWithNext"),
+                   sequence("pretokenizers", {"type": "Punctuation"}, {"type": "Digits", "individual_digits": False}),
+                   {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True})
+
+
+def sequence(member, *steps):
+    return {"type": "Sequence", member: list(steps)}
+
+
+def step(kind, description):
+    parts = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+             "pre_tokenizer": None, "post_processor": None, "decoder": None,
+             "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    parts[kind] = description
+    return getattr(Tokenizer.from_str(json.dumps(parts)), kind)
+
+
+def apply(kind, tool, text):
+    """The results, as a list of texts."""
+    if kind == "pre_tokenizer":
+        return [piece for piece, _ in tool.pre_tokenize_str(text)]
+    return [tool.normalize_str(text)]
+
+
+def checksum(results):
+    """Of lists of texts: each text behind its number of bytes, each list behind its number of texts."""
+    state = hashlib.blake2b(digest_size=32)
+    for result in results:
+        state.update(f"{len(result)};".encode())
+        for text in result:
+            state.update(f"{len(text.encode())}:".encode() + text.encode())
+    return state.hexdigest()
+
+
+def known_to_all():
+    """Code points up to U+FFFF of which all of the library's tables know something."""
+    punctuation = step("pre_tokenizer", {"type": "Punctuation", "behavior": "Removed"})
+    normal = [(form, step("normalizer", {"type": form})) for form in ("NFD", "NFKD", "NFC", "NFKC")]
+    marks = step("normalizer", {"type": "StripAccents"})
+    clean = step("normalizer", {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": False,
+                                "strip_accents": False, "lowercase": False})
+    for code in range(1, 0x10000):
+        c = chr(code)
+        category = unicodedata.category(c)
+        if category in ("Cs", "Cn", "Co"):
+            continue
+        if (len(punctuation.pre_tokenize_str(c)) == 0) != (category[0] == "P" or c in "$+<=>^`|~"):
+            continue
+        if any(tool.normalize_str(c) != unicodedata.normalize(form, c) for form, tool in normal):
+            continue
+        if (marks.normalize_str(c) == "") != (category[0] == "M"):
+            continue
+        if category[0] != "C" and clean.normalize_str(c) == "" and c != "\ufffd":
+            continue
+        yield code
+
+
+def ranges_of(codes):
+    ranges = []
+    for code in codes:
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return ranges
+
+
+def random_texts(codes):
+    source = random.Random(1)
+    for _ in range(300):
+        yield "".join(source.choice([lambda: source.choice(SPECIAL), lambda: chr(source.choice(codes)),
+                                     lambda: chr(source.randrange(0x20, 0x7F)),
+                                     lambda: source.choice(" a1\n\u0301\u4e2d") * source.randrange(1, 30)])()
+                      for _ in range(source.choice([1, 2, 4, 8])))
+
+
+def main():
+    codes = list(known_to_all())
+    ranges, texts = ranges_of(codes), list(random_texts(codes))
+    print(json.dumps({"readable": READABLE, "random": texts, "ranges": ranges}))
+    whole = ["".join(chr(c) for c in codes), "".join(chr(c) + "a " for c in codes)]
+    for kind, descriptions in (("pre_tokenizer", pre_tokenizers()),):
+        for description in descriptions:
+            tool = step(kind, description)
+            results = [apply(kind, tool, text) for text in READABLE]
+            print(json.dumps({"kind": kind, "description": description, "readable": results,
+                              "random": checksum(apply(kind, tool, text) for text in texts),
+                              "ranges": checksum(apply(kind, tool, text) for text in whole)}))
+
+
+if __name__ == "__main__":
+    main()
