@@ -3,6 +3,7 @@
 #include "tokenizer/pre_tokenizer.h"
 
 #include "tokenizer/byte_characters.h"
+#include "tokenizer/metaspace.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/step_types.h"
 #include "tokenizer/text_work_parts.h"
@@ -17,9 +18,6 @@ static const bool JOINED[][2][2] = {
     [SPLIT_WITH_PREVIOUS] = {{false, true}, {false, false}}, [SPLIT_WITH_NEXT] = {{false, false}, {true, false}},
     [SPLIT_CONTIGUOUS] = {{true, false}, {false, true}},
 };
-
-enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
-static const char *const SCHEMES[] = {"always", "first", "never"};
 
 // GPT-2's pattern (Radford et al. 2019).
 static const char GPT2_PATTERN[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -44,7 +42,7 @@ struct cut {
     enum split_behavior behavior;
     bool invert;                        // what does not match counts as a match
     char character[UTF8_BYTES_MAX + 1]; // put in front, or in the place of spaces
-    enum prepend_scheme scheme;
+    enum metaspace_scheme scheme;
     size_t length; // of pieces, in characters
 };
 
@@ -111,7 +109,7 @@ static trireme_status cut_prepend(const struct cut *c, struct text_work *work, c
     for (size_t i = 0; i < in->count; i++) {
         const size_t begin = input_begin(in, i), length = in->end[i] - begin;
         bool there = length >= bytes && memcmp(in->bytes + begin, c->character, bytes) == 0;
-        if (!there && (c->scheme == PREPEND_ALWAYS || (in->first && i == 0)))
+        if (!there && (c->scheme == METASPACE_ALWAYS || (in->first && i == 0)))
             text_add_bytes(&out->bytes, c->character, bytes);
         pieces_add(out, in->bytes + begin, length);
     }
@@ -234,23 +232,16 @@ static trireme_status read_whitespace_split(struct pre_tokenizer *p, const json_
 
 static trireme_status read_metaspace(struct pre_tokenizer *p, const json_t *step, const char *where,
                                      trireme_error *error) {
-    const char *replacement;
-    int scheme = PREPEND_ALWAYS;
-    bool split = true, old_space = true;
-    TRY(step_read_character(step, where, "replacement", &replacement, error));
-    TRY(step_read_word(step, where, "prepend_scheme", JSON_OPTIONAL, SCHEMES, ARRAY_LENGTH(SCHEMES), &scheme, error));
-    TRY(json_read_boolean(step, where, "add_prefix_space", JSON_OPTIONAL, &old_space, error));
-    TRY(json_read_boolean(step, where, "split", JSON_OPTIONAL, &split, error));
-    if (!old_space && json_object_get(step, "prepend_scheme") && scheme != PREPEND_NEVER)
-        FAIL(TRIREME_ERROR_USAGE, "%s: Metaspace's \"add_prefix_space\" contradicts its \"prepend_scheme\"", where);
-    struct cut c = {.scheme = old_space ? (enum prepend_scheme)scheme : PREPEND_NEVER};
-    strcpy(c.character, replacement);
+    struct metaspace m;
+    TRY(metaspace_read(&m, step, where, error));
+    struct cut c = {.scheme = m.scheme};
+    strcpy(c.character, m.replacement);
     c.apply = cut_replace_spaces;
     add_cut(p, c);
     c.apply = cut_prepend;
-    if (c.scheme != PREPEND_NEVER)
+    if (m.scheme != METASPACE_NEVER)
         add_cut(p, c);
-    return split ? add_character_split(p, replacement, SPLIT_WITH_NEXT, where, error) : TRIREME_OK;
+    return m.split ? add_character_split(p, m.replacement, SPLIT_WITH_NEXT, where, error) : TRIREME_OK;
 }
 
 static trireme_status read_digits(struct pre_tokenizer *p, const json_t *step, const char *where,
@@ -298,7 +289,7 @@ static const struct cut_type {
     {{"Split", "pattern behavior invert"}, read_split},
     {{"Whitespace", ""}, read_whitespace},
     {{"WhitespaceSplit", ""}, read_whitespace_split},
-    {{"Metaspace", "replacement prepend_scheme add_prefix_space split str_rep"}, read_metaspace},
+    {{"Metaspace", METASPACE_MEMBERS}, read_metaspace},
     {{"Digits", "individual_digits"}, read_digits},
     {{"Punctuation", "behavior"}, read_punctuation},
     {{"CharDelimiterSplit", "delimiter"}, read_delimiter},

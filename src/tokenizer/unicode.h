@@ -3,6 +3,7 @@
 #ifndef TOKENIZER_UNICODE_H
 #define TOKENIZER_UNICODE_H
 
+#include "base/text.h"
 #include "base/utf8.h"
 
 // In alphabetical order within a group; controls that are white space (tabs, line ends, U+0085) are a category of their
@@ -44,12 +45,13 @@ enum unicode_category {
 
 // Sets of categories.
 #define CATEGORIES(first, last) (((1u << (last)) - 1u + (1u << (last))) & ~((1u << (first)) - 1u))
-static const uint32_t UNICODE_LETTERS = CATEGORIES(CATEGORY_LU, CATEGORY_LO);
-static const uint32_t UNICODE_MARKS = CATEGORIES(CATEGORY_MN, CATEGORY_ME);
-static const uint32_t UNICODE_NUMBERS = CATEGORIES(CATEGORY_ND, CATEGORY_NO);
-static const uint32_t UNICODE_PUNCTUATION = CATEGORIES(CATEGORY_PC, CATEGORY_PO);
-static const uint32_t UNICODE_SYMBOLS = CATEGORIES(CATEGORY_SM, CATEGORY_SO);
-static const uint32_t UNICODE_WHITE_SPACE = CATEGORIES(CATEGORY_ZS, CATEGORY_ZP) | 1u << CATEGORY_CC_WHITE;
+#define UNICODE_LETTERS CATEGORIES(CATEGORY_LU, CATEGORY_LO)
+#define UNICODE_MARKS CATEGORIES(CATEGORY_MN, CATEGORY_ME)
+#define UNICODE_NUMBERS CATEGORIES(CATEGORY_ND, CATEGORY_NO)
+#define UNICODE_PUNCTUATION CATEGORIES(CATEGORY_PC, CATEGORY_PO)
+#define UNICODE_SYMBOLS CATEGORIES(CATEGORY_SM, CATEGORY_SO)
+#define UNICODE_OTHERS CATEGORIES(CATEGORY_CC, CATEGORY_CC_WHITE) // that are assigned
+#define UNICODE_WHITE_SPACE (CATEGORIES(CATEGORY_ZS, CATEGORY_ZP) | 1u << CATEGORY_CC_WHITE)
 
 enum { UNICODE_CODES = 0x110000 };
 // The category of every code point; made at the first call, by whichever thread.
@@ -77,6 +79,14 @@ static inline uint32_t unicode_decode(const char *s, size_t *bytes) {
     *bytes = 4;
     return (p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
 }
+
+// Appends a character.
+void unicode_add(struct text *out, uint32_t code);
+// How many bytes at the start are ASCII.
+size_t unicode_ascii_prefix(const char *text, size_t length);
+
+// The character's lower case, as Rust's char::to_lowercase: one character, but for U+0130 two; second is 0 otherwise.
+uint32_t unicode_lower(uint32_t code, uint32_t *second);
 
 const char *unicode_version(void); // of utf8proc: "15.0.0"
 

@@ -6,9 +6,11 @@ The first line has the texts: some to be read by people, many random ones, and r
 a step with the results of the former, and checksums (BLAKE2b) of those of the latter. Code points are left out that
 some of the library's tables, which follow several versions of Unicode, do not know.
 """
+import base64
 import hashlib
 import json
 import random
+import struct
 import unicodedata
 
 from tokenizers import Tokenizer
@@ -24,9 +26,9 @@ READABLE = [
     "\u2581a\u2581\u2581b _x_ -- $5 <0x41> /\\ (q)[w]{e} #1", "\u200b\ufeff\u00a0\u180e\u2028x\u0085y\u202f",
 ]
 SPECIAL = READABLE + [
-    "\r\n", "\n", "\r", " ", "\t", "'s", "'S", "'\u017f", "'ll", "'VE", "\u0301\u0327", "\u200d", "\u200c", "123",
-    "\u2581", "Word", " the", " \u00dcBER", "\u0645\u0631", "_", "...", "\u0928\u092e\u0938\u094d\u0924\u0947", "\u0f73",
-    "\u1f88", "\u0149", "\u0600a", "\U0001d400", "\U00020000", "\x01\x7f", "\u02b0", "\u20dd"]
+    "\r\n", "\n", "\r", " ", "\t", "'s", "'S", "'\u017f", "'ll", "'VE", "\u0301\u0327", "\u200d", "\u200c",
+    "123", "\u2581", "Word", " the", " \u00dcBER", "\u0645\u0631", "_", "...", "\u0928\u092e\u0938\u094d\u0924\u0947",
+    "\u0f73", "\u1f88", "\u0149", "\u0600a", "\U0001d400", "\U00020000", "\x01\x7f", "\u02b0", "\u20dd"]
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -88,6 +90,90 @@ def pre_tokenizers():
                    {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True})
 
 
+RULES = {"\ufb01": "fi", "e\u0301": "\u00e9", "\uff21": "A", "\u0301": "", "\u2028": " ", "\r": "<cr>", "\r\n": "\n",
+         "\uff76\uff9e": "\u30ac", "\u4e2d": "zh", "h": "H", "\u3000": " "}
+
+
+def charsmap(rules):
+    """sentencepiece's form of replacements: a double array of Darts over the bytes of what is replaced, NULs after what
+    replaces it. A unit has its label, a bit for "ends here", and the distance to its children, by exclusive or."""
+    block = "\0".join(rules.values()) + "\0"
+    starts, at = {}, 0
+    for key, value in rules.items():
+        starts[key.encode()] = at
+        at += len(value.encode()) + 1
+    units = {}
+
+    def place(position, prefix, label):
+        ends = prefix in starts
+        labels = sorted({key[len(prefix)] for key in starts if key.startswith(prefix) and key != prefix})
+        taken = labels + [0] * ends
+        base = next(b for b in range(1, 1 << 20) if all(b ^ c not in units and b ^ c for c in taken))
+        units.update((base ^ c, 0) for c in taken)
+        units[position] = label | ends << 8 | (position ^ base) << 10
+        if ends:
+            units[base] = starts[prefix] | 1 << 31
+        for c in labels:
+            place(base ^ c, prefix + bytes([c]), c)
+
+    place(0, b"", 0)
+    array = [units.get(i, 0) for i in range(max(units) + 256)]
+    binary = struct.pack(f"<I{len(array)}I", 4 * len(array), *array) + block.encode()
+    return base64.b64encode(binary).decode()
+
+
+def normalizers():
+    yield from ({"type": name} for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt",
+                                        "ByteLevel"))
+    yield {"type": "Prepend", "prepend": "\u2581x"}
+    for left, right in ((True, True), (True, False), (False, True)):
+        yield {"type": "Strip", "strip_left": left, "strip_right": right}
+    for pattern in ({"String": " "}, {"String": ""}, {"Regex": " {2,}"}, {"Regex": "a*"}):
+        yield {"type": "Replace", "pattern": pattern, "content": "\u2581"}
+    for clean, chinese, accents, lower in ((True, False, False, False), (False, True, False, False),
+                                           (False, False, True, False), (True, True, None, True)):
+        yield {"type": "BertNormalizer", "clean_text": clean, "handle_chinese_chars": chinese, "strip_accents": accents,
+               "lowercase": lower}
+    yield {"type": "Precompiled", "precompiled_charsmap": charsmap(RULES)}
+    yield sequence("normalizers", {"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "NFKC"},
+                   {"type": "Prepend", "prepend": "\u2581"}, {"type": "Lowercase"},
+                   {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}, {"type": "ByteLevel"})
+    yield sequence("normalizers", sequence("normalizers", {"type": "Nmt"}, {"type": "NFKD"}), {"type": "StripAccents"})
+
+
+TOKENS = ["\u2581a", "\u2581", "\u2581\u2581", "<0x41>", "<0xE4>", "<0xB8>", "<0xAD>", "<0x4G>", "<0x+7>",
+          "\u0120hello", "\u010a", "ab",
+          "##c", "</w>", "x</w>", " .", " n't", "it do not", "H", "HHa", "aHH", "", "\u00e9", "\u4e2d",
+          "\u0120", "\u00c3\u00a9", "<|end|>"]
+
+
+def decoders():
+    replace = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+    yield {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    yield replace
+    yield {"type": "Fuse"}
+    yield {"type": "ByteFallback"}
+    yield {"type": "BPEDecoder", "suffix": "</w>"}
+    yield {"type": "Strip", "content": "H", "start": 1, "stop": 0}
+    for cleanup in (False, True):
+        yield {"type": "WordPiece", "prefix": "##", "cleanup": cleanup}
+    for scheme in ("always", "first", "never"):
+        yield {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": True}
+    yield sequence("decoders", replace, {"type": "ByteFallback"}, {"type": "Fuse"},
+                   {"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    yield sequence("decoders", {"type": "ByteFallback"},
+                   {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}, {"type": "Fuse"},
+                   {"type": "BPEDecoder", "suffix": "a"})
+
+
+def token_lists():
+    """Short lists of tokens, without those whose bytes are no text: the library puts U+FFFD there."""
+    source = random.Random(2)
+    check = step("decoder", {"type": "ByteFallback"}), step("decoder", next(decoders()))
+    lists = [[source.choice(TOKENS) for _ in range(source.randrange(1, 8))] for _ in range(1000)]
+    return [tokens for tokens in lists if all("\ufffd" not in tool.decode(tokens) for tool in check)]
+
+
 def sequence(member, *steps):
     return {"type": "Sequence", member: list(steps)}
 
@@ -124,6 +210,8 @@ def known_to_all():
     marks = step("normalizer", {"type": "StripAccents"})
     clean = step("normalizer", {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": False,
                                 "strip_accents": False, "lowercase": False})
+    plain = step("normalizer", {"type": "BertNormalizer", "clean_text": False, "handle_chinese_chars": False,
+                                "strip_accents": True, "lowercase": False})
     for code in range(1, 0x10000):
         c = chr(code)
         category = unicodedata.category(c)
@@ -135,7 +223,9 @@ def known_to_all():
             continue
         if (marks.normalize_str(c) == "") != (category[0] == "M"):
             continue
-        if category[0] != "C" and clean.normalize_str(c) == "" and c != "\ufffd":
+        if (plain.normalize_str(c) == "") != (category == "Mn"):
+            continue
+        if (clean.normalize_str(c) == "") != (category[0] == "C" and c not in "\t\n\r" or c == "\ufffd"):
             continue
         yield code
 
@@ -164,7 +254,13 @@ def main():
     ranges, texts = ranges_of(codes), list(random_texts(codes))
     print(json.dumps({"readable": READABLE, "random": texts, "ranges": ranges}))
     whole = ["".join(chr(c) for c in codes), "".join(chr(c) + "a " for c in codes)]
-    for kind, descriptions in (("pre_tokenizer", pre_tokenizers()),):
+    lists = token_lists()
+    print(json.dumps({"lists": lists}))
+    for description in decoders():
+        tool = step("decoder", description)
+        print(json.dumps({"kind": "decoder", "description": description, "lists": [tool.decode(t) for t in lists[:20]],
+                          "random": checksum([tool.decode(t)] for t in lists)}))
+    for kind, descriptions in (("pre_tokenizer", pre_tokenizers()), ("normalizer", normalizers())):
         for description in descriptions:
             tool = step(kind, description)
             results = [apply(kind, tool, text) for text in READABLE]
