@@ -8,20 +8,21 @@
 #include <pcre2.h>
 
 enum {
-    STEPS_MAX = 10000000,      // back, in one attempt: Oniguruma's limit, too
-    HEAP_MAX_KIB = 256 * 1024, // of one match
+    STEPS_MAX = 10000000,     // back, in one attempt: Oniguruma's limit, too
+    HEAP_MAX_KIB = 64 * 1024, // of one match
     JIT_STACK_LEAST = 64 * 1024,
     JIT_STACK_MOST = 8 * 1024 * 1024,
     CODE_MAX = 8 * 1024 * 1024, // bytes that a pattern may compile to
 };
 // Processor time for a text: so much, and so much for each byte.
-static const int64_t TIME_LEAST = 4000000000, TIME_OF_BYTE = 1000;
+static const int64_t TIME_LEAST = 1000000000, TIME_OF_BYTE = 1000;
 // Between two looks at the clock a search begins at so many places at most. A pattern that reads to the end of the text
 // from every place of it takes the square of its length.
 enum { PLACES_BETWEEN_LOOKS = 64 };
 
 struct expression {
     pcre2_code *code;
+    bool compiled; // to machine code; else it is interpreted
     char excerpt[JSON_EXCERPT_BYTES];
 };
 
@@ -74,8 +75,8 @@ trireme_status expression_create(struct expression **out, const char *pattern, s
         pcre2_code_free(code);
         FAIL(TRIREME_ERROR_USAGE, "pattern %s: it repeats too much", excerpt);
     }
-    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); // where it fails, patterns are interpreted
     struct expression *e = mem_alloc(sizeof *e);
+    e->compiled = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
     e->code = code;
     memcpy(e->excerpt, excerpt, sizeof excerpt);
     *out = e;
@@ -113,15 +114,18 @@ void expression_memory_free(struct expression_memory *memory) {
     free(memory);
 }
 
-// Searches for the first match that begins at or after `at` and before `limit`: PCRE2's return value.
+// Searches for the first match that begins at or after `at` and not behind `limit`: PCRE2's return value.
 static int expression_search(const struct expression *e, struct expression_memory *memory, const char *text,
                              size_t length, size_t at, size_t limit) {
+    PCRE2_SPTR subject = (PCRE2_SPTR)text;
     pcre2_set_offset_limit(memory->context, limit);
-    int found = pcre2_match(e->code, (PCRE2_SPTR)text, length, at, PCRE2_NO_UTF_CHECK, memory->data, memory->context);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) // the interpreter's stack is the heap
-        found = pcre2_match(e->code, (PCRE2_SPTR)text, length, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, memory->data,
-                            memory->context);
-    return found;
+    if (e->compiled) {
+        int found = pcre2_jit_match(e->code, subject, length, at, PCRE2_NO_UTF_CHECK, memory->data, memory->context);
+        if (found != PCRE2_ERROR_JIT_STACKLIMIT)
+            return found;
+    }
+    // The interpreter's stack is the heap.
+    return pcre2_match(e->code, subject, length, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, memory->data, memory->context);
 }
 
 static trireme_status refuse_search(const struct expression *e, int found, size_t at, trireme_error *error) {

@@ -20,7 +20,7 @@ void expression_memory_free(struct expression_memory *memory);
 
 // Appends the spans of text[0, length), which is UTF-8: matches from left to right that do not overlap, and none that
 // is empty where the last one ended (as rust-onig's find_iter). An empty text has none. Fails where the pattern takes
-// too long: more than 10 million steps back at one place, or some seconds of processor time and one for each megabyte.
+// too long: more than 10 million steps back at one place, or a second of processor time and one for each megabyte.
 trireme_status expression_find(const struct expression *e, struct expression_memory *memory, const char *text,
                                size_t length, struct spans *out, trireme_error *error);
 

@@ -179,26 +179,21 @@ static void parts_add(struct class_parts *parts, const char *items, bool negated
 
 // After \p or \P.
 static trireme_status syntax_property(struct syntax_reader *r, bool negated, struct class_parts *parts) {
-    size_t start = r->at;
+    size_t start = r->at, length = 0;
     char name[64];
-    size_t length = 0;
-    bool braces = syntax_takes(r, "{");
-    if (braces && syntax_takes(r, "^"))
+    bool plain = syntax_takes(r, "{");
+    if (syntax_takes(r, "^"))
         negated = !negated;
-    while (!syntax_ends(r) && r->text[r->at] != '}' && length + 1 < sizeof name) {
-        char c = r->text[r->at++];
+    for (; plain && !syntax_ends(r) && r->text[r->at] != '}'; r->at++) {
+        char c = r->text[r->at];
         if (c >= 'A' && c <= 'Z')
             c |= 0x20;
-        if (c != ' ' && c != '-' && c != '_')
+        plain = length + 1 < sizeof name && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || strchr(" -_", c));
+        if (plain && !strchr(" -_", c))
             name[length++] = c;
-        if (!braces)
-            break;
     }
     name[length] = 0;
-    bool plain = length > 0;
-    for (size_t i = 0; i < length; i++)
-        plain = plain && ((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9'));
-    if (!plain || (braces && !syntax_takes(r, "}")))
+    if (!plain || !length || !syntax_takes(r, "}"))
         return syntax_refuse(r, start, "\\p must be followed by the name of a property, as in \\p{L}");
     const struct named_set *set = find_set(name);
     if (set)
@@ -329,12 +324,15 @@ static trireme_status syntax_class_item(struct syntax_reader *r, struct class_pa
     size_t start = r->at;
     TRY(syntax_class_character(r, &first));
     add_code(&parts->items, first);
-    bool range = syntax_looks(r, "-") && r->at + 1 < r->length && r->text[r->at + 1] != ']';
+    static const char *const NO_RANGES[] = {"-]", "-[", "-&&"}; // there a hyphen stands for itself
+    bool range = syntax_looks(r, "-");
+    for (size_t i = 0; i < ARRAY_LENGTH(NO_RANGES); i++)
+        range = range && !syntax_looks(r, NO_RANGES[i]);
     if (!range)
         return TRIREME_OK;
     r->at++;
-    if (syntax_looks(r, "["))
-        return syntax_refuse(r, start, "a range must end with a character");
+    if (syntax_ends(r))
+        return syntax_refuse(r, start, "the range does not end");
     TRY(syntax_class_character(r, &last));
     if (last < first)
         return syntax_refuse(r, start, "the range is empty");
@@ -410,14 +408,15 @@ static trireme_status syntax_class(struct syntax_reader *r, struct class_parts *
 
 // {n}, {n,}, {,n}, {n,m}; false where it is none of these: then the brace stands for itself.
 static bool syntax_interval(struct syntax_reader *r, int *least, int *most) {
+    enum { TOO_MANY = 1000000 }; // for PCRE2
     int bound[2] = {-1, -1}, i = 0;
     size_t at = r->at + 1;
     for (; at < r->length && r->text[at] != '}'; at++) {
         char c = r->text[at];
         if (c == ',' && i == 0)
             i = 1;
-        else if (c >= '0' && c <= '9' && bound[i] < 1000000)
-            bound[i] = MAX(bound[i], 0) * 10 + c - '0';
+        else if (c >= '0' && c <= '9')
+            bound[i] = MIN(MAX(bound[i], 0) * 10 + c - '0', TOO_MANY);
         else
             return false;
     }
@@ -459,12 +458,13 @@ static trireme_status syntax_repetitions(struct syntax_reader *r, size_t start, 
                 text_add_bytes(out, "+", 1);
             continue;
         }
-        if (most >= 0 && least > most)
-            return syntax_refuse(r, r->at, "an interval must not end below its beginning");
+        const bool possessive = most >= 0 && least > most;
         if (most < 0)
             text_add(out, "{%d,}", least);
         else
-            text_add(out, "{%d,%d}", least, most);
+            text_add(out, "{%d,%d}%s", MIN(least, most), MAX(least, most), possessive ? "+" : "");
+        if (possessive)
+            continue;
         if (least != most && syntax_takes(r, "?"))
             text_add_bytes(out, "?", 1);
     }
@@ -548,7 +548,6 @@ static trireme_status syntax_escape(struct syntax_reader *r, struct text *out) {
         {'z', "\\z"},
         {'Z', "\\Z"},
         {'R', "\\R"},
-        {'X', "\\X"},
         {'N', "[^\\n]"},
         {'O', ANY},
     };
