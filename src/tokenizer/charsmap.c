@@ -92,31 +92,31 @@ static bool add_replaced(const struct charsmap *m, const char *text, size_t leng
     return replacement != NULL;
 }
 
-static void add_cluster(const struct charsmap *m, const char *text, size_t length, struct text *out) {
+static void add_cluster(const struct charsmap *m, const char *text, size_t length, size_t limit, struct text *out) {
     if (length <= CLUSTER_BYTES_MAX && add_replaced(m, text, length, out))
         return;
-    for (size_t at = 0, bytes; at < length; at += bytes) {
+    for (size_t at = 0, bytes; at < length && out->length <= limit; at += bytes) {
         unicode_decode(text + at, &bytes);
         if (!add_replaced(m, text + at, bytes, out))
             text_add_bytes(out, text + at, bytes);
     }
 }
 
-void charsmap_add(const struct charsmap *m, const char *text, size_t length, struct text *out) {
+void charsmap_add(const struct charsmap *m, const char *text, size_t length, size_t limit, struct text *out) {
     size_t start = 0, at = 0, bytes;
     int32_t state = 0;
     uint32_t last = 0;
-    for (; at < length; at += bytes) {
+    for (; at < length && out->length <= limit; at += bytes) {
         uint32_t code = unicode_decode(text + at, &bytes);
         bool ascii = last < 0x80 && code < 0x80; // a quick answer
         if (at > 0 && (ascii ? last != '\r' || code != '\n'
                              : utf8proc_grapheme_break_stateful((int32_t)last, (int32_t)code, &state))) {
-            add_cluster(m, text + start, at - start, out);
+            add_cluster(m, text + start, at - start, limit, out);
             start = at;
             state = ascii ? 0 : state;
         }
         last = code;
     }
     if (at > start)
-        add_cluster(m, text + start, at - start, out);
+        add_cluster(m, text + start, at - start, limit, out);
 }

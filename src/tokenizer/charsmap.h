@@ -11,7 +11,8 @@ struct charsmap;
 trireme_status charsmap_create(struct charsmap **out, const char *base64, trireme_error *error);
 void charsmap_free(struct charsmap *m);
 // Appends the text by the rules, as `tokenizers` applies them: to a grapheme cluster of fewer than 6 bytes as a whole,
-// or else to each of its characters; the rule of the shortest beginning counts, and replaces all of it.
-void charsmap_add(const struct charsmap *m, const char *text, size_t length, struct text *out);
+// or else to each of its characters; the rule of the shortest beginning counts, and replaces all of it. Stops where
+// *out is longer than `limit`.
+void charsmap_add(const struct charsmap *m, const char *text, size_t length, size_t limit, struct text *out);
 
 #endif

@@ -14,6 +14,7 @@ struct decode_step {
 
 struct decoder {
     VEC(struct decode_step);
+    double growth; // how many times as long a text may become by what replaces parts of it
 };
 
 struct decoded {
@@ -241,7 +242,12 @@ static const struct step_kind DECODERS = {"decoder", "decoders", &DECODER_TYPES[
 static trireme_status add_decoder(void *user, size_t row, const json_t *step, const char *where, trireme_error *error) {
     struct decoder *d = user;
     VEC_PUSH(d, (struct decode_step){.apply = DECODER_TYPES[row].apply});
-    return DECODER_TYPES[row].read ? DECODER_TYPES[row].read(&d->item[d->count - 1], step, where, error) : TRIREME_OK;
+    struct decode_step *s = &d->item[d->count - 1];
+    if (DECODER_TYPES[row].read)
+        TRY(DECODER_TYPES[row].read(s, step, where, error));
+    if (s->content)
+        d->growth *= MAX(1.0, (double)strlen(s->content) / (double)strlen(s->text));
+    return d->growth > STEPS_GROWTH_MAX ? steps_refuse_growth(DECODERS.name, error) : TRIREME_OK;
 }
 
 // ---- the whole
@@ -252,6 +258,7 @@ trireme_status decoder_create(struct decoder **out, const json_t *description, c
     if (!description || json_is_null(description))
         return TRIREME_OK;
     struct decoder *d = mem_alloc(sizeof *d);
+    d->growth = 1;
     trireme_status status = steps_read(&DECODERS, description, where, add_decoder, d, error);
     if (status == TRIREME_OK)
         *out = d;

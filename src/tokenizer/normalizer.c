@@ -10,7 +10,7 @@
 #include "tokenizer/unicode.h"
 
 struct normal_step {
-    // Appends what becomes of text[0, length).
+    // Appends what becomes of text[0, length). May stop where *out is longer than work->limit.
     trireme_status (*apply)(const struct normal_step *s, struct text_work *work, const char *text, size_t length,
                             struct text *out, trireme_error *error);
     // Of steps that go character by character: appends what becomes of one. Then there is no `apply`.
@@ -51,7 +51,7 @@ static trireme_status apply_replace(const struct normal_step *s, struct text_wor
     TRY(pattern_find(s->pattern, work, text, length, &work->spans, error));
     const size_t bytes = strlen(s->content);
     size_t start = 0;
-    for (size_t i = 0; i < work->spans.count; i++) {
+    for (size_t i = 0; i < work->spans.count && out->length <= work->limit; i++) {
         const struct span *span = &work->spans.item[i];
         if (span->match)
             text_add_bytes(out, s->content, bytes);
@@ -83,8 +83,8 @@ static trireme_status apply_strip(const struct normal_step *s, struct text_work 
 
 static trireme_status apply_charsmap(const struct normal_step *s, struct text_work *work, const char *text,
                                      size_t length, struct text *out, trireme_error *error) {
-    (void)work, (void)error;
-    charsmap_add(s->charsmap, text, length, out);
+    (void)error;
+    charsmap_add(s->charsmap, text, length, work->limit, out);
     return TRIREME_OK;
 }
 
@@ -274,19 +274,24 @@ trireme_status normalizer_apply(const struct normalizer *n, struct text_work *wo
         return TRIREME_OK;
     }
     const uint8_t *categories = unicode_categories();
+    const size_t limit = steps_limit(length);
     for (size_t i = 0; i < n->count && length; i++) {
         const struct normal_step *s = &n->item[i];
         const bool last = i + 1 == n->count;
         struct text *to = last ? out : &work->text[i % 2];
         if (!last)
             to->length = 0;
+        const size_t begin = to->length;
+        work->limit = begin + limit;
         if (s->apply)
             TRY(s->apply(s, work, text, length, to, error));
         else
             for (size_t at = 0, bytes; at < length; at += bytes)
                 s->map(s, categories, unicode_decode(text + at, &bytes), to);
+        if (to->length > work->limit)
+            return steps_refuse_growth(NORMALIZERS.name, error);
         text = to->text;
-        length = to->length;
+        length = to->length - begin;
     }
     return TRIREME_OK;
 }

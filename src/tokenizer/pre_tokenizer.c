@@ -337,12 +337,16 @@ trireme_status pre_tokenizer_cut(const struct pre_tokenizer *p, struct text_work
         pieces_add(out, text, length);
         return TRIREME_OK;
     }
+    const size_t limit = steps_limit(length);
     struct cut_input in = {.bytes = text, .end = &length, .count = 1, .first = first};
     for (size_t i = 0; i < p->count; i++) {
         struct pieces *to = i + 1 < p->count ? &work->pieces[i % 2] : out;
         if (to != out)
             pieces_clear(to);
+        const size_t begin = to->bytes.length;
         TRY(p->item[i].apply(&p->item[i], work, &in, to, &first, error));
+        if (to->bytes.length - begin > limit)
+            return steps_refuse_growth(PRE_TOKENIZERS.name, error);
         in = (struct cut_input){.bytes = to->bytes.text, .end = to->end.item, .count = to->end.count, .first = first};
     }
     return TRIREME_OK;

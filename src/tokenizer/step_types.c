@@ -64,6 +64,10 @@ trireme_status steps_read(const struct step_kind *kind, const json_t *descriptio
     return status;
 }
 
+trireme_status steps_refuse_growth(const char *kind, trireme_error *error) {
+    FAIL(TRIREME_ERROR_USAGE, "the %s makes a text more than %d times as long", kind, STEPS_GROWTH_MAX);
+}
+
 trireme_status step_read_character(const json_t *step, const char *where, const char *key, const char **out,
                                    trireme_error *error) {
     uint32_t code;

@@ -12,6 +12,15 @@ struct step_type {
 
 // The steps that may stand in a chain, sequences within sequences counted out.
 enum { STEPS_IN_CHAIN_MAX = 256 };
+// A text may become so many times as long, and some bytes more. Nothing that is of use comes near; hostile steps double
+// a text again and again.
+enum { STEPS_GROWTH_MAX = 64, STEPS_GROWTH_BYTES = 1 << 20 };
+// The bytes that may become of `length`.
+static inline size_t steps_limit(size_t length) {
+    return length * STEPS_GROWTH_MAX + STEPS_GROWTH_BYTES;
+}
+// USAGE: what `kind` makes of a text is longer than that.
+trireme_status steps_refuse_growth(const char *kind, trireme_error *error);
 
 // What a chain is made of.
 struct step_kind {

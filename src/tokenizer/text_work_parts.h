@@ -11,6 +11,7 @@
 struct text_work {
     struct expression_memory *matching; // NULL until a pattern is matched
     struct spans spans;
+    size_t limit;            // of the length of what a normalizer makes
     struct text text[2];     // of normalizers, in turns
     struct pieces pieces[2]; // of pre-tokenizers, in turns
     VEC(int32_t) codes;      // of characters

@@ -368,6 +368,55 @@ static void test_hostile_charsmap(void **state) {
     text_work_free(work);
 }
 
+// Steps that double a text again and again, or put a long text in many places, must not take all memory.
+static void test_growth(void **state) {
+    (void)state;
+    static const struct {
+        const char *kind, *list, *step;
+        int times;
+    } CASES[] = {
+        {"normalizer", "normalizers", "{\"type\": \"ByteLevel\"}", 200},
+        {"normalizer", "normalizers",
+         "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"\"}, \"content\": \"abcdefgh\"}", 40},
+        {"pre_tokenizer", "pretokenizers",
+         "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false}", 200},
+        {"decoder", "decoders", "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aa\"}", 60},
+    };
+    struct text_work *work = text_work_create();
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct text list = {0}, out = {0};
+        struct pieces pieces = {0};
+        struct normalizer *n = NULL;
+        struct pre_tokenizer *p = NULL;
+        struct decoder *d = NULL;
+        json_t *tree = NULL;
+        text_add(&list, "{\"type\": \"Sequence\", \"%s\": [%s", CASES[i].list, CASES[i].step);
+        for (int again = 1; again < CASES[i].times; again++)
+            text_add(&list, ", %s", CASES[i].step);
+        text_add(&list, "]}");
+        assert_int_equal(json_parse(list.text, list.length, "test", &tree, &error), TRIREME_OK);
+        trireme_status status = *CASES[i].kind == 'n'   ? normalizer_create(&n, tree, "a.json", &error)
+                                : *CASES[i].kind == 'p' ? pre_tokenizer_create(&p, tree, "a.json", &error)
+                                                        : decoder_create(&d, tree, "a.json", &error);
+        if (status == TRIREME_OK && n)
+            status = normalizer_apply(n, work, "\xC3\xA9 a", 4, &out, &error);
+        else if (status == TRIREME_OK)
+            status = pre_tokenizer_cut(p, work, "\xC3\xA9 a", 4, true, &pieces, &error);
+        assert_int_equal(status, TRIREME_ERROR_USAGE);
+        char *message = mem_printf("the %s makes a text more than 64 times as long", CASES[i].kind);
+        assert_non_null(strstr(error.message, message));
+        free(message);
+        json_decref(tree);
+        normalizer_free(n);
+        pre_tokenizer_free(p);
+        decoder_free(d);
+        text_release(&list);
+        text_release(&out);
+        pieces_release(&pieces);
+    }
+    text_work_free(work);
+}
+
 // A long run of marks in disorder takes no square of its length.
 static void test_long_runs(void **state) {
     (void)state;
@@ -393,8 +442,9 @@ static void test_long_runs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),   cmocka_unit_test(test_decoders),         cmocka_unit_test(test_decode_bytes),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_hostile_charsmap), cmocka_unit_test(test_long_runs),
+        cmocka_unit_test(test_texts),     cmocka_unit_test(test_decoders),         cmocka_unit_test(test_decode_bytes),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_hostile_charsmap), cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_long_runs),
     };
     return cmocka_run_group_tests_name("steps", tests, read_vectors, release_vectors);
 }
