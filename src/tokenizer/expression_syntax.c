@@ -324,14 +324,14 @@ static trireme_status syntax_class_item(struct syntax_reader *r, struct class_pa
     size_t start = r->at;
     TRY(syntax_class_character(r, &first));
     add_code(&parts->items, first);
-    static const char *const NO_RANGES[] = {"-]", "-[", "-&&"}; // there a hyphen stands for itself
+    static const char *const NO_RANGES[] = {"-]", "-&&"}; // there a hyphen stands for itself
     bool range = syntax_looks(r, "-");
     for (size_t i = 0; i < ARRAY_LENGTH(NO_RANGES); i++)
         range = range && !syntax_looks(r, NO_RANGES[i]);
     if (!range)
         return TRIREME_OK;
     r->at++;
-    if (syntax_ends(r))
+    if (syntax_ends(r) || syntax_looks(r, "["))
         return syntax_refuse(r, start, "the range does not end");
     TRY(syntax_class_character(r, &last));
     if (last < first)

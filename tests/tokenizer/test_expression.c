@@ -33,6 +33,7 @@ static void test_refused(void **state) {
         {"[b-a]", "byte 1: the range is empty"},
         {"[a-\\d]", "\\d is not known"},
         {"[a-", "the range does not end"},
+        {"[a-[bc]]", "the range does not end"},
         {"a|*", "byte 2: '*' follows nothing that it could repeat"},
         {"a\\", "ends after a backslash"},
         {"(a)\\1", "byte 3: \\1 is not known"},
@@ -120,7 +121,7 @@ static void test_exploding(void **state) {
         int64_t begun = clock_thread();
         assert_int_equal(find_in(CASES[i].pattern, &text, &spans), TRIREME_ERROR_USAGE);
         assert_non_null(strstr(error.message, "takes too long at byte"));
-        assert_true(clock_thread() - begun < (int64_t)10 * 1000000000);
+        assert_true(clock_thread() - begun < (int64_t)5 * 1000000000);
         text_release(&text);
         VEC_RELEASE(&spans);
     }

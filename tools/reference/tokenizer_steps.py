@@ -50,7 +50,7 @@ PATTERNS = [
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
     " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+", "[0-9][0-9][0-9]", r"\b\w", r"\W+$", r"^.|\h{2}?",
     r"[[:word:]&&[^\p{Lu}]]+|[\D&&\S]", r"(?<=\s)\S|(?>a|b)c|x(?i)s|T",
-    r"a{,2}b|\d{2,3}+|(a|b)*?c", r"[[:punct:]]+|\p{^L}"]
+    r"a{,2}b|\d{2,3}+|(a|b)*?c", r"[[:punct:]]+|\p{^L}", r"[+-&&[^b]]|a{2,1}|[-[yz]]|{,}|{a}"]
 BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
 
 
@@ -162,6 +162,8 @@ def decoders():
     yield sequence("decoders", replace, {"type": "ByteFallback"}, {"type": "Fuse"},
                    {"type": "Strip", "content": " ", "start": 1, "stop": 0})
     yield sequence("decoders", {"type": "ByteFallback"},
+                   {"type": "Replace", "pattern": {"String": "\u4e2d"}, "content": "<>"})
+    yield sequence("decoders", {"type": "ByteFallback"},
                    {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}, {"type": "Fuse"},
                    {"type": "BPEDecoder", "suffix": "a"})
 
@@ -170,7 +172,8 @@ def token_lists():
     """Short lists of tokens, without those whose bytes are no text: the library puts U+FFFD there."""
     source = random.Random(2)
     check = step("decoder", {"type": "ByteFallback"}), step("decoder", next(decoders()))
-    lists = [[source.choice(TOKENS) for _ in range(source.randrange(1, 8))] for _ in range(1000)]
+    lists = [["<0xE4>", "<0xB8>", "<0xAD>", "H"], ["\u2581", "H", "<0x41>"]]
+    lists += [[source.choice(TOKENS) for _ in range(source.randrange(1, 8))] for _ in range(1000)]
     return [tokens for tokens in lists if all("\ufffd" not in tool.decode(tokens) for tool in check)]
 
 
