@@ -131,14 +131,23 @@ static trireme_status cut_replace_spaces(const struct cut *c, struct text_work *
     return TRIREME_OK;
 }
 
+// Pieces are short: what is spelt is collected over many of them.
 static trireme_status cut_spell(const struct cut *c, struct text_work *work, const struct cut_input *in,
                                 struct pieces *out, bool *first, trireme_error *error) {
     (void)c, (void)work, (void)first, (void)error;
+    char part[1024];
+    size_t used = 0, at = 0;
     for (size_t i = 0; i < in->count; i++) {
-        const size_t begin = input_begin(in, i);
-        byte_characters_spell(in->bytes + begin, in->end[i] - begin, &out->bytes);
-        VEC_PUSH(&out->end, out->bytes.length);
+        for (; at < in->end[i]; at++) {
+            if (used > sizeof part - BYTE_CHARACTER_UTF8_MAX) {
+                text_add_bytes(&out->bytes, part, used);
+                used = 0;
+            }
+            used += byte_character_write((uint8_t)in->bytes[at], part + used);
+        }
+        VEC_PUSH(&out->end, out->bytes.length + used);
     }
+    text_add_bytes(&out->bytes, part, used);
     return TRIREME_OK;
 }
 
