@@ -296,6 +296,8 @@ static void read_attributes(const char *s, struct op_info *info) {
         s = ops_expect(s, ':');
         CHECK(*s == 'i' || *s == 'f');
         attribute->is_float = *s++ == 'f';
+        attribute->optional = *s == '?';
+        s += attribute->optional;
         s = skip_spaces(s);
     }
 }

@@ -95,6 +95,7 @@ enum op_meaning {
 struct op_attribute {
     char name[16];
     bool is_float;
+    bool optional; // 0 means that it is not there: not printed then
 };
 
 union attribute {

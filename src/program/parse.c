@@ -413,7 +413,10 @@ static trireme_status parse_instruction(struct parser *p) {
         TRY(parse_operand(p, &in[i]));
     union attribute attribute[OP_MAX_ATTRIBUTES] = {0};
     for (int i = 0; i < info->attributes; i++) {
-        if (!accept_word(p, info->attribute[i].name))
+        const bool given = accept_word(p, info->attribute[i].name);
+        if (!given && info->attribute[i].optional)
+            continue;
+        if (!given)
             BAD(p, "the op's attributes");
         if (info->attribute[i].is_float)
             TRY(real(p, &attribute[i].f));

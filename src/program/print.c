@@ -64,6 +64,8 @@ static void print_instruction(struct text *out, const struct program *program, c
     for (int i = 0; i < in->inputs; i++)
         print_operand(out, &in->in[i]);
     for (int i = 0; i < info->attributes; i++) {
+        if (info->attribute[i].optional && in->attribute[i].i == 0)
+            continue;
         if (info->attribute[i].is_float)
             text_add(out, " %s %.17g", info->attribute[i].name, in->attribute[i].f);
         else

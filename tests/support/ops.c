@@ -280,6 +280,7 @@ static struct range range_of(const struct op_operand *operand, const struct spec
         {"own", {1, 3, false, 1}}, // maxima, sums, picked
         {"max", {4, 1, false, 4}},
         {"sum", {1, 20, false, 1}},
+        {"s", {1, 20, false, 1}},
     };
     const char *name = operand->name;
     if (operand->dtype == 'S')

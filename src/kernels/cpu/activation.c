@@ -1,5 +1,5 @@
-// GELU (Hendrycks and Gimpel, 2016) in its exact and its tanh form, SwiGLU (Shazeer, "GLU Variants Improve
-// Transformer", 2020), their gradients, and addition.
+// GELU (Hendrycks and Gimpel, 2016) in its exact and its tanh form, SwiGLU and GEGLU (Shazeer, "GLU Variants Improve
+// Transformer", 2020), soft caps, their gradients, and addition.
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
 
@@ -53,6 +53,7 @@ VEC_INLINE vec_f32 gelu_derivative(vec_f32 x, bool tanh) {
 
 struct elementwise {
     bool bf16, tanh;
+    float number; // a factor, or a cap
     struct pieces pieces;
 };
 
@@ -279,10 +280,80 @@ void ISA(cpu_gelu_dx)(const struct call *call) {
     elementwise_run(call, &e, gelu_dx_pieces);
 }
 
-// ---- SwiGLU: a row of x is [gate | up], each `width` long
+// ---- scale and soft cap
 
-struct swiglu {
-    bool bf16;
+VEC_INLINE void factor_lanes(int64_t i, int count, void *y, const void *x, float factor, bool bf16) {
+    row_store(y, i, count, row_load(x, i, count, bf16) * factor, bf16);
+}
+
+VEC_INLINE void softcap_lanes(int64_t i, int count, void *y, const void *x, float cap, bool bf16) {
+    row_store(y, i, count, vec_tanh(row_load(x, i, count, bf16) * (1 / cap)) * cap, bf16);
+}
+
+VEC_INLINE void softcap_dx_lanes(int64_t i, int count, void *dx, const void *y, const void *dy, float cap, bool bf16) {
+    const vec_f32 share = row_load(y, i, count, bf16) * (1 / cap);
+    row_store(dx, i, count, row_load(dy, i, count, bf16) * (1.0f - share * share), bf16);
+}
+
+static void factor_pieces(const void *args, int64_t from, int64_t to) {
+    const struct elementwise *e = args;
+    for (int64_t k = from; k < to; k++) {
+        void *y = row_at(e->pieces.rows[0], k);
+        const void *x = row_at(e->pieces.rows[1], k);
+        if (e->bf16)
+            ROW_EACH(piece_length(&e->pieces, k), factor_lanes, y, x, e->number, true);
+        else
+            ROW_EACH(piece_length(&e->pieces, k), factor_lanes, y, x, e->number, false);
+    }
+}
+
+static void softcap_pieces(const void *args, int64_t from, int64_t to) {
+    const struct elementwise *e = args;
+    for (int64_t k = from; k < to; k++) {
+        void *y = row_at(e->pieces.rows[0], k);
+        const void *x = row_at(e->pieces.rows[1], k);
+        if (e->bf16)
+            ROW_EACH(piece_length(&e->pieces, k), softcap_lanes, y, x, e->number, true);
+        else
+            ROW_EACH(piece_length(&e->pieces, k), softcap_lanes, y, x, e->number, false);
+    }
+}
+
+static void softcap_dx_pieces(const void *args, int64_t from, int64_t to) {
+    const struct elementwise *e = args;
+    for (int64_t k = from; k < to; k++) {
+        void *dx = row_at(e->pieces.rows[0], k);
+        const void *y = row_at(e->pieces.rows[1], k), *dy = row_at(e->pieces.rows[2], k);
+        if (e->bf16)
+            ROW_EACH(piece_length(&e->pieces, k), softcap_dx_lanes, dx, y, dy, e->number, true);
+        else
+            ROW_EACH(piece_length(&e->pieces, k), softcap_dx_lanes, dx, y, dy, e->number, false);
+    }
+}
+
+static void number_run(const struct call *call, int inputs, void (*body)(const void *args, int64_t from, int64_t to)) {
+    const struct tensor *operand[] = {&call->out[0], &call->in[0], &call->in[1]};
+    struct elementwise e = elementwise_of(1 + inputs, operand);
+    e.number = (float)call->attribute[0].f;
+    elementwise_run(call, &e, body);
+}
+
+void ISA(cpu_scale)(const struct call *call) {
+    number_run(call, 1, factor_pieces);
+}
+
+void ISA(cpu_softcap)(const struct call *call) {
+    number_run(call, 1, softcap_pieces);
+}
+
+void ISA(cpu_softcap_dx)(const struct call *call) {
+    number_run(call, 2, softcap_dx_pieces);
+}
+
+// ---- SwiGLU and GEGLU: a row of x is [gate | up], each `width` long
+
+struct gated {
+    bool bf16, tanh;
     int64_t width;
     struct rows x, y, dy, dx;
 };
@@ -296,7 +367,7 @@ VEC_INLINE void swiglu_lanes(int64_t i, int count, void *y, const void *x, int64
 }
 
 static void swiglu_rows(const void *args, int64_t from, int64_t to) {
-    const struct swiglu *s = args;
+    const struct gated *s = args;
     for (int64_t r = from; r < to; r++) {
         if (s->bf16)
             ROW_EACH(s->width, swiglu_lanes, row_at(s->y, r), row_at(s->x, r), s->width, true);
@@ -307,7 +378,7 @@ static void swiglu_rows(const void *args, int64_t from, int64_t to) {
 
 void ISA(cpu_swiglu)(const struct call *call) {
     const struct tensor *x = &call->in[0], *y = &call->out[0];
-    struct swiglu s = {.bf16 = x->dtype == DTYPE_BF16, .width = y->dim[1], .x = rows_of(x), .y = rows_of(y)};
+    struct gated s = {.bf16 = x->dtype == DTYPE_BF16, .width = y->dim[1], .x = rows_of(x), .y = rows_of(y)};
     run_split(call, x->dim[0], x->dim[0] * x->dim[1], swiglu_rows, &s);
 }
 
@@ -328,7 +399,7 @@ VEC_INLINE void swiglu_dx_lanes(int64_t i, int count, void *dx, const void *x, c
 }
 
 static void swiglu_dx_rows(const void *args, int64_t from, int64_t to) {
-    const struct swiglu *s = args;
+    const struct gated *s = args;
     for (int64_t r = from; r < to; r++) {
         if (s->bf16)
             ROW_EACH(s->width, swiglu_dx_lanes, row_at(s->dx, r), row_at(s->x, r), row_at(s->dy, r), s->width, true);
@@ -339,7 +410,7 @@ static void swiglu_dx_rows(const void *args, int64_t from, int64_t to) {
 
 void ISA(cpu_swiglu_dx)(const struct call *call) {
     const struct tensor *x = &call->in[0], *dy = &call->in[1];
-    struct swiglu s = {
+    struct gated s = {
         .bf16 = x->dtype == DTYPE_BF16,
         .width = dy->dim[1],
         .x = rows_of(x),
@@ -347,4 +418,75 @@ void ISA(cpu_swiglu_dx)(const struct call *call) {
         .dx = rows_of(&call->out[0]),
     };
     run_split(call, x->dim[0], x->dim[0] * x->dim[1], swiglu_dx_rows, &s);
+}
+
+VEC_INLINE void geglu_lanes(int64_t i, int count, void *y, const void *x, int64_t width, bool tanh, bool bf16) {
+    row_ahead(x, i, bf16);
+    row_ahead(x, i + width, bf16);
+    row_ahead(y, i, bf16);
+    row_store(y, i, count, gelu(row_load(x, i, count, bf16), tanh) * row_load(x, i + width, count, bf16), bf16);
+}
+
+static void geglu_rows(const void *args, int64_t from, int64_t to) {
+    const struct gated *s = args;
+    for (int64_t r = from; r < to; r++) {
+        void *y = row_at(s->y, r);
+        const void *x = row_at(s->x, r);
+        if (s->bf16 && s->tanh)
+            ROW_EACH(s->width, geglu_lanes, y, x, s->width, true, true);
+        else if (s->bf16)
+            ROW_EACH(s->width, geglu_lanes, y, x, s->width, false, true);
+        else if (s->tanh)
+            ROW_EACH(s->width, geglu_lanes, y, x, s->width, true, false);
+        else
+            ROW_EACH(s->width, geglu_lanes, y, x, s->width, false, false);
+    }
+}
+
+void ISA(cpu_geglu)(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    const struct gated s = {.bf16 = x->dtype == DTYPE_BF16,
+                            .tanh = call->attribute[0].i != 0,
+                            .width = y->dim[1],
+                            .x = rows_of(x),
+                            .y = rows_of(y)};
+    run_split(call, x->dim[0], x->dim[0] * x->dim[1], geglu_rows, &s);
+}
+
+VEC_INLINE void geglu_dx_lanes(int64_t i, int count, void *dx, const void *x, const void *dy, int64_t width, bool tanh,
+                               bool bf16) {
+    row_ahead(x, i, bf16);
+    row_ahead(x, i + width, bf16);
+    row_ahead(dy, i, bf16);
+    const vec_f32 gate = row_load(x, i, count, bf16), up = row_load(x, i + width, count, bf16);
+    const vec_f32 d = row_load(dy, i, count, bf16);
+    row_store(dx, i, count, d * up * gelu_derivative(gate, tanh), bf16);
+    row_store(dx, i + width, count, d * gelu(gate, tanh), bf16);
+}
+
+static void geglu_dx_rows(const void *args, int64_t from, int64_t to) {
+    const struct gated *s = args;
+    for (int64_t r = from; r < to; r++) {
+        void *dx = row_at(s->dx, r);
+        const void *x = row_at(s->x, r), *dy = row_at(s->dy, r);
+        if (s->bf16 && s->tanh)
+            ROW_EACH(s->width, geglu_dx_lanes, dx, x, dy, s->width, true, true);
+        else if (s->bf16)
+            ROW_EACH(s->width, geglu_dx_lanes, dx, x, dy, s->width, false, true);
+        else if (s->tanh)
+            ROW_EACH(s->width, geglu_dx_lanes, dx, x, dy, s->width, true, false);
+        else
+            ROW_EACH(s->width, geglu_dx_lanes, dx, x, dy, s->width, false, false);
+    }
+}
+
+void ISA(cpu_geglu_dx)(const struct call *call) {
+    const struct tensor *x = &call->in[0], *dy = &call->in[1];
+    const struct gated s = {.bf16 = x->dtype == DTYPE_BF16,
+                            .tanh = call->attribute[0].i != 0,
+                            .width = dy->dim[1],
+                            .x = rows_of(x),
+                            .dy = rows_of(dy),
+                            .dx = rows_of(&call->out[0])};
+    run_split(call, x->dim[0], x->dim[0] * x->dim[1], geglu_dx_rows, &s);
 }

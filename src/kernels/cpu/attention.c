@@ -106,6 +106,8 @@ VEC_INLINE void forward_tile(const struct attention *s, bool pairs, bool careful
         return;
     const float *q = w->q + pack_a_row(s->bf16, s->units, t - t0);
     attention_scores(pairs, span.c1 - span.c0, s->units, q, w->k + span.c0, w->score + span.c0);
+    for (int64_t i = 0; i < t1 - t && s->cap > 0; i++)
+        attention_cap_row(s, span.c0, span.c1, w->score + i * SCORE_ROW);
     for (int64_t i = 0; i < t1 - t; i++) {
         const int64_t row = t - t0 + i;
         float *score = w->score + i * SCORE_ROW, *sum = w->sum + row * LANES;
@@ -209,6 +211,8 @@ static void forward_tiles_matrix(const struct attention *s, const struct forward
         for (int64_t i = 0; i < tile.end - tile.t; i++) {
             const int64_t row = tile.t - t0 + i;
             const struct sight sight = sight_of(s, b, tile.t + i, j0, tile.span);
+            if (s->cap > 0)
+                attention_cap_row(s, tile.span.c0, tile.span.c1, tile.score + i * SCORE_ROW);
             const float base = softmax_base(s, w, row, tile.span, sight, tile.score + i * SCORE_ROW);
             float *sum = w->sum + row * LANES;
             if (sight.masked)

@@ -31,8 +31,8 @@ struct attention {
     const struct tensor *q, *k, *v, *o;
     const int32_t *starts; // of each query; NULL: all 0
     int64_t starts_row;
-    float *lse; // [batch, heads, length], or NULL
-    float scale;
+    float *lse;       // [batch, heads, length], or NULL
+    float scale, cap; // scores stay within (-cap, cap); 0: no cap
     int64_t window;
     bool bf16;
     int64_t units;   // of the width
@@ -58,6 +58,7 @@ static inline struct attention attention_of(const struct call *call, const struc
         .lse = lse,
         .scale = (float)call->attribute[0].f,
         .window = call->attribute[1].i,
+        .cap = (float)call->attribute[2].f,
         .bf16 = bf16,
         .units = pack_units(bf16, q->dim[3]),
         .columns = round_up(q->dim[3], LANES),
@@ -126,6 +127,13 @@ VEC_INLINE vec_f32 attention_probability(bool masked, const float *score, int64_
                                          float scale, float base) {
     const vec_f32 p = vec_exp(vec_load(score + c) * scale - base);
     return masked ? vec_select(span_mask(c, low, high), p, (vec_f32){0}) : p;
+}
+
+// Caps scores [c0, c1) of a row: what they become, times scale, is cap tanh(scale score / cap).
+static inline void attention_cap_row(const struct attention *s, int64_t c0, int64_t c1, float *score) {
+    const float in = s->scale / s->cap, out = s->cap / s->scale;
+    for (int64_t c = c0; c < c1; c += LANES)
+        vec_store(score + c, vec_tanh(vec_load(score + c) * in) * out);
 }
 
 // out[TILE_ROWS][columns] = or += a b, as tile_multiply has it, for any number of columns (a multiple of LANES).

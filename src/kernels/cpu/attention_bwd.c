@@ -1,5 +1,6 @@
 // Backward: with p = exp(scale q k' - lse), recomputed, and dp = do v', ds = scale p (dp - sum(do o)),
 //     dv = p' do    dk = ds' q    dq = ds k
+// With a cap c the score is c u, u = tanh(scale q k' / c), and ds has the factor 1 - u u.
 // (attention.h has the source). The outer loop is over blocks of keys: dk and dv are summed in place and written once.
 // dq is summed in the workspace, over the blocks of a part, then over the parts in order; the length alone says what
 // the parts are. A thread takes a head of keys, part after part; of heads left over when all threads have had equally
@@ -135,6 +136,15 @@ static void delta_head(const struct backward *r, int64_t b, int64_t head, int64_
                        r->s.width);
 }
 
+// Caps a row of scores, and brings the factor that ds has then into dp: ds is made of dp - delta.
+static void cap_gradient_row(const struct attention *s, struct visible span, float delta, float *score, float *dp) {
+    for (int64_t c = span.c0; c < span.c1; c += LANES) {
+        const vec_f32 u = vec_tanh(vec_load(score + c) * (s->scale / s->cap));
+        vec_store(score + c, u * (s->cap / s->scale));
+        vec_store(dp + c, (vec_load(dp + c) - delta) * (1.0f - u * u) + delta);
+    }
+}
+
 // Turns a row of scores and of dp into one of p and ds.
 VEC_INLINE void gradient_row(bool masked, struct visible span, int64_t low, int64_t high, float scale, float lse,
                              float delta, float *score, float *dp) {
@@ -164,6 +174,8 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct blocks *m, 
         bool present = i0 + i < m->queries;
         int64_t low = present ? attention_low(s, m->b, at) - m->j0 : 0, high = present ? at + 1 - m->j0 : 0;
         float *pi = p + i * SCORE_ROW, *dsi = ds + i * SCORE_ROW;
+        if (s->cap > 0 && present)
+            cap_gradient_row(s, span, delta[t], pi, dsi);
         if (low <= span.c0 && high >= span.c1)
             gradient_row(false, span, low, high, s->scale, lse[t], delta[t], pi, dsi);
         else
@@ -325,6 +337,9 @@ static void make_gradients(const struct backward *r, const struct blocks *m, con
     beside->parts = AMX_SIDE / 2 * (span.c1 - span.c0) / (2 * LANES);
     for (int64_t i = 0; i < AMX_SIDE; i += 2) {
         const struct query query[2] = {query_of(r, m, tile->i0 + i, delta), query_of(r, m, tile->i0 + i + 1, delta)};
+        for (int e = 0; e < 2 && r->s.cap > 0; e++)
+            cap_gradient_row(&r->s, span, query[e].delta, tile->score + (i + e) * SCORE_ROW,
+                             tile->dp + (i + e) * SCORE_ROW);
         if (MAX(query[0].low, query[1].low) <= span.c0 && MIN(query[0].high, query[1].high) >= span.c1)
             gradient_pair(false, tile, r->s.scale, query, i, to, beside);
         else

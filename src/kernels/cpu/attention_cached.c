@@ -60,6 +60,7 @@ static void cached_of(const struct call *call, struct cached *c) {
         .o = &c->o,
         .scale = (float)call->attribute[0].f,
         .window = call->attribute[1].i,
+        .cap = (float)call->attribute[2].f,
         .bf16 = bf16,
         .units = pack_units(bf16, c->q.dim[3]),
         .columns = round_up(c->q.dim[3], LANES),
@@ -120,6 +121,12 @@ static void cached_single(const struct attention *s, int64_t i, int64_t head, fl
     const struct matrix v = attention_rows(s->v, 0, group), o = attention_rows(s->o, 0, head);
     const void *row = cached_row_of(s->bf16, &q, i);
     float greatest = s->bf16 ? scores(s, true, row, &k, low, high, score) : scores(s, false, row, &k, low, high, score);
+    if (s->cap > 0) { // these are scaled already
+        const vec_f32 cap = vec_splat(s->cap);
+        greatest = (vec_tanh(vec_splat(greatest) / cap) * cap)[0];
+        for (int64_t j = 0; j < count; j += LANES)
+            vec_store(score + j, vec_tanh(vec_load(score + j) / cap) * cap);
+    }
     for (int64_t j = 0; j < LANES; j++)
         score[count + j] = -INFINITY;
     vec_f32 sum = {0};

@@ -1,6 +1,6 @@
 // Layer norm (Ba et al., "Layer Normalization", 2016) and RMS norm (Zhang and Sennrich, "Root Mean Square Layer
 // Normalization", 2019), forward and backward. RMS norm is layer norm with the mean taken as zero, so one body serves
-// both: `centered` tells them apart. With xhat = (x - mean) * rstd and u = dy * w:
+// both: `centered` tells them apart. With xhat = (x - mean) * rstd and u = dy * (w + plus):
 //   dx = rstd * (u - average(u) - xhat * average(u * xhat)) + res;  RMS norm has no average(u)
 //   dw = sum over rows of dy * xhat;  db = sum over rows of dy
 // A row is read several times but stays in the cache, so memory sees each operand once.
@@ -15,7 +15,7 @@ enum { BLOCK_ROWS = 32, MAX_BLOCKS = 256, COLUMN_GROUP = 64 };
 struct norm {
     bool bf16, centered;
     int64_t count, columns;
-    float eps;
+    float eps, plus;
     struct rows x, y, dy, res, dx; // res.data may be NULL
     const void *w, *b;             // b may be NULL
     float *mean, *rstd;
@@ -37,8 +37,8 @@ VEC_INLINE void square_lanes(int64_t i, int count, int slot, vec_f32 *sum, const
 }
 
 VEC_INLINE void scale_lanes(int64_t i, int count, void *y, const void *x, float mean, float rstd, const void *w,
-                            const void *b, bool bf16) {
-    vec_f32 v = (row_load(x, i, count, bf16) - mean) * rstd * row_load(w, i, count, bf16);
+                            float plus, const void *b, bool bf16) {
+    vec_f32 v = (row_load(x, i, count, bf16) - mean) * rstd * (row_load(w, i, count, bf16) + plus);
     if (b)
         v += row_load(b, i, count, bf16);
     row_store(y, i, count, v, bf16);
@@ -58,9 +58,9 @@ VEC_INLINE void norm_row(const struct norm *n, int64_t r, bool centered, bool bf
     float rstd = 1 / sqrtf(slots_sum(square) / (float)n->columns + n->eps);
     n->rstd[r] = rstd;
     if (n->b)
-        ROW_EACH(n->columns, scale_lanes, row_at(n->y, r), x, mean, rstd, n->w, n->b, bf16);
+        ROW_EACH(n->columns, scale_lanes, row_at(n->y, r), x, mean, rstd, n->w, n->plus, n->b, bf16);
     else
-        ROW_EACH(n->columns, scale_lanes, row_at(n->y, r), x, mean, rstd, n->w, NULL, bf16);
+        ROW_EACH(n->columns, scale_lanes, row_at(n->y, r), x, mean, rstd, n->w, n->plus, NULL, bf16);
 }
 
 static void norm_rows(const void *args, int64_t from, int64_t to) {
@@ -81,6 +81,7 @@ static void norm_forward(const struct call *call, bool centered) {
         .count = x->dim[0],
         .columns = x->dim[1],
         .eps = (float)call->attribute[0].f,
+        .plus = centered ? 0 : (float)call->attribute[1].f,
         .x = rows_of(x),
         .y = rows_of(y),
         .w = call->in[1].data,
@@ -102,15 +103,15 @@ void ISA(cpu_rmsnorm)(const struct call *call) {
 // ---- backward
 
 VEC_INLINE void average_lanes(int64_t i, int count, int slot, vec_f32 *sum, vec_f32 *sum_xhat, const void *dy,
-                              const void *w, const void *x, float mean, float rstd, bool bf16) {
-    vec_f32 u = row_load(dy, i, count, bf16) * row_load(w, i, count, bf16);
+                              const void *w, float plus, const void *x, float mean, float rstd, bool bf16) {
+    vec_f32 u = row_load(dy, i, count, bf16) * (row_load(w, i, count, bf16) + plus);
     sum[slot] += u;
     sum_xhat[slot] += u * ((row_load(x, i, count, bf16) - mean) * rstd);
 }
 
 // One row's terms of the backward pass. `dx`, `res` and `dw` are NULL where not wanted.
 struct norm_terms {
-    float mean, rstd, average, average_xhat;
+    float mean, rstd, plus, average, average_xhat;
     const void *x, *w, *dy, *res;
     void *dx;
     float *dw, *db;
@@ -126,7 +127,7 @@ VEC_INLINE void backward_lanes(int64_t i, int count, const struct norm_terms *t,
             row_store(t->db, i, count, row_load(t->db, i, count, false) + dy, false);
     }
     if (t->dx) {
-        vec_f32 dx = dy * row_load(t->w, i, count, bf16) - xhat * t->average_xhat;
+        vec_f32 dx = dy * (row_load(t->w, i, count, bf16) + t->plus) - xhat * t->average_xhat;
         dx = centered ? (dx - t->average) * t->rstd : dx * t->rstd;
         if (t->res)
             dx += row_load(t->res, i, count, bf16);
@@ -138,6 +139,7 @@ VEC_INLINE void backward_row(const struct norm *n, int64_t r, float *dw, bool ce
     struct norm_terms t = {
         .mean = centered ? n->mean[r] : 0,
         .rstd = n->rstd[r],
+        .plus = n->plus,
         .x = row_at(n->x, r),
         .dy = row_at(n->dy, r),
         .w = n->w,
@@ -149,7 +151,7 @@ VEC_INLINE void backward_row(const struct norm *n, int64_t r, float *dw, bool ce
         return;
     }
     vec_f32 sum[SLOTS] = {0}, sum_xhat[SLOTS] = {0};
-    ROW_SUM(n->columns, average_lanes, sum, sum_xhat, t.dy, t.w, t.x, t.mean, t.rstd, bf16);
+    ROW_SUM(n->columns, average_lanes, sum, sum_xhat, t.dy, t.w, t.plus, t.x, t.mean, t.rstd, bf16);
     t.average = slots_sum(sum) / (float)n->columns;
     t.average_xhat = slots_sum(sum_xhat) / (float)n->columns;
     t.dx = row_at(n->dx, r);
@@ -215,8 +217,10 @@ static void norm_backward(const struct call *call, bool centered, bool dx, bool 
         .accumulate = call->accumulate,
     };
     n.blocks = blocks_of(n.count, BLOCK_ROWS, MAX_BLOCKS, &n.block_rows);
-    if (dx)
+    if (dx) {
         n.w = in++->data;
+        n.plus = centered ? 0 : (float)call->attribute[0].f;
+    }
     if (centered)
         n.mean = in++->data;
     n.rstd = in++->data;

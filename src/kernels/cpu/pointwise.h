@@ -26,6 +26,13 @@ void ISA_OTHERS(cpu_qknorm_dw)(const struct call *call);
 trireme_status ISA_OTHERS(cpu_qknorm_dw_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                                  trireme_error *error);
 
+// row_norm.c
+void ISA_OTHERS(cpu_row_squares)(const struct call *call);
+void ISA_OTHERS(cpu_row_squares_dx)(const struct call *call);
+void ISA_OTHERS(cpu_row_norm)(const struct call *call);
+void ISA_OTHERS(cpu_row_norm_dx)(const struct call *call);
+void ISA_OTHERS(cpu_row_norm_dw)(const struct call *call);
+
 // rope.c
 void ISA_OTHERS(cpu_rope)(const struct call *call);
 void ISA_OTHERS(cpu_rope_dx)(const struct call *call);
@@ -40,6 +47,11 @@ void ISA_OTHERS(cpu_gelu)(const struct call *call);
 void ISA_OTHERS(cpu_gelu_dx)(const struct call *call);
 void ISA_OTHERS(cpu_swiglu)(const struct call *call);
 void ISA_OTHERS(cpu_swiglu_dx)(const struct call *call);
+void ISA_OTHERS(cpu_geglu)(const struct call *call);
+void ISA_OTHERS(cpu_geglu_dx)(const struct call *call);
+void ISA_OTHERS(cpu_scale)(const struct call *call);
+void ISA_OTHERS(cpu_softcap)(const struct call *call);
+void ISA_OTHERS(cpu_softcap_dx)(const struct call *call);
 
 // embed.c
 void ISA_OTHERS(cpu_embed)(const struct call *call);

@@ -10,9 +10,9 @@ enum { BLOCK_ROWS = 32, MAX_BLOCKS = 256 };
 
 struct qknorm {
     bool bf16;
-    int64_t count, columns, width; // rows, elements of a row, D
-    int64_t queries, heads;        // q heads; q and k heads
-    float eps;
+    int64_t count, columns, width;  // rows, elements of a row, D
+    int64_t queries, heads;         // q heads; q and k heads
+    float eps, plus;                // `plus` is added to the weights
     struct rows x, y, dy, dx, rstd; // rstd: f32 [count, heads]
     const void *wq, *wk;
     int64_t block_rows, blocks;
@@ -45,8 +45,9 @@ VEC_INLINE void square_lanes(int64_t i, int count, int slot, vec_f32 *sum, const
     sum[slot] += v * v;
 }
 
-VEC_INLINE void scale_lanes(int64_t i, int count, void *y, const void *x, float rstd, const void *w, bool bf16) {
-    row_store(y, i, count, row_load(x, i, count, bf16) * rstd * row_load(w, i, count, bf16), bf16);
+VEC_INLINE void scale_lanes(int64_t i, int count, void *y, const void *x, float rstd, const void *w, float plus,
+                            bool bf16) {
+    row_store(y, i, count, row_load(x, i, count, bf16) * rstd * (row_load(w, i, count, bf16) + plus), bf16);
 }
 
 VEC_INLINE void qknorm_row(const struct qknorm *q, int64_t r, bool bf16) {
@@ -60,7 +61,7 @@ VEC_INLINE void qknorm_row(const struct qknorm *q, int64_t r, bool bf16) {
         ROW_SUM(q->width, square_lanes, sum, head, bf16);
         rstd[h] = 1 / sqrtf(slots_sum(sum) / (float)q->width + q->eps);
         ROW_EACH(q->width, scale_lanes, row_part(y, h * q->width, bf16), head, rstd[h], h < q->queries ? q->wq : q->wk,
-                 bf16);
+                 q->plus, bf16);
     }
     copy_values(q, y, x, bf16);
 }
@@ -81,6 +82,7 @@ void ISA(cpu_qknorm)(const struct call *call) {
     q.wk = call->in[2].data;
     q.width = call->in[1].dim[0];
     q.eps = (float)call->attribute[2].f;
+    q.plus = (float)call->attribute[3].f;
     q.y = rows_of(&call->out[0]);
     q.rstd = rows_of(&call->out[1]);
     run_split(call, q.count, q.count * q.columns, qknorm_rows, &q);
@@ -88,15 +90,15 @@ void ISA(cpu_qknorm)(const struct call *call) {
 
 // ---- gradient of the input
 
-VEC_INLINE void average_lanes(int64_t i, int count, int slot, vec_f32 *sum, const void *dy, const void *w,
+VEC_INLINE void average_lanes(int64_t i, int count, int slot, vec_f32 *sum, const void *dy, const void *w, float plus,
                               const void *x, bool bf16) {
-    sum[slot] += row_load(dy, i, count, bf16) * row_load(w, i, count, bf16) * row_load(x, i, count, bf16);
+    sum[slot] += row_load(dy, i, count, bf16) * (row_load(w, i, count, bf16) + plus) * row_load(x, i, count, bf16);
 }
 
 // `average` is that of u * xhat, times rstd.
-VEC_INLINE void dx_lanes(int64_t i, int count, void *dx, const void *dy, const void *w, const void *x, float rstd,
-                         float average, bool bf16) {
-    vec_f32 u = row_load(dy, i, count, bf16) * row_load(w, i, count, bf16);
+VEC_INLINE void dx_lanes(int64_t i, int count, void *dx, const void *dy, const void *w, float plus, const void *x,
+                         float rstd, float average, bool bf16) {
+    vec_f32 u = row_load(dy, i, count, bf16) * (row_load(w, i, count, bf16) + plus);
     row_store(dx, i, count, (u - row_load(x, i, count, bf16) * average) * rstd, bf16);
 }
 
@@ -110,9 +112,10 @@ VEC_INLINE void dx_row(const struct qknorm *q, int64_t r, bool bf16) {
         const void *w = h < q->queries ? q->wq : q->wk;
         const void *x_head = row_part(x, h * q->width, bf16), *dy_head = row_part(dy, h * q->width, bf16);
         vec_f32 sum[SLOTS] = {0};
-        ROW_SUM(q->width, average_lanes, sum, dy_head, w, x_head, bf16);
+        ROW_SUM(q->width, average_lanes, sum, dy_head, w, q->plus, x_head, bf16);
         float average = slots_sum(sum) / (float)q->width * rstd[h] * rstd[h];
-        ROW_EACH(q->width, dx_lanes, row_part(dx, h * q->width, bf16), dy_head, w, x_head, rstd[h], average, bf16);
+        ROW_EACH(q->width, dx_lanes, row_part(dx, h * q->width, bf16), dy_head, w, q->plus, x_head, rstd[h], average,
+                 bf16);
     }
     copy_values(q, dx, dy, bf16);
 }
@@ -132,6 +135,7 @@ void ISA(cpu_qknorm_dx)(const struct call *call) {
     q.wq = call->in[1].data;
     q.wk = call->in[2].data;
     q.width = call->in[1].dim[0];
+    q.plus = (float)call->attribute[2].f;
     q.rstd = rows_of(&call->in[3]);
     q.dy = rows_of(&call->in[4]);
     q.dx = rows_of(&call->out[0]);

@@ -1,12 +1,13 @@
 // Rotary position embedding (Su et al., "RoFormer", 2021): element i and element i + D/2 of each leading head are a
-// pair that is turned by the angle of position and i. The gradient is turned back by the same angle.
+// pair that is turned by the angle of position and i. The gradient is turned back by the same angle. Heads may be wider
+// than D: the rest of their elements stays.
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
 
 struct rope {
     bool bf16, back;
-    int64_t heads, half, columns; // half: D/2
-    struct rows x, y, table;      // a row of the table: D/2 cosines, D/2 sines
+    int64_t heads, half, width, columns; // half: D/2; width: of a head
+    struct rows x, y, table;             // a row of the table: D/2 cosines, D/2 sines
     const int32_t *position;
 };
 
@@ -25,10 +26,13 @@ VEC_INLINE void rope_row(const struct rope *rope, int64_t r, bool back, bool bf1
     void *y = row_at(rope->y, r);
     const float *turn = row_at(rope->table, rope->position[r]);
     row_prefetch(row_at(rope->x, r + 1), rope->columns, bf16);
-    int64_t half = rope->half, rotated = rope->heads * 2 * half;
+    int64_t half = rope->half, width = rope->width, rotated = rope->heads * width;
     for (int64_t h = 0; h < rope->heads; h++)
-        ROW_EACH(half, rotate_lanes, row_part(y, h * 2 * half, bf16), row_part(x, h * 2 * half, bf16), turn, half, back,
+        ROW_EACH(half, rotate_lanes, row_part(y, h * width, bf16), row_part(x, h * width, bf16), turn, half, back,
                  bf16);
+    for (int64_t h = 0; h < rope->heads && width > 2 * half && y != x; h++)
+        memcpy(row_part(y, h * width + 2 * half, bf16), row_part(x, h * width + 2 * half, bf16),
+               (size_t)(width - 2 * half) * (bf16 ? 2 : 4));
     if (y != x)
         memcpy(row_part(y, rotated, bf16), row_part(x, rotated, bf16),
                (size_t)(rope->columns - rotated) * (bf16 ? 2 : 4));
@@ -51,6 +55,7 @@ static void rope_call(const struct call *call, bool back) {
         .back = back,
         .heads = call->attribute[0].i,
         .half = table->dim[1] / 2,
+        .width = call->attribute[1].i ?: table->dim[1],
         .columns = x->dim[1],
         .x = rows_of(x),
         .y = rows_of(&call->out[0]),

@@ -218,4 +218,18 @@ VEC_INLINE vec_f32 vec_exp(vec_f32 x) {
 #endif
 }
 
+// tanh(x) within a few units in the last place: x + x^3 P(x^2) where |x| < 0.625, P of degree 4 with the least greatest
+// relative error (4.4e-9); else from e^(2 |x|). NaN stays NaN.
+VEC_INLINE vec_f32 vec_tanh(vec_f32 x) {
+    const vec_f32 size = (vec_f32)((vec_i32)x & 0x7fffffff), square = x * x;
+    vec_f32 p = vec_splat(-5.704985000e-3f);
+    p = p * square + 2.063908614e-2f;
+    p = p * square + -5.373971537e-2f;
+    p = p * square + 1.333144158e-1f;
+    p = p * square + -3.333328068e-1f;
+    const vec_f32 large = 1.0f - 2.0f / (vec_exp(size + size) + 1.0f);
+    const vec_f32 sign = (vec_f32)((vec_i32)x & (int32_t)0x80000000);
+    return vec_select_less(size, vec_splat(0.625f), x + x * square * p, (vec_f32)((vec_i32)large | (vec_i32)sign));
+}
+
 #endif

@@ -6,7 +6,7 @@
 //   math       elementary functions          tensor.h   elements of any dtype as doubles
 //   linear     embed, matmul, add            norm       layer norm, RMS norm, the norm of queries and keys
 //   attention  attention, rope               cache      filling the key-value cache
-//   activation GELU, SwiGLU                  loss       cross entropy, scalars from targets to the clipping factor
+//   activation GELU, SwiGLU, GEGLU, soft cap loss       cross entropy, scalars from targets to the clipping factor
 //   optimizer  AdamW, Lion, SGD; each of several steps has a file of its own
 //   codec      values as bytes, and back
 #ifndef KERNELS_REF_REF_H

@@ -1,5 +1,6 @@
-// GELU (Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415, section 2), SwiGLU (Shazeer, "GLU Variants
-// Improve Transformer", arXiv 2002.05202, equation 5) and softmax.
+// GELU (Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415, section 2), SwiGLU and GEGLU (Shazeer, "GLU
+// Variants Improve Transformer", arXiv 2002.05202, equation 5), softmax, and soft caps (Gemma Team, "Gemma 2", arXiv
+// 2408.00118, section 2).
 #include "base/math.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
@@ -65,6 +66,54 @@ void ref_swiglu_dx(const struct call *call) {
             double d = tensor_get(dy, at2(dy, m, i)), s = sigmoid(gate);
             tensor_set(dx, at2(dx, m, i), d * up * (s + gate * s * (1 - s)));
             tensor_set(dx, at2(dx, m, f + i), d * gate * s);
+        }
+}
+
+// x = [gate | up]: y = gelu(gate) up
+void ref_geglu(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    int64_t f = y->dim[1];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < f; i++) {
+            double derivative, gate = tensor_get(x, at2(x, m, i)), up = tensor_get(x, at2(x, m, f + i));
+            tensor_set(y, at2(y, m, i), gelu(gate, call->attribute[0].i, &derivative) * up);
+        }
+}
+
+void ref_geglu_dx(const struct call *call) {
+    const struct tensor *x = &call->in[0], *dy = &call->in[1], *dx = &call->out[0];
+    int64_t f = dy->dim[1];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < f; i++) {
+            double derivative, gate = tensor_get(x, at2(x, m, i)), up = tensor_get(x, at2(x, m, f + i));
+            double d = tensor_get(dy, at2(dy, m, i)), value = gelu(gate, call->attribute[0].i, &derivative);
+            tensor_set(dx, at2(dx, m, i), d * up * derivative);
+            tensor_set(dx, at2(dx, m, f + i), d * value);
+        }
+}
+
+void ref_scale(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < x->dim[1]; i++)
+            tensor_set(y, at2(y, m, i), call->attribute[0].f * tensor_get(x, at2(x, m, i)));
+}
+
+void ref_softcap(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    const double cap = call->attribute[0].f;
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < x->dim[1]; i++)
+            tensor_set(y, at2(y, m, i), cap * math_tanh(tensor_get(x, at2(x, m, i)) / cap));
+}
+
+// dx = dy (1 - (y / cap)^2)
+void ref_softcap_dx(const struct call *call) {
+    const struct tensor *y = &call->in[0], *dy = &call->in[1], *dx = &call->out[0];
+    for (int64_t m = 0; m < y->dim[0]; m++)
+        for (int64_t i = 0; i < y->dim[1]; i++) {
+            const double share = tensor_get(y, at2(y, m, i)) / call->attribute[0].f;
+            tensor_set(dx, at2(dx, m, i), tensor_get(dy, at2(dy, m, i)) * (1 - share * share));
         }
 }
 

@@ -32,11 +32,16 @@ struct rows {
     int64_t at, step;
 };
 
-// Writes sum over keys j of p[j] v[j], p = softmax(scale q k[j]), to o and returns the log of the sum of exp(scale q
-// k[j]). One pass: whenever a larger score appears, what has been summed so far is scaled down (Milakov, Gimelshein,
-// "Online normalizer calculation for softmax", arXiv 1805.02867, algorithm 3).
+// A scaled score, which a cap keeps within (-cap, cap): cap tanh(s / cap). No cap: 0.
+static double capped(double s, double cap) {
+    return cap > 0 ? cap * math_tanh(s / cap) : s;
+}
+
+// Writes sum over keys j of p[j] v[j], p = softmax(capped(scale q k[j])), to o and returns the log of the sum of
+// exp(capped(scale q k[j])). One pass: whenever a larger score appears, what has been summed so far is scaled down
+// (Milakov, Gimelshein, "Online normalizer calculation for softmax", arXiv 1805.02867, algorithm 3).
 static double attention_attend(const struct tensor *q, int64_t q_at, struct rows k, struct rows v, int64_t keys,
-                               double scale, int64_t width, const struct tensor *o, int64_t o_at) {
+                               double scale, double cap, int64_t width, const struct tensor *o, int64_t o_at) {
     double largest, total;
     int64_t d0 = 0;
     do {
@@ -45,7 +50,7 @@ static double attention_attend(const struct tensor *q, int64_t q_at, struct rows
         largest = -DBL_MAX; // finite: a score of -infinity is no part of the sum, also where it comes first
         total = 0;
         for (int64_t j = 0; j < keys; j++) {
-            double s = scale * tensor_dot(q, q_at, k.tensor, k.at + j * k.step, width);
+            double s = capped(scale * tensor_dot(q, q_at, k.tensor, k.at + j * k.step, width), cap);
             if (s > largest) {
                 double shrink = math_exp(largest - s);
                 total *= shrink;
@@ -77,7 +82,7 @@ void ref_attention(const struct call *call) {
                 struct rows keys = {k, head_at(k, b, first, h / group), k->stride[1]};
                 struct rows values = {v, head_at(v, b, first, h / group), v->stride[1]};
                 double l = attention_attend(q, head_at(q, b, t, h), keys, values, count, call->attribute[0].f,
-                                            q->dim[3], o, head_at(o, b, t, h));
+                                            call->attribute[2].f, q->dim[3], o, head_at(o, b, t, h));
                 tensor_set(lse, at3(lse, b, h, t), l);
             }
 }
@@ -91,27 +96,27 @@ void ref_attention_cached(const struct call *call) {
             int64_t last = tensor_int(&call->in[3], 0) + m, first = window > 0 ? MAX(0, last - window + 1) : 0;
             struct rows keys = {k, at3(k, first, h / group, 0), k->stride[0]};
             struct rows values = {v, at3(v, first, h / group, 0), v->stride[0]};
-            attention_attend(q, at3(q, m, h, 0), keys, values, last - first + 1, call->attribute[0].f, q->dim[2], o,
-                             at3(o, m, h, 0));
+            attention_attend(q, at3(q, m, h, 0), keys, values, last - first + 1, call->attribute[0].f,
+                             call->attribute[2].f, q->dim[2], o, at3(o, m, h, 0));
         }
 }
 
 // ---- backward
 
 // One query (b, t, h) and one key (b, j, h / group): its probability, and the gradient of its scaled score,
-// p (do v - do o), times scale.
+// p (do v - do o), times scale, and times 1 - (s / cap)^2 where the score s is capped.
 static void attention_pair(const struct call *call, int64_t b, int64_t t, int64_t h, int64_t j, double *p, double *ds) {
     const struct tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
     const struct tensor *o = &call->in[5], *lse = &call->in[6], *dout = &call->in[7];
     int64_t g = h / (q->dim[2] / k->dim[2]), width = q->dim[3];
-    double scale = call->attribute[0].f;
-    double s = scale * tensor_dot(q, head_at(q, b, t, h), k, head_at(k, b, j, g), width);
+    double scale = call->attribute[0].f, cap = call->attribute[2].f;
+    double s = capped(scale * tensor_dot(q, head_at(q, b, t, h), k, head_at(k, b, j, g), width), cap);
     *p = math_exp(s - tensor_get(lse, at3(lse, b, h, t)));
     int64_t do_at = head_at(dout, b, t, h), o_at = head_at(o, b, t, h), v_at = head_at(v, b, j, g);
     double sum = 0;
     for (int64_t d = 0; d < width; d++)
         sum += tensor_get(dout, do_at + d) * (tensor_get(v, v_at + d) - tensor_get(o, o_at + d));
-    *ds = *p * sum * scale;
+    *ds = *p * sum * scale * (cap > 0 ? 1 - s / cap * (s / cap) : 1);
 }
 
 static void attention_dq(const struct call *call) {
@@ -171,19 +176,23 @@ void ref_attention_bwd(const struct call *call) {
 // ---- rotary positions
 
 // Rotates the leading heads of each row by the angles of its position, backwards if `sign` is -1, and copies the rest.
-// table[position] = [cos of D/2 angles | sin of them]. Output and input may be the same memory.
+// table[position] = [cos of D/2 angles | sin of them]. Heads wider than D keep the rest of their elements. Output and
+// input may be the same memory.
 static void attention_rotate(const struct call *call, double sign) {
     const struct tensor *x = &call->in[0], *pos = &call->in[1], *table = &call->in[2], *y = &call->out[0];
-    int64_t heads = call->attribute[0].i, width = table->dim[1], half = width / 2;
+    int64_t heads = call->attribute[0].i, half = table->dim[1] / 2, width = call->attribute[1].i ?: 2 * half;
     for (int64_t m = 0; m < x->dim[0]; m++) {
         int64_t angles = at1(table, tensor_int(pos, at1(pos, m)));
-        for (int64_t h = 0; h < heads; h++)
+        for (int64_t h = 0; h < heads; h++) {
+            for (int64_t i = 2 * half; i < width; i++)
+                tensor_set(y, at2(y, m, h * width + i), tensor_get(x, at2(x, m, h * width + i)));
             for (int64_t i = 0; i < half; i++) {
                 double cosine = tensor_get(table, angles + i), sine = sign * tensor_get(table, angles + half + i);
                 double a = tensor_get(x, at2(x, m, h * width + i)), b = tensor_get(x, at2(x, m, h * width + half + i));
                 tensor_set(y, at2(y, m, h * width + i), a * cosine - b * sine);
                 tensor_set(y, at2(y, m, h * width + half + i), b * cosine + a * sine);
             }
+        }
         for (int64_t i = heads * width; i < x->dim[1]; i++)
             tensor_set(y, at2(y, m, i), tensor_get(x, at2(x, m, i)));
     }
