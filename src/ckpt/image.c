@@ -50,8 +50,8 @@ const struct safetensors_planned *image_file(const struct image *image, size_t f
 
 // Adds rows [row, row + rows) x columns [column, column + columns) of a tensor as the file has it. `at`: where the
 // first of these elements lies in the block.
-static void spans_add(struct image_spans *out, const struct image_source *s, int64_t row, int64_t rows, int64_t column,
-                      int64_t columns, int64_t at) {
+static void spans_add_run(struct image_spans *out, const struct image_source *s, int64_t row, int64_t rows,
+                          int64_t column, int64_t columns, int64_t at) {
     const int64_t line = (s->transposed ? s->rows : s->columns) * s->size; // bytes of a row in the file
     struct image_span span = {.source = s, .at = at};
     if (rows == 0 || columns == 0)
@@ -66,6 +66,24 @@ static void spans_add(struct image_spans *out, const struct image_source *s, int
         span.right = s->size;
     }
     VEC_PUSH(out, span);
+}
+
+// The same where rows lie head by head in the file: q, k and v of a head are runs of rows in the parameter.
+static void spans_add(struct image_spans *out, const struct image_source *s, int64_t row, int64_t rows, int64_t column,
+                      int64_t columns, int64_t at) {
+    if (!s->heads) {
+        spans_add_run(out, s, row, rows, column, columns, at);
+        return;
+    }
+    const int64_t size = s->rows / (3 * s->heads), line = s->columns * s->size;
+    for (int64_t done = 0, now; done < rows; done += now) {
+        const int64_t block = (row + done) / size, within = (row + done) % size;
+        now = MIN(size - within, rows - done);
+        const size_t number = out->count;
+        spans_add_run(out, s, row + done, now, column, columns, at + done * line);
+        if (out->count > number)
+            out->item[number].window.row = s->row + (block % 3 * s->heads + block / 3) * size + within;
+    }
 }
 
 // Elements [begin, end) of a tensor are the end of a row, whole rows, and the beginning of one; any of them may be

@@ -15,8 +15,9 @@ struct image_source {
     size_t number;
     int64_t row, rows, columns; // columns of the parameter
     bool transposed;
-    bool zero; // no parameter: all elements are zero
-    int size;  // bytes of an element
+    int64_t heads; // as in struct parameter_piece
+    bool zero;     // no parameter: all elements are zero
+    int size;      // bytes of an element
 };
 
 // The files of one layout. Sources are numbered as its tensors were declared.

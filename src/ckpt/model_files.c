@@ -56,6 +56,7 @@ static struct image_source source_image(const struct source *source) {
                                  .rows = source->piece->rows,
                                  .columns = source->parameter->dim[1],
                                  .transposed = source->piece->transposed,
+                                 .heads = source->piece->heads,
                                  .zero = source->zero};
 }
 
@@ -111,7 +112,18 @@ trireme_status model_files_declare(struct image_set *set, const struct model_con
 
 // ---- finding the tensors
 
-#define PREFIX "transformer."
+#define HEAD "lm_head.weight"
+
+// What the names of tensors begin with in files, in place of what is theirs in `transformers`: nothing in those of a
+// model without a head; something more in those of a model with images, whose other tensors are left out.
+static const struct file_prefix {
+    const char *base; // in place of the architecture's
+    const char *all;  // before names that do not begin with that
+    bool wrapped;
+} PREFIXES[] = {{NULL, "", false},
+                {"", "", false},
+                {"language_model.model.", "language_model.", true},
+                {"model.language_model.", "", true}};
 
 // A directory that is being matched with a model: which tensor each source is, and which tensors have been met.
 struct match {
@@ -119,18 +131,37 @@ struct match {
     const struct model_config *config;
     struct safetensors *files;
     const struct sources *sources;
+    const struct file_prefix *prefix;
     const struct safetensors_tensor **tensor; // [sources]
     bool *met;                                // [tensors of the files]
 };
 
+static const struct safetensors_tensor *find_named(const struct match *m, const struct file_prefix *prefix,
+                                                   const char *name) {
+    const char *base = model_tensor_base(m->config);
+    const size_t length = strlen(base);
+    const bool based = strncmp(name, base, length) == 0;
+    char *theirs = mem_printf("%s%s", based ? prefix->base ?: base : prefix->all, based ? name + length : name);
+    const struct safetensors_tensor *t = safetensors_find(m->files, theirs);
+    free(theirs);
+    return t;
+}
+
+// The prefix with which the files have the first of the tensors, the embedding.
+static const struct file_prefix *find_prefix(const struct match *m) {
+    for (size_t i = 0; i < ARRAY_LENGTH(PREFIXES); i++)
+        if (find_named(m, &PREFIXES[i], m->sources->item.item[0].piece->name))
+            return &PREFIXES[i];
+    return PREFIXES;
+}
+
+// GPT-NeoX's head is "embed_out" in files of transformers 4.
 static const struct safetensors_tensor *find_tensor(const struct match *m, const struct source *source) {
-    const char *name = source->piece->name;
-    const struct safetensors_tensor *t = safetensors_find(m->files, name);
-    if (!t && strncmp(name, PREFIX, strlen(PREFIX)) == 0)
-        t = safetensors_find(m->files, name + strlen(PREFIX));
+    const struct safetensors_tensor *t = find_named(m, m->prefix, source->piece->name);
     // Where the two are tied, files may hold either.
-    if (!t && parameter_is_token_embedding(source->parameter) && m->config->tie_word_embeddings)
-        t = safetensors_find(m->files, "lm_head.weight");
+    const bool embedding = parameter_is_token_embedding(source->parameter);
+    if (!t && source->parameter->is_vocabulary && (!embedding || m->config->tie_word_embeddings))
+        t = find_named(m, m->prefix, HEAD);
     return t;
 }
 
@@ -198,9 +229,13 @@ static trireme_status model_check_shapes(const struct match *m, trireme_error *e
 }
 
 static bool is_buffer(const struct model_config *config, const char *name) {
+    static const char *const ENDS[] = {".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq"};
     if (config->family == FAMILY_GPT2)
         return text_ends(name, ".attn.bias") || text_ends(name, ".attn.masked_bias");
-    return text_ends(name, ".rotary_emb.inv_freq");
+    for (size_t i = 0; i < ARRAY_LENGTH(ENDS); i++)
+        if (text_ends(name, ENDS[i]))
+            return true;
+    return false;
 }
 
 static trireme_status check_tied_head(const struct match *m, const struct safetensors_tensor *head,
@@ -229,9 +264,10 @@ static trireme_status check_tied_head(const struct match *m, const struct safete
 static trireme_status check_unexpected(const struct match *m, trireme_error *error) {
     for (size_t i = 0; i < m->files->tensor.count; i++) {
         const struct safetensors_tensor *t = &m->files->tensor.item[i];
-        if (m->met[i] || is_buffer(m->config, t->name))
+        const bool head = t == find_named(m, m->prefix, HEAD);
+        if (m->met[i] || is_buffer(m->config, t->name) || (m->prefix->wrapped && !head))
             continue;
-        if (strcmp(t->name, "lm_head.weight") == 0 && m->config->tie_word_embeddings) {
+        if (head && m->config->tie_word_embeddings) {
             TRY(check_tied_head(m, t, error));
             continue;
         }
@@ -298,6 +334,7 @@ trireme_status model_files_load(const char *path, const struct model_config *con
     struct sources sources;
     sources_create(&sources, config, table);
     struct match match = {.path = path, .config = config, .files = files, .sources = &sources};
+    match.prefix = find_prefix(&match);
     match.tensor = mem_alloc(sources.item.count * sizeof *match.tensor);
     match.met = mem_alloc(files->tensor.count * sizeof *match.met);
     trireme_status status = load_matched(&match, values, remainders, watch, error);

@@ -86,7 +86,8 @@ static bool block_is_in_order(const struct save_plan *p, size_t block) {
     bool in_order = true;
     block_spans(p, block, &spans);
     for (size_t i = 0; i < spans.count && in_order; i++)
-        in_order = p->values[spans.item[i].source->group].terms == 1 && !spans.item[i].source->transposed;
+        in_order = p->values[spans.item[i].source->group].terms == 1 && !spans.item[i].source->transposed &&
+                   !spans.item[i].source->heads;
     VEC_RELEASE(&spans);
     return in_order;
 }

@@ -401,6 +401,7 @@ static void compile_emit_update(struct compiled *c, const struct compile_options
 // The templates of one chunk.
 struct passes {
     int forward, backward, weight; // backward NONE: there is forward alone; weight NONE: backward is in one part
+    int handed; // buffer that this rank has for the forward pass from another of its templates; NONE: none
 };
 
 static int vocabulary_template(const struct vocabulary *v, enum pass_kind kind) {
@@ -491,7 +492,8 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
     for (int chunk = 0; chunk < chunks; chunk++) {
         struct stage stage = virtual_stage(o, chunk);
         e->template = passes[chunk].forward = chunk_template(c, o, "forward", PHASE_FORWARD, chunk);
-        hidden = emit_stage(e, stage, stage.first ? vocabulary->embedding : stage.previous ? NONE : hidden);
+        passes[chunk].handed = stage.first ? vocabulary->embedding : stage.previous ? NONE : hidden;
+        hidden = emit_stage(e, stage, passes[chunk].handed);
         gradients_want(gradients, e->template, 0, p->templates.item[e->template].instructions.count);
     }
     if (compile_is_spread(o))
@@ -503,6 +505,8 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
         if (stage.last && !compile_is_spread(o))
             emit_loss(c, o, e, hidden, scale, gradients);
         differentiate(gradients, forward, 0, p->templates.item[forward].instructions.count, backward);
+        if (passes[chunk].handed != NONE)
+            gradients_complete(gradients, passes[chunk].handed, backward);
         struct recompute_layers layers = recompute_of(o, &stage);
         recompute_rewrite(p, o->ops, forward, backward, &layers);
         passes[chunk].weight = split ? pass_split(p, backward) : NONE;
@@ -612,7 +616,7 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
     for (int chunk = 0; chunk < chunks; chunk++) {
         struct stage stage = virtual_stage(o, chunk);
         e.template = chunk_template(&c, o, "forward", PHASE_FORWARD, chunk);
-        passes[chunk] = (struct passes){e.template, NONE, NONE};
+        passes[chunk] = (struct passes){e.template, NONE, NONE, NONE};
         hidden = emit_stage(&e, stage, stage.first ? vocabulary.embedding : stage.previous ? NONE : hidden);
         if (stage.last && !compile_is_spread(o))
             emit_loss(&c, o, &e, hidden, scale, NULL);

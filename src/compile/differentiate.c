@@ -709,3 +709,10 @@ void differentiate_parameters(struct gradients *g, int from, size_t first, size_
     if (g->status == TRIREME_OK)
         g->status = differentiate_range(g, from, first, last, into, true);
 }
+
+void gradients_complete(struct gradients *g, int buffer, int into) {
+    const struct operand whole = operand_whole(g->program, buffer);
+    struct operand gradient;
+    if (g->status == TRIREME_OK && has_gradient(g, &whole))
+        g->status = complete_gradient(g, (struct place){into, NONE}, &whole, &gradient);
+}

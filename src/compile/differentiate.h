@@ -43,5 +43,8 @@ void gradients_want(struct gradients *gradients, int from, size_t first, size_t 
 void differentiate(struct gradients *gradients, int from, size_t first, size_t last, int into);
 // The same for the gradients of parameters alone: those of the instructions' other inputs are the caller's to make.
 void differentiate_parameters(struct gradients *gradients, int from, size_t first, size_t last, int into);
+// Appends to template `into` what completes the gradient of a buffer, if it has one: for a buffer that another template
+// reads the gradient of, so that it reads nothing else of this one.
+void gradients_complete(struct gradients *gradients, int buffer, int into);
 
 #endif

@@ -40,13 +40,15 @@ void stage_state_create(struct stage_state *s, const struct config *config, cons
                         const struct parameter_table *whole, const struct parallel *plan,
                         const struct program_spec *specs, size_t count) {
     const struct state_layout layout = state_layout_of(plan, model);
-    int64_t positions = 0;
+    int64_t positions = 0, beyond = 0; // a cache has room for rows beyond the text
     *s = (struct stage_state){.dtype = model_dtype(config)};
     for (size_t i = 0; i < count; i++)
         positions = MAX(positions, MAX(specs[i].batch.seq_len, specs[i].context));
+    for (size_t i = 0; i < count; i++)
+        beyond = MAX(beyond, specs[i].context > 0 ? specs[i].batch.seq_len : 0);
     local_parameters(&s->local, whole, config, model, plan, mesh_member(&plan->mesh, 0, AXES(AXIS_PP), plan->stage));
     model_units_create(&s->units, &s->local, &plan->mesh, &layout);
-    model_entries_add(&s->model, &s->table, &s->units, model, s->dtype, positions);
+    model_entries_add(&s->model, &s->table, &s->units, model, s->dtype, positions, positions - beyond);
     for (size_t i = 0; i < count; i++)
         program_kinds[specs[i].kind].keep(s, config, model, &specs[i]);
     outer_place_state(&s->table, &plan->mesh);

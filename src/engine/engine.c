@@ -570,9 +570,11 @@ void engine_constants(struct engine *e) {
     const struct parallel *plan = e->parallel;
     e->last = NULL;
     unnamed_file_forget(&e->file); // the pages that the host has touched
-    if (s->model.rope != NONE) {
-        const struct state_entry *rope = &s->table.entries.item[s->model.rope];
-        model_fill_rope(e->model, rope->dim[0], rope->dtype, engine_state(e, s->model.rope));
+    for (int r = 0; r < ROPES; r++) {
+        if (s->model.rope[r] == NONE)
+            continue;
+        const struct state_entry *rope = &s->table.entries.item[s->model.rope[r]];
+        model_fill_rope(e->model, r, rope->dim[0], s->model.length, rope->dtype, engine_state(e, s->model.rope[r]));
     }
     set_i32(e, s->model.vocab_first, parallel_vocabulary_index(plan, e->member.rank) * plan->split.vocab_size);
     set_i32(e, s->model.first_position, engine_rows(e, e->programs.item[0].compiled).first);

@@ -1,9 +1,12 @@
 // A model's configuration as Hugging Face's config.json, both ways.
 #include "base/json.h"
 #include "model/layer.h"
+#include "model/rope_json.h"
 
 #include <errno.h>
 #include <float.h>
+#include <math.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 enum { CONFIG_FILE_LIMIT = 1 << 20 };
@@ -87,6 +90,7 @@ static trireme_status read_architecture(struct model_reader *r) {
         return error_set(r->error, TRIREME_ERROR_CORRUPT, "%s: \"architectures\" says %s, but \"model_type\" says %s",
                          r->where, r->is->name, json_excerpt(type, excerpt));
     r->out->family = r->is->family;
+    r->out->form = r->is->form;
     r->out->architecture = (enum architecture)(r->is - architecture_table);
     return TRIREME_OK;
 }
@@ -101,15 +105,63 @@ static trireme_status read_common(const struct model_reader *r) {
     TRY(reader_extent(r, "vocab_size", JSON_REQUIRED, &out->vocab_size));
     out->padded_vocab_size = model_padded_vocab_size(out->vocab_size);
     out->initializer_range = 0.02;
+    out->tie_word_embeddings = r->is->tied;
     TRY(json_read_number(r->root, r->where, "initializer_range", JSON_OPTIONAL, 0, 1, &out->initializer_range,
                          r->error));
     return json_read_boolean(r->root, r->where, "tie_word_embeddings", JSON_OPTIONAL, &out->tie_word_embeddings,
                              r->error);
 }
 
+// What Hugging Face's names of functions mean without a gate, and with one; -1: not supported.
+static const struct activation_name {
+    const char *name;
+    int plain, gated; // enum activation
+} ACTIVATION_NAMES[] = {{"silu", -1, ACTIVATION_SWIGLU},
+                        {"swish", -1, ACTIVATION_SWIGLU},
+                        {"gelu", ACTIVATION_GELU, ACTIVATION_GEGLU},
+                        {"gelu_new", ACTIVATION_GELU_TANH, ACTIVATION_GEGLU_TANH},
+                        {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH, ACTIVATION_GEGLU_TANH},
+                        {"gelu_fast", ACTIVATION_GELU_TANH, ACTIVATION_GEGLU_TANH}};
+
+static int activation_of(const struct activation_name *name, const struct architecture_info *is) {
+    const int activation = is->form.plain ? name->plain : name->gated;
+    return is->tanh_always && activation == ACTIVATION_GEGLU ? ACTIVATION_GEGLU_TANH : activation;
+}
+
+static trireme_status read_activation(const struct model_reader *r, const char *key, const char *name) {
+    char excerpt[JSON_EXCERPT_BYTES];
+    struct text known = {0};
+    TRY(json_read_string(r->root, r->where, key, JSON_OPTIONAL, &name, r->error));
+    for (size_t i = 0; i < ARRAY_LENGTH(ACTIVATION_NAMES); i++) {
+        const int activation = activation_of(&ACTIVATION_NAMES[i], r->is);
+        if (activation < 0)
+            continue;
+        if (strcmp(name, ACTIVATION_NAMES[i].name) == 0) {
+            r->out->activation = (enum activation)activation;
+            text_release(&known);
+            return TRIREME_OK;
+        }
+        text_add(&known, "%s\"%s\"", known.length ? ", " : "", ACTIVATION_NAMES[i].name);
+    }
+    error_set(r->error, TRIREME_ERROR_USAGE, "%s: \"%s\": %s is not supported; supported are %s", r->where, key,
+              json_excerpt(name, excerpt), known.text);
+    text_release(&known);
+    return TRIREME_ERROR_USAGE;
+}
+
+// The name that both versions of transformers know.
+static const char *activation_name(enum activation activation) {
+    static const char *const NAMES[] = {[ACTIVATION_GELU] = "gelu",
+                                        [ACTIVATION_GELU_TANH] = "gelu_new",
+                                        [ACTIVATION_SWIGLU] = "silu",
+                                        [ACTIVATION_GEGLU] = "gelu",
+                                        [ACTIVATION_GEGLU_TANH] = "gelu_pytorch_tanh"};
+    return NAMES[activation];
+}
+
 static trireme_status read_gpt2(const struct model_reader *r) {
     struct model_config *out = r->out;
-    out->tie_word_embeddings = out->bias = true;
+    out->bias = true;
     TRY(read_common(r));
     TRY(reader_extent(r, "n_layer", JSON_REQUIRED, &out->num_hidden_layers));
     TRY(reader_extent(r, "n_embd", JSON_REQUIRED, &out->hidden_size));
@@ -120,20 +172,7 @@ static trireme_status read_gpt2(const struct model_reader *r) {
     out->num_key_value_heads = out->num_attention_heads;
     out->head_dim = out->hidden_size / out->num_attention_heads;
 
-    const char *activation = "gelu_new";
-    TRY(json_read_string(r->root, r->where, "activation_function", JSON_OPTIONAL, &activation, r->error));
-    if (strcmp(activation, "gelu") == 0)
-        out->activation = ACTIVATION_GELU;
-    else if (strcmp(activation, "gelu_new") == 0 || strcmp(activation, "gelu_pytorch_tanh") == 0)
-        out->activation = ACTIVATION_GELU_TANH;
-    else {
-        char excerpt[JSON_EXCERPT_BYTES];
-        return error_set(
-            r->error, TRIREME_ERROR_USAGE,
-            "%s: \"activation_function\": %s is not supported; supported are \"gelu\" (exact), \"gelu_new\" and "
-            "\"gelu_pytorch_tanh\"",
-            r->where, json_excerpt(activation, excerpt));
-    }
+    TRY(read_activation(r, "activation_function", "gelu_new"));
     out->norm_eps = 1e-5;
     TRY(json_read_number(r->root, r->where, "layer_norm_epsilon", JSON_OPTIONAL, DBL_MIN, 1, &out->norm_eps, r->error));
     TRY(read_fixed(r, "scale_attn_weights", true, "attention is scaled by the root of head_dim"));
@@ -144,81 +183,77 @@ static trireme_status read_gpt2(const struct model_reader *r) {
     return read_special_tokens(r);
 }
 
-// Whether all that both say is equal; a type may be called "type" or "rope_type".
-static bool same_rope(const json_t *a, const json_t *b) {
-    const char *name;
-    const json_t *value, *other;
-    json_object_foreach((json_t *)a, name, value) {
-        const bool is_type = strcmp(name, "type") == 0 || strcmp(name, "rope_type") == 0;
-        other = json_object_get(b, name);
-        if (!other && is_type)
-            other = json_object_get(b, strcmp(name, "type") == 0 ? "rope_type" : "type");
-        const bool numbers = json_is_number(value) && json_is_number(other);
-        if (numbers   ? json_number_value(value) != json_number_value(other)
-            : is_type ? !json_equal(value, other)
-                      : other && !json_equal(value, other))
-            return false;
+// ---- what is kept of a file
+
+// Members that are written by other members, or mean something only to the file that they stood in: they are not kept.
+static const char *const REPLACED[] = {"architectures",
+                                       "model_type",
+                                       "torch_dtype",
+                                       "dtype",
+                                       "rope_parameters",
+                                       "rope_scaling",
+                                       "rope_theta",
+                                       "rotary_emb_base",
+                                       "rotary_pct",
+                                       "head_dim",
+                                       "partial_rotary_factor",
+                                       "original_max_position_embeddings",
+                                       "rope_local_base_freq",
+                                       "hidden_act",
+                                       "hidden_activation",
+                                       "activation_function",
+                                       "layer_types",
+                                       "sliding_window",
+                                       "sliding_window_pattern",
+                                       "_sliding_window_pattern",
+                                       "use_sliding_window",
+                                       "max_window_layers",
+                                       "no_rope_layers",
+                                       "no_rope_layer_interval",
+                                       "attention_bias",
+                                       "mlp_bias",
+                                       "use_qkv_bias",
+                                       "bias",
+                                       "num_key_value_heads",
+                                       "n_inner",
+                                       "attn_implementation",
+                                       "_attn_implementation",
+                                       "_name_or_path",
+                                       "text_config",
+                                       "auto_map",
+                                       "quantization_config"};
+
+// Texts that live as long as the process, each once.
+static struct {
+    pthread_mutex_t lock;
+    VEC(char *) item;
+} kept_texts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const char *text_keep(struct text *text) {
+    const char *kept = NULL;
+    pthread_mutex_lock(&kept_texts.lock);
+    for (size_t i = 0; i < kept_texts.item.count && !kept; i++)
+        if (strcmp(kept_texts.item.item[i], text->text) == 0)
+            kept = kept_texts.item.item[i];
+    if (kept)
+        text_release(text);
+    else {
+        kept = text->text;
+        VEC_PUSH(&kept_texts.item, text->text);
+        *text = (struct text){0};
     }
-    return true;
+    pthread_mutex_unlock(&kept_texts.lock);
+    return kept;
 }
 
-// transformers 4 writes "rope_theta" and "rope_scaling" side by side, 5 puts both into "rope_parameters".
-static trireme_status read_rope(const struct model_reader *r) {
-    struct model_config *out = r->out;
-    const json_t *scaling = NULL, *parameters = NULL;
-    out->rope_theta = 10000;
-    TRY(json_read_number(r->root, r->where, "rope_theta", JSON_OPTIONAL, DBL_MIN, 1e12, &out->rope_theta, r->error));
-    TRY(json_read_object(r->root, r->where, "rope_scaling", JSON_OPTIONAL, &scaling, r->error));
-    TRY(json_read_object(r->root, r->where, "rope_parameters", JSON_OPTIONAL, &parameters, r->error));
-    if (scaling && json_object_size(scaling) == 0)
-        scaling = NULL;
-    if (scaling && parameters && !same_rope(scaling, parameters))
-        return error_set(r->error, TRIREME_ERROR_CORRUPT,
-                         "%s: has both \"rope_scaling\" and \"rope_parameters\", which differ", r->where);
-    double partial = 1;
-    TRY(json_read_number(r->root, r->where, "partial_rotary_factor", JSON_OPTIONAL, 0, 1, &partial, r->error));
-    const json_t *rope = parameters ? parameters : scaling;
-    if (rope) {
-        char where[512], excerpt[JSON_EXCERPT_BYTES];
-        snprintf(where, sizeof where, "%s: \"%s\"", r->where, parameters ? "rope_parameters" : "rope_scaling");
-        TRY(json_read_number(rope, where, "rope_theta", JSON_OPTIONAL, DBL_MIN, 1e12, &out->rope_theta, r->error));
-        TRY(json_read_number(rope, where, "partial_rotary_factor", JSON_OPTIONAL, 0, 1, &partial, r->error));
-        const char *type = NULL;
-        TRY(json_read_string(rope, where, "type", JSON_OPTIONAL, &type, r->error));
-        TRY(json_read_string(rope, where, "rope_type", type || parameters ? JSON_OPTIONAL : JSON_REQUIRED, &type,
-                             r->error));
-        type = type ? type : "default";
-        if (strcmp(type, "linear") == 0)
-            out->rope_scaling = ROPE_SCALING_LINEAR;
-        else if (strcmp(type, "llama3") == 0)
-            out->rope_scaling = ROPE_SCALING_LLAMA3;
-        else if (strcmp(type, "default") != 0)
-            return error_set(
-                r->error, TRIREME_ERROR_USAGE,
-                "%s: scaling of type %s is not supported; supported are \"default\", \"linear\" and \"llama3\"", where,
-                json_excerpt(type, excerpt));
-        if (out->rope_scaling != ROPE_SCALING_NONE)
-            TRY(json_read_number(rope, where, "factor", JSON_REQUIRED, DBL_MIN, 1e6, &out->rope_factor, r->error));
-        if (out->rope_scaling == ROPE_SCALING_LLAMA3) {
-            TRY(json_read_number(rope, where, "low_freq_factor", JSON_REQUIRED, DBL_MIN, 1e6,
-                                 &out->rope_low_freq_factor, r->error));
-            TRY(json_read_number(rope, where, "high_freq_factor", JSON_REQUIRED, DBL_MIN, 1e6,
-                                 &out->rope_high_freq_factor, r->error));
-            TRY(json_read_integer(rope, where, "original_max_position_embeddings", JSON_REQUIRED, 1, EXTENT_MAX,
-                                  &out->rope_original_max_position_embeddings, r->error));
-            int64_t original = out->rope_original_max_position_embeddings;
-            TRY(json_read_integer(r->root, r->where, "original_max_position_embeddings", JSON_OPTIONAL, 1, EXTENT_MAX,
-                                  &original, r->error));
-            if (original != out->rope_original_max_position_embeddings)
-                return error_set(r->error, TRIREME_ERROR_CORRUPT,
-                                 "%s: has two unlike \"original_max_position_embeddings\"", r->where);
-        }
-    }
-    if (partial != 1)
-        return error_set(r->error, TRIREME_ERROR_USAGE,
-                         "%s: \"partial_rotary_factor\": %g is not supported: whole heads are rotated", r->where,
-                         partial);
-    return TRIREME_OK;
+static const char *others_keep(const json_t *root) {
+    json_t *others = json_copy((json_t *)root);
+    for (size_t i = 0; i < ARRAY_LENGTH(REPLACED); i++)
+        json_object_del(others, REPLACED[i]);
+    struct text text = {0};
+    json_print(&text, others);
+    json_decref(others);
+    return text_keep(&text);
 }
 
 // What layers have that gives them their kinds.
@@ -229,10 +264,45 @@ static trireme_status read_parts(const struct model_reader *r) {
     return TRIREME_OK;
 }
 
+// Qwen2 has its biases, and Mistral none, whatever the file says.
+static trireme_status read_biases(const struct model_reader *r) {
+    const struct architecture_info *is = r->is;
+    struct model_config *out = r->out;
+    const bool both = is->biases == BIASES_SWITCHED || is->biases == BIASES_DEFAULT;
+    out->attention_bias = is->biases == BIASES_QKV || is->biases == BIASES_DEFAULT;
+    if (both || is->biases == BIASES_QKV_SWITCHED)
+        TRY(json_read_boolean(r->root, r->where, both ? "attention_bias" : "use_qkv_bias", JSON_OPTIONAL,
+                              &out->attention_bias, r->error));
+    else if (is->form.norms != NORM_BEFORE)
+        TRY(read_fixed(r, "attention_bias", false, "published models have none"));
+    out->attention_output_bias = both && out->attention_bias;
+    out->mlp_bias = is->mlp_biases == MLP_BIASES_ALWAYS;
+    if (is->mlp_biases == MLP_BIASES_SWITCHED)
+        TRY(json_read_boolean(r->root, r->where, "mlp_bias", JSON_OPTIONAL, &out->mlp_bias, r->error));
+    return TRIREME_OK;
+}
+
+// A cap of null is none.
+static trireme_status read_cap(const struct model_reader *r, const char *key, double fallback, double *out) {
+    *out = json_is_null(json_object_get(r->root, key)) ? 0 : fallback;
+    return json_read_number(r->root, r->where, key, JSON_OPTIONAL, DBL_MIN, 1e6, out, r->error);
+}
+
+static trireme_status read_caps(const struct model_reader *r) {
+    struct model_config *out = r->out;
+    if (!r->is->capped)
+        return TRIREME_OK;
+    out->attention_scalar = 256;
+    TRY(json_read_number(r->root, r->where, "query_pre_attn_scalar", JSON_OPTIONAL, DBL_MIN, 1e6,
+                         &out->attention_scalar, r->error));
+    TRY(read_cap(r, "attn_logit_softcapping", r->is->attention_cap, &out->attention_cap));
+    return read_cap(r, "final_logit_softcapping", r->is->logits_cap, &out->logits_cap);
+}
+
 static trireme_status read_llama_family(const struct model_reader *r) {
     struct model_config *out = r->out;
     const struct architecture_info *is = r->is;
-    out->activation = ACTIVATION_SWIGLU;
+    out->bias = is->form.norm == NORM_LAYER;
     TRY(read_common(r));
     TRY(reader_extent(r, "num_hidden_layers", JSON_REQUIRED, &out->num_hidden_layers));
     TRY(reader_extent(r, "hidden_size", JSON_REQUIRED, &out->hidden_size));
@@ -244,8 +314,9 @@ static trireme_status read_llama_family(const struct model_reader *r) {
     // which is right for the published models and likely a mistake in any other: the member must be there.
     out->num_key_value_heads = out->num_attention_heads;
     bool null = json_is_null(json_object_get(r->root, "num_key_value_heads"));
-    TRY(reader_extent(r, "num_key_value_heads", is->needs_kv && !null ? JSON_REQUIRED : JSON_OPTIONAL,
-                      &out->num_key_value_heads));
+    if (!is->all_kv)
+        TRY(reader_extent(r, "num_key_value_heads", is->needs_kv && !null ? JSON_REQUIRED : JSON_OPTIONAL,
+                          &out->num_key_value_heads));
     out->head_dim = 0;
     TRY(reader_extent(r, "head_dim", is->needs_head_dim ? JSON_REQUIRED : JSON_OPTIONAL, &out->head_dim));
     if (out->head_dim == 0) {
@@ -256,31 +327,29 @@ static trireme_status read_llama_family(const struct model_reader *r) {
                 (long long)out->num_attention_heads, (long long)out->hidden_size);
         out->head_dim = out->hidden_size / out->num_attention_heads;
     }
-    const char *activation = "silu";
-    TRY(json_read_string(r->root, r->where, "hidden_act", JSON_OPTIONAL, &activation, r->error));
-    if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0) {
-        char excerpt[JSON_EXCERPT_BYTES];
-        return error_set(r->error, TRIREME_ERROR_USAGE,
-                         "%s: \"hidden_act\": %s is not supported; supported is \"silu\"", r->where,
-                         json_excerpt(activation, excerpt));
-    }
-    out->norm_eps = 1e-6;
-    TRY(json_read_number(r->root, r->where, "rms_norm_eps", JSON_OPTIONAL, DBL_MIN, 1, &out->norm_eps, r->error));
-    // Qwen2 has its biases, and Mistral none, whatever the file says.
-    out->attention_bias = is->biases == BIASES_QKV;
+    TRY(read_activation(r, is->members.activation ?: "hidden_act", is->activation ?: "silu"));
+    out->norm_eps = is->norm_eps > 0 ? is->norm_eps : 1e-6;
+    TRY(json_read_number(r->root, r->where, is->members.norm_eps ?: "rms_norm_eps", JSON_OPTIONAL, DBL_MIN, 1,
+                         &out->norm_eps, r->error));
     out->qk_norm = is->qk_norm;
-    if (is->biases == BIASES_SWITCHED) {
-        TRY(json_read_boolean(r->root, r->where, "attention_bias", JSON_OPTIONAL, &out->attention_bias, r->error));
-        out->attention_output_bias = out->attention_bias;
-    }
-    if (is->mlp_bias)
-        TRY(json_read_boolean(r->root, r->where, "mlp_bias", JSON_OPTIONAL, &out->mlp_bias, r->error));
-    TRY(read_rope(r));
+    TRY(read_biases(r));
+    TRY(read_caps(r));
+    out->parallel_residual = is->parallel;
+    if (is->parallel)
+        TRY(json_read_boolean(r->root, r->where, "use_parallel_residual", JSON_OPTIONAL, &out->parallel_residual,
+                              r->error));
+    else
+        TRY(read_fixed(r, "use_parallel_residual", false, "the MLP works on what attention makes"));
+    TRY(read_fixed(r, "qk_layernorm", false, "LayerNorm of queries and keys is not implemented"));
+    TRY(read_fixed(r, "use_bidirectional_attention", false, "tokens attend to those before them"));
+    TRY(rope_read(r));
     TRY(read_parts(r));
     return read_special_tokens(r);
 }
 
-static trireme_status read_root(struct model_config *out, const json_t *root, const char *where, trireme_error *error) {
+// Reads a model alone, as `root` describes it.
+static trireme_status read_model(struct model_config *out, const json_t *root, const char *where,
+                                 trireme_error *error) {
     struct model_config config = {0};
     struct model_reader r = {.root = root, .where = where, .error = error, .out = &config};
     TRY(read_architecture(&r));
@@ -288,8 +357,44 @@ static trireme_status read_root(struct model_config *out, const json_t *root, co
     trireme_status status = model_config_check(&config, error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "%s", where);
+    config.others = others_keep(root);
     *out = config;
     return TRIREME_OK;
+}
+
+// The text model of one with images: "text_config", which leaves out what `transformers` takes as given, and the
+// members beside it that are about text.
+static json_t *wrapped_text(const json_t *root) {
+    static const char *const BESIDE[] = {"bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings",
+                                         "initializer_range"};
+    const char *wrapper = json_string_value(json_object_get(root, "model_type"));
+    json_t *text = json_deep_copy(json_object_get(root, "text_config"));
+    for (size_t i = 0; i < ARRAY_LENGTH(BESIDE); i++)
+        if (!json_object_get(text, BESIDE[i]) && json_object_get(root, BESIDE[i]))
+            json_object_set(text, BESIDE[i], json_object_get(root, BESIDE[i]));
+    for (size_t i = 0; i < ARCHITECTURE_COUNT && wrapper; i++) {
+        const struct architecture_info *a = &architecture_table[i];
+        if (!a->wrapper || strcmp(a->wrapper, wrapper) != 0)
+            continue;
+        json_t *defaults = json_loads(a->defaults, 0, NULL);
+        json_object_update_missing(text, defaults);
+        json_decref(defaults);
+        if (!json_object_get(text, "model_type"))
+            json_object_set_new(text, "model_type", json_string(a->model_type));
+    }
+    json_object_del(text, "architectures"); // which, where it is there, may be that of the whole
+    return text;
+}
+
+static trireme_status read_root(struct model_config *out, const json_t *root, const char *where, trireme_error *error) {
+    if (!json_is_object(json_object_get(root, "text_config")))
+        return read_model(out, root, where, error);
+    json_t *text = wrapped_text(root);
+    char *inside = mem_printf("%s: \"text_config\"", where);
+    trireme_status status = read_model(out, text, inside, error);
+    free(inside);
+    json_decref(text);
+    return status;
 }
 
 trireme_status model_config_parse(struct model_config *out, const char *text, size_t length, const char *where,
@@ -377,8 +482,7 @@ static void put_gpt2(json_t *root, const struct model_config *c) {
     json_object_set_new(root, "n_head", json_integer(c->num_attention_heads));
     json_object_set_new(root, "n_inner", json_integer(c->intermediate_size));
     json_object_set_new(root, "n_positions", json_integer(c->max_position_embeddings));
-    json_object_set_new(root, "activation_function",
-                        json_string(c->activation == ACTIVATION_GELU ? "gelu" : "gelu_new"));
+    json_object_set_new(root, "activation_function", json_string(activation_name(c->activation)));
     json_object_set_new(root, "layer_norm_epsilon", json_real(c->norm_eps));
     if (!c->bias)
         json_object_set_new(root, "bias", json_false());
@@ -387,23 +491,13 @@ static void put_gpt2(json_t *root, const struct model_config *c) {
     json_object_set_new(root, "resid_pdrop", json_real(0));
 }
 
-static void put_rope(json_t *root, const struct model_config *c) {
-    json_object_set_new(root, "rope_theta", json_real(c->rope_theta));
-    if (c->rope_scaling == ROPE_SCALING_NONE) {
-        json_object_set_new(root, "rope_scaling", json_null());
-        return;
-    }
-    bool llama3 = c->rope_scaling == ROPE_SCALING_LLAMA3;
-    json_t *scaling = json_object();
-    json_object_set_new(scaling, "rope_type", json_string(llama3 ? "llama3" : "linear"));
-    json_object_set_new(scaling, "factor", json_real(c->rope_factor));
-    if (llama3) {
-        json_object_set_new(scaling, "low_freq_factor", json_real(c->rope_low_freq_factor));
-        json_object_set_new(scaling, "high_freq_factor", json_real(c->rope_high_freq_factor));
-        json_object_set_new(scaling, "original_max_position_embeddings",
-                            json_integer(c->rope_original_max_position_embeddings));
-    }
-    json_object_set_new(root, "rope_scaling", scaling);
+static void put_cap(json_t *root, const char *key, double cap) {
+    json_object_set_new(root, key, cap > 0 ? json_real(cap) : json_null());
+}
+
+// transformers 5 wants a whole number where there may be one.
+static json_t *scalar_json(double scalar) {
+    return scalar == rint(scalar) ? json_integer((json_int_t)scalar) : json_real(scalar);
 }
 
 static void put_llama_family(json_t *root, const struct model_config *c, const struct architecture_info *is) {
@@ -414,20 +508,29 @@ static void put_llama_family(json_t *root, const struct model_config *c, const s
     json_object_set_new(root, "num_key_value_heads", json_integer(c->num_key_value_heads));
     json_object_set_new(root, "head_dim", json_integer(c->head_dim));
     json_object_set_new(root, "max_position_embeddings", json_integer(c->max_position_embeddings));
-    json_object_set_new(root, "hidden_act", json_string("silu"));
-    json_object_set_new(root, "rms_norm_eps", json_real(c->norm_eps));
+    json_object_set_new(root, is->members.activation ?: "hidden_act", json_string(activation_name(c->activation)));
+    json_object_set_new(root, is->members.norm_eps ?: "rms_norm_eps", json_real(c->norm_eps));
     json_object_set_new(root, "attention_dropout", json_real(0));
-    put_rope(root, c);
-    if (is->biases == BIASES_SWITCHED)
+    rope_write(root, c, is);
+    if (is->biases == BIASES_SWITCHED || is->biases == BIASES_DEFAULT)
         json_object_set_new(root, "attention_bias", json_boolean(c->attention_bias));
-    if (is->mlp_bias)
+    if (is->biases == BIASES_QKV_SWITCHED)
+        json_object_set_new(root, "use_qkv_bias", json_boolean(c->attention_bias));
+    if (is->mlp_biases == MLP_BIASES_SWITCHED)
         json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias));
+    if (is->parallel)
+        json_object_set_new(root, "use_parallel_residual", json_boolean(c->parallel_residual));
+    if (is->capped) {
+        json_object_set_new(root, "query_pre_attn_scalar", scalar_json(c->attention_scalar));
+        put_cap(root, "attn_logit_softcapping", c->attention_cap);
+        put_cap(root, "final_logit_softcapping", c->logits_cap);
+    }
     for (int i = 0; i < MODEL_PARTS; i++)
         if (model_parts[i]->write)
             model_parts[i]->write(root, c, is);
 }
 
-void model_config_write(const struct model_config *c, const char *torch_dtype, struct text *out) {
+static json_t *config_tree(const struct model_config *c, const char *torch_dtype) {
     const struct architecture_info *is = architecture_of(c);
     CHECK(is != NULL);
     json_t *root = json_object(), *list = json_array();
@@ -452,6 +555,18 @@ void model_config_write(const struct model_config *c, const char *torch_dtype, s
     }
     json_object_set_new(root, "torch_dtype", json_string(torch_dtype));
     json_object_set_new(root, "use_cache", json_true());
+    return root;
+}
+
+void model_config_write(const struct model_config *c, const char *torch_dtype, struct text *out) {
+    json_t *root = config_tree(c, torch_dtype), *others = c->others ? json_loads(c->others, 0, NULL) : NULL;
+    if (c->family == FAMILY_GPT2) // which converters to other formats look for
+        json_object_set_new(root, "n_ctx", json_integer(c->max_position_embeddings));
+    if (others)
+        json_object_update_missing(root, others);
+    if (!json_object_get(root, "pad_token_id")) // some have a default that small vocabularies lack
+        json_object_set_new(root, "pad_token_id", json_null());
+    json_decref(others);
     json_print(out, root);
     json_decref(root);
 }
@@ -461,7 +576,9 @@ void model_config_identify(const struct model_config *config, char hex[CHECKSUM_
     struct text text = {0};
     same.bos_token_id = same.eos_token_id = -1;
     same.more_eos = 0;
-    model_config_write(&same, "float32", &text);
+    json_t *root = config_tree(&same, "float32");
+    json_print(&text, root);
+    json_decref(root);
     checksum_of(text.text, text.length, hex);
     text_release(&text);
 }

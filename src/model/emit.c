@@ -104,7 +104,7 @@ int emit_norm(struct emitter *e, int layer, const char *norm, int x) {
          *mean = mem_printf("%s.mean", norm), *rstd = mem_printf("%s.rstd", norm);
     int y = emit_new_activation(e, layer, norm, n_rows, e->config->hidden_size);
     const double eps = e->config->norm_eps;
-    if (e->config->family == FAMILY_GPT2) {
+    if (e->config->form.norm == NORM_LAYER) {
         int m = emit_new_statistic(e, layer, mean, 1, &n_rows), r = emit_new_statistic(e, layer, rstd, 1, &n_rows);
         emit_forward(e, OP_LAYERNORM, layer,
                      GIVEN(LAYERNORM, [INPUT(LAYERNORM, x)] = emit_whole_operand(e, x),
@@ -121,10 +121,16 @@ int emit_norm(struct emitter *e, int layer, const char *norm, int x) {
                            [INPUT(RMSNORM, w)] = emit_parameter(e, layer, weight)),
                      MADE(RMSNORM, [OUTPUT(RMSNORM, y)] = emit_whole_operand(e, y),
                           [OUTPUT(RMSNORM, rstd)] = emit_whole_operand(e, r)),
-                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(RMSNORM, eps)] = {.f = eps}});
+                     (union attribute[OP_MAX_ATTRIBUTES]){
+                         [ATTRIBUTE(RMSNORM, eps)] = {.f = eps},
+                         [ATTRIBUTE(RMSNORM, plus)] = {.f = e->config->form.norm == NORM_RMS_PLUS_ONE}});
     }
     free(weight), free(bias), free(mean), free(rstd);
     return y;
+}
+
+int emit_norm_before(struct emitter *e, int layer, const char *norm, int x) {
+    return e->config->form.norms == NORM_AFTER ? x : emit_norm(e, layer, norm, x);
 }
 
 // x W^T + b (+ residual) with the parameters `part`.weight and `part`.bias of the layer.
@@ -144,32 +150,53 @@ int emit_linear(struct emitter *e, int layer, const char *part, int x, const cha
     return emit_linear_onto(e, layer, part, x, NONE, result);
 }
 
+static int emit_sum(struct emitter *e, int layer, int a, int b, const char *result) {
+    int y = emit_new_activation(e, layer, result, emit_stream_rows(e), e->program->buffers.item[a].dim[1]);
+    emit_forward(e, OP_ADD, layer,
+                 GIVEN(ADD, [INPUT(ADD, a)] = emit_whole_operand(e, a), [INPUT(ADD, b)] = emit_whole_operand(e, b)),
+                 MADE(ADD, [OUTPUT(ADD, y)] = emit_whole_operand(e, y)), NULL);
+    return y;
+}
+
+// The projection out of a part, without residual and, on several ranks, without bias: their partial sums, summed.
+static int emit_out_alone(struct emitter *e, int layer, const char *part, int x) {
+    char *whole = mem_printf("%s.sum", part);
+    int y = NONE;
+    if (emit_is_split(e)) {
+        char *weight_name = mem_printf("%s.weight", part), *part_name = mem_printf("%s.part", part);
+        struct operand weight = emit_parameter(e, layer, weight_name);
+        int partial = emit_new_activation(e, layer, part_name, emit_row_count(e), weight.dim[0]);
+        emit_forward(e, OP_MATMUL, layer,
+                     GIVEN(MATMUL, [INPUT(MATMUL, x)] = emit_whole_operand(e, x), [INPUT(MATMUL, w)] = weight,
+                           [INPUT(MATMUL, b)] = operand_none(), [INPUT(MATMUL, r)] = operand_none()),
+                     MADE(MATMUL, [OUTPUT(MATMUL, y)] = emit_whole_operand(e, partial)), NULL);
+        y = emit_leave(e, layer, whole, partial);
+        free(weight_name), free(part_name);
+    } else
+        y = emit_linear(e, layer, part, x, whole);
+    free(whole);
+    return y;
+}
+
 // Where the projection is split by columns, each rank has a partial sum: bias and residual are added after the
-// reduction.
-int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *result) {
+// reduction. Models whose norms come after have no bias there.
+int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *after,
+             const char *result) {
+    if (e->config->form.norms != NORM_BEFORE)
+        return emit_sum(e, layer, emit_norm(e, layer, after, emit_out_alone(e, layer, part, x)), residual, result);
     if (!emit_is_split(e))
         return emit_linear_onto(e, layer, part, x, residual, result);
-    char *weight_name = mem_printf("%s.weight", part), *bias_name = mem_printf("%s.bias", part),
-         *part_name = mem_printf("%s.part", part), *sum_name = mem_printf("%s.sum", part);
-    struct operand weight = emit_parameter(e, layer, weight_name), bias = emit_parameter(e, layer, bias_name);
-    int partial = emit_new_activation(e, layer, part_name, emit_row_count(e), weight.dim[0]);
-    emit_forward(e, OP_MATMUL, layer,
-                 GIVEN(MATMUL, [INPUT(MATMUL, x)] = emit_whole_operand(e, x), [INPUT(MATMUL, w)] = weight,
-                       [INPUT(MATMUL, b)] = operand_none(), [INPUT(MATMUL, r)] = operand_none()),
-                 MADE(MATMUL, [OUTPUT(MATMUL, y)] = emit_whole_operand(e, partial)), NULL);
-    int sum = emit_leave(e, layer, sum_name, partial);
-    int y = emit_new_activation(e, layer, result, emit_stream_rows(e), weight.dim[0]);
-    if (bias.buffer != NONE)
-        emit_forward(e, OP_ADD_BIAS, layer,
-                     GIVEN(ADD_BIAS, [INPUT(ADD_BIAS, a)] = emit_whole_operand(e, sum),
-                           [INPUT(ADD_BIAS, b)] = emit_whole_operand(e, residual), [INPUT(ADD_BIAS, bias)] = bias),
-                     MADE(ADD_BIAS, [OUTPUT(ADD_BIAS, y)] = emit_whole_operand(e, y)), NULL);
-    else
-        emit_forward(
-            e, OP_ADD, layer,
-            GIVEN(ADD, [INPUT(ADD, a)] = emit_whole_operand(e, sum), [INPUT(ADD, b)] = emit_whole_operand(e, residual)),
-            MADE(ADD, [OUTPUT(ADD, y)] = emit_whole_operand(e, y)), NULL);
-    free(weight_name), free(bias_name), free(part_name), free(sum_name);
+    char *bias_name = mem_printf("%s.bias", part);
+    struct operand bias = emit_parameter(e, layer, bias_name);
+    free(bias_name);
+    int sum = emit_out_alone(e, layer, part, x);
+    if (bias.buffer == NONE)
+        return emit_sum(e, layer, sum, residual, result);
+    int y = emit_new_activation(e, layer, result, emit_stream_rows(e), e->program->buffers.item[sum].dim[1]);
+    emit_forward(e, OP_ADD_BIAS, layer,
+                 GIVEN(ADD_BIAS, [INPUT(ADD_BIAS, a)] = emit_whole_operand(e, sum),
+                       [INPUT(ADD_BIAS, b)] = emit_whole_operand(e, residual), [INPUT(ADD_BIAS, bias)] = bias),
+                 MADE(ADD_BIAS, [OUTPUT(ADD_BIAS, y)] = emit_whole_operand(e, y)), NULL);
     return y;
 }
 
@@ -206,7 +233,8 @@ void emit_cache_release(struct emit_cache *cache) {
 
 int emit_layer(struct emitter *e, int layer, int x) {
     const struct layer_kind *kind = model_layer(e->config, layer);
+    int onto = x;
     for (int i = 0; i < LAYER_PARTS; i++)
-        x = model_layer_part(kind, i)->emit(e, layer, x);
-    return x;
+        onto = model_layer_part(kind, i)->emit(e, layer, e->config->parallel_residual ? x : onto, onto);
+    return onto;
 }

@@ -32,7 +32,8 @@ struct emitter {
     int own_first;
     int heads_end;
     int first_position;
-    int rope;     // buffer of rope_table, f32 or f64 [positions, head_dim]; NONE without rotary embedding
+    const int
+        *rope;    // [ROPES]: buffers of rope_table, f32 or f64 [positions, model_rotary_dim]; NONE where there is none
     int template; // that instructions are appended to
     enum dtype dtype;
     const struct batch_shape *batch;

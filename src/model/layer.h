@@ -20,8 +20,9 @@ struct layer_part {
     void (*parameters)(struct builder *builder);
     // Sets what one of split->ranks ranks has; refuses (TRIREME_ERROR_USAGE) more ranks than there is to split.
     trireme_status (*split)(struct model_split *split, const struct model_config *config, trireme_error *error);
-    // Appends its forward pass over residual stream `x`; returns the residual stream after it.
-    int (*emit)(struct emitter *emitter, int layer, int x);
+    // Appends its forward pass: what it makes of residual stream `x` is added to `onto`, which is the same unless the
+    // model's parts are parallel. Returns the sum.
+    int (*emit)(struct emitter *emitter, int layer, int x, int onto);
     // Adds to the state what generation keeps of the tokens before, for `context` tokens, as entries of STATE_CACHE.
     void (*cache)(struct state_table *state, const struct model_config *config, int layer, int64_t context,
                   enum dtype dtype, int out[static CACHE_BUFFERS]);
@@ -102,11 +103,15 @@ struct parameter *builder_matrix(struct builder *b, const char *name, int64_t ro
 struct parameter *builder_vector(struct builder *b, const char *name, const char *hf, int64_t n,
                                  enum parameter_init init, parameter_rule *rule);
 void builder_piece(struct builder *b, struct parameter *p, const char *hf, int64_t rows, bool transposed);
-// A matrix with a row for each token (layers/layer_embedding.c).
+// The same, named as the architecture's tensors are: `stem` and then the parameter's ".weight" or ".bias".
+struct parameter_piece *builder_tensor(struct builder *b, struct parameter *p, const char *stem, int64_t rows);
+// Makes the rows of its last tensor from `row` on a matrix of their own.
+void builder_matrix_from(struct parameter *p, int64_t row);
+// A matrix with a row for each token (layers/layer_embedding.c), of the tensor "HF.weight".
 struct parameter *builder_vocabulary(struct builder *b, const char *name, const char *hf);
 // Makes all of a parameter one tensor of Hugging Face's.
-void builder_single(struct builder *b, struct parameter *p, const char *hf, bool transposed);
-// The norm with which a part begins, over the residual stream: "NAME.weight" and, if the model has it, "NAME.bias".
+void builder_single(struct builder *b, struct parameter *p, const char *hf);
+// A norm over the residual stream, or over what a part adds to it: "NAME.weight" and, if the model has it, "NAME.bias".
 void builder_norm(struct builder *b, const char *name, const char *hf);
 // The standard deviation of the first values of matrices, and of those whose product is added to the residual stream.
 double builder_std(const struct builder *b);
@@ -171,7 +176,11 @@ int emit_leave(struct emitter *e, int layer, const char *name, int partial);
 int emit_norm(struct emitter *e, int layer, const char *norm, int x);
 // x W^T + b with the parameters `part`.weight and `part`.bias of the layer.
 int emit_linear(struct emitter *e, int layer, const char *part, int x, const char *result);
-// The projection out of a part, added to the residual stream.
-int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *result);
+// The norm that a part begins with: x itself where the model's norms come after.
+int emit_norm_before(struct emitter *e, int layer, const char *norm, int x);
+// The projection out of a part, added to the residual stream; before that normed, if the model's norms come after, by
+// the norm `after`.
+int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *after,
+             const char *result);
 
 #endif

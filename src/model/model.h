@@ -7,15 +7,62 @@
 #include "config/config.h"
 #include "program/program.h"
 
-enum family { FAMILY_GPT2, FAMILY_LLAMA };
+enum family { FAMILY_GPT2, FAMILY_LLAMA }; // Llama's: all with rotary positions
 // Hugging Face's architectures, as architecture.h describes them.
 enum architecture {
 #define ARCHITECTURE(constant, ...) ARCHITECTURE_##constant,
 #include "model/kinds.def"
     ARCHITECTURE_COUNT
 };
-enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_SWIGLU };
-enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
+enum activation {
+    ACTIVATION_GELU,
+    ACTIVATION_GELU_TANH,
+    ACTIVATION_SWIGLU, // from here on with a gate
+    ACTIVATION_GEGLU,
+    ACTIVATION_GEGLU_TANH
+};
+enum norm_kind { NORM_RMS, NORM_RMS_PLUS_ONE, NORM_LAYER }; // plus one: weights lie around zero, and one is added
+enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND };   // of each part of a layer, whose sum with x comes last
+enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_HEADS, // RMS norm of each query and each key head (Qwen3)
+    QK_NORM_WIDTH  // of all queries of a token together, and of all keys (OLMo 2)
+};
+
+// What an architecture's models have in common, and those of others may have otherwise. It has no padding: forms are
+// compared as bytes.
+struct model_form {
+    enum norm_kind norm;
+    enum norm_place norms;
+    int plain;            // the feed-forward has no gate
+    int scaled_embedding; // embeddings of tokens are multiplied by the root of hidden_size
+};
+
+// ---- rotary positions (Su et al. 2021)
+
+enum rope_scaling {
+    ROPE_SCALING_NONE,
+    ROPE_SCALING_LINEAR,  // positions divided by a factor (Chen et al. 2023)
+    ROPE_SCALING_LLAMA3,  // Llama 3.1's: slow pairs by the factor, fast ones not, those between in part
+    ROPE_SCALING_DYNAMIC, // a base that grows with the length, beyond max_position_embeddings
+    ROPE_SCALING_YARN,    // Peng et al. 2023: as Llama 3.1's, by pairs, and attention is sharpened
+    ROPE_SCALING_LONGROPE // Ding et al. 2024: a factor for each pair, of two lists; attention is sharpened
+};
+
+enum { ROPES = 2, ROPE_PAIRS = 128 }; // rotary tables of a model; most pairs of a longrope
+
+// What a table of rotary embeddings is made of. Members that the scaling does not use are 0.
+struct rope {
+    double theta; // 0: there is no such table
+    enum rope_scaling scaling;
+    double factor, low_freq_factor, high_freq_factor;
+    int64_t original; // original_max_position_embeddings
+    // What cosines and sines are multiplied by; 0: as the scaling's authors say, from factor, mscale and original.
+    double attention_factor;
+    double beta_fast, beta_slow, mscale, mscale_all_dim;      // of yarn; 0: 32, 1, none, none
+    bool untruncated;                                         // yarn's range of pairs is not rounded to whole ones
+    double short_factor[ROPE_PAIRS], long_factor[ROPE_PAIRS]; // of longrope, one for each pair
+};
 
 // What mixes tokens in a layer, and what then works on each token: MIXER_ATTENTION, FEED_FORWARD_MLP (kinds.def).
 enum mixer {
@@ -41,6 +88,7 @@ struct layer_kind {
     enum mixer mixer;
     enum feed_forward feed_forward;
     int64_t sliding_window; // how many positions, its own included, a token attends to; 0: all up to its own
+    int64_t rope;           // which of the model's rotary tables queries and keys are turned by; NONE: by none
 };
 
 // The model's dtype: training.dtype.
@@ -50,25 +98,32 @@ enum dtype model_dtype(const struct config *config);
 struct model_config {
     enum family family;
     enum architecture architecture;
+    struct model_form form;
     int64_t num_hidden_layers, hidden_size, num_attention_heads, num_key_value_heads, head_dim, intermediate_size;
     int64_t vocab_size;
     int64_t padded_vocab_size; // rows of embedding and head: a multiple of 64, seen nowhere outside
     int64_t max_position_embeddings;
     enum activation activation;
     bool tie_word_embeddings;
-    bool bias; // GPT-2: biases of linear layers and LayerNorm (false: saved as zeros, since `transformers` has them)
+    // Biases of LayerNorm, and of GPT-2's linear layers (false: saved as zeros, since `transformers` has them).
+    bool bias;
     bool attention_bias; // Llama family: biases of q, k, v (Qwen2)
     bool attention_output_bias, mlp_bias;
-    bool qk_norm; // RMSNorm over each query and key head (Qwen3)
-    double norm_eps, initializer_range, rope_theta;
-    enum rope_scaling rope_scaling;
-    double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
-    int64_t rope_original_max_position_embeddings;
+    bool parallel_residual; // attention and MLP of a layer both work on what the layer begins with
+    enum qk_norm qk_norm;
+    double norm_eps, initializer_range;
+    double attention_scalar;            // scores are divided by its root; 0: head_dim
+    double attention_cap, logits_cap;   // scores and logits x become cap tanh(x / cap); 0: they stay
+    struct rope rope[ROPES];            // of layers that see all, and, in Gemma 3, of those with a window
+    double partial_rotary_factor;       // the share of each head that is turned; 0: all of it
     int64_t bos_token_id, eos_token_id; // -1: none
     int more_eos;                       // further tokens that end a text, such as the end of a turn (Llama 3)
     int64_t more_eos_token_id[EOS_MORE];
     struct layer_kind kind[LAYER_KINDS]; // in the order in which layers first have them: model_layers_set
     uint8_t kind_of[LISTED_LAYERS];      // of each layer, its number in `kind`
+    // A JSON object of the members of the config.json that it was read from which mean nothing here; they are written
+    // again. It lives as long as the process; NULL: none.
+    const char *others;
 };
 
 // The kind of a layer.
@@ -132,6 +187,8 @@ void model_config_identify(const struct model_config *config, char hex[CHECKSUM_
 void model_presets_help(struct text *out);
 void model_presets_help_json(struct text *out);
 int64_t model_padded_vocab_size(int64_t vocab_size);
+// What the names of the model's tensors begin with, but that of the head: "model.", "transformer.".
+const char *model_tensor_base(const struct model_config *config);
 // The name of the architecture in `transformers` that has such models, config->architecture's if it does; NULL: none.
 const char *model_architecture(const struct model_config *config);
 
@@ -140,12 +197,16 @@ struct parameter_piece {
     char *name;
     int64_t row, rows;
     bool transposed;
+    int64_t
+        heads; // not 0: the rows are those of q, k and v, which lie head by head there: q, k and v of one, of the next
 };
 
-// Rows [row, row + rows) of a parameter are those of one matrix of Hugging Face's, of whole_rows x whole_columns, that
-// the rank has, padding included: all ranks have as many. Where columns are split, the rank has some of them.
+// Rows [row, row + rows) of a parameter are those of one matrix, of whole_rows x whole_columns, that the rank has,
+// padding included: all ranks have as many. Where columns are split, the rank has some of them. Matrices are Hugging
+// Face's tensors; queries, keys and values, or gate and up, are several, also where they are one tensor there (but in
+// GPT-2).
 struct parameter_matrix {
-    int piece; // of the whole parameter
+    int number; // in the whole parameter
     int64_t row, rows, whole_rows, whole_columns;
 };
 
@@ -191,6 +252,8 @@ struct parameter {
     double std; // of INIT_NORMAL
     int pieces;
     struct parameter_piece piece[3]; // in order of rows, without gaps
+    int whole_matrices;              // of a whole parameter
+    int64_t matrix_row[3];           // the first row of each of these
     int whole, section;              // its number, and its unit's, in the table of whole parameters
     int apart;                       // parameters in which this differs are in units of their own (split.h)
     int set;                         // the same in units that differ in `split` and `apart` alone
@@ -239,9 +302,14 @@ int parameter_embedding(const struct parameter_table *table);
 // parameter's name and the element's number. `parameter` must be a whole one.
 void parameter_initial_range(const struct parameter *parameter, uint64_t seed, int64_t first, int64_t count,
                              double *out);
-// cos and sin of the rotary embedding for positions [0, positions), D = head_dim: table[p][0..D/2) cos, [D/2..D) sin
-// (Su et al. 2021; scaling as in Llama 3.1's published inverse-frequency rule). Computed in double.
-void rope_table(const struct model_config *config, int64_t positions, double *table);
+// How many elements of each head are turned: an even number.
+int64_t model_rotary_dim(const struct model_config *config);
+// cos and sin of rotary embedding number `rope` for positions [0, positions), D = model_rotary_dim: table[p][0..D/2)
+// cos, [D/2..D) sin, times the attention factor. Computed in double. Scaled frequencies are those of `transformers`
+// (modeling_rope_utils.py). `length` is what dynamic and longrope depend on: how many tokens the longest sequence has,
+// training.seq_len, or in generation prompt and answer together. Up to max_position_embeddings tokens dynamic changes
+// nothing; longrope takes its long factors where a sequence is longer than `original`. Packed documents count as one.
+void rope_table(const struct model_config *config, int rope, int64_t positions, int64_t length, double *table);
 
 // The most numbers that a layer, or the head, makes of a token at once.
 int64_t model_width(const struct model_config *config);

@@ -1,5 +1,6 @@
 // Which models can exist, how two of them differ, and which one a run asks for.
 #include "model/layer.h"
+#include "model/rope_json.h"
 
 enum {
     WIDTH_MAX = 1 << 20, // hidden_size, and all heads side by side
@@ -68,20 +69,6 @@ static trireme_status check_gpt2(const struct model_config *c, trireme_error *er
     return TRIREME_OK;
 }
 
-static trireme_status check_rope(const struct model_config *c, trireme_error *error) {
-    if (!(c->rope_theta >= 1 && c->rope_theta <= 1e12))
-        FAIL(TRIREME_ERROR_USAGE, "rope_theta %g is out of range: from 1 to 1e12", c->rope_theta);
-    if (c->rope_scaling == ROPE_SCALING_NONE)
-        return TRIREME_OK;
-    if (!(c->rope_factor >= 1 && c->rope_factor <= 1e6))
-        FAIL(TRIREME_ERROR_USAGE, "rope_scaling's factor %g is out of range: from 1 to 1e6", c->rope_factor);
-    if (c->rope_scaling == ROPE_SCALING_LLAMA3 &&
-        !(c->rope_low_freq_factor > 0 && c->rope_low_freq_factor < c->rope_high_freq_factor))
-        FAIL(TRIREME_ERROR_USAGE, "rope_scaling's low_freq_factor %g must be above 0 and below its high_freq_factor %g",
-             c->rope_low_freq_factor, c->rope_high_freq_factor);
-    return TRIREME_OK;
-}
-
 static trireme_status refuse_mixture(const struct model_config *c, trireme_error *error) {
     struct text parts = {0};
     for (int i = 0; i < MODEL_PARTS; i++)
@@ -102,12 +89,15 @@ static trireme_status check_llama(const struct model_config *c, trireme_error *e
     if (c->num_attention_heads % c->num_key_value_heads != 0)
         FAIL(TRIREME_ERROR_USAGE, "num_key_value_heads %lld does not divide num_attention_heads %lld",
              (long long)c->num_key_value_heads, (long long)c->num_attention_heads);
-    if (c->head_dim % 2 != 0)
+    if (model_rotary_dim(c) % 2 != 0 && c->partial_rotary_factor == 0)
         FAIL(TRIREME_ERROR_USAGE, "head_dim %lld is odd: rotary embedding turns pairs of features",
              (long long)c->head_dim);
-    if (c->activation != ACTIVATION_SWIGLU)
+    if (!c->form.plain && c->activation < ACTIVATION_SWIGLU)
         FAIL(TRIREME_ERROR_USAGE, "activation gelu cannot be: the Llama family has swiglu");
-    TRY(check_rope(c, error));
+    if (c->form.plain && c->activation >= ACTIVATION_SWIGLU)
+        FAIL(TRIREME_ERROR_USAGE, "activation swiglu cannot be: %s has gelu or gelu_tanh",
+             architecture_table[c->architecture].name);
+    TRY(rope_check(c, error));
     if (!model_architecture(c))
         return refuse_mixture(c, error);
     return TRIREME_OK;
@@ -135,30 +125,91 @@ static void difference_release(struct model_difference *d) {
     text_release(&d->ours);
 }
 
-void model_config_meanings(const struct model_config *weights, const struct model_config *model, struct text *out) {
-    static const char *const SCALING[] = {"none", "linear", "llama3"};
+// A number of a configuration, by name.
+struct config_number {
+    const char *name;
+    double theirs, ours;
+};
+enum { MEANING_NUMBERS = 32 };
+
+// The numbers that give the same weights another meaning, in the order in which they are told of. Returns how many.
+static int meaning_numbers(const struct model_config *weights, const struct model_config *model,
+                           struct config_number out[MEANING_NUMBERS]) {
+    const struct rope *theirs = &weights->rope[0], *ours = &model->rope[0];
+#define NUMBER(field) \
+    { #field, (double)weights->field, (double)model->field }
+#define ROPE_NUMBER(field) \
+    { "rope_" #field, (double)theirs->field, (double)ours->field }
+    const struct config_number all[] = {
+        NUMBER(norm_eps),
+        NUMBER(parallel_residual),
+        {"query_pre_attn_scalar", weights->attention_scalar, model->attention_scalar},
+        {"attn_logit_softcapping", weights->attention_cap, model->attention_cap},
+        {"final_logit_softcapping", weights->logits_cap, model->logits_cap},
+        NUMBER(partial_rotary_factor),
+        ROPE_NUMBER(theta),
+        ROPE_NUMBER(factor),
+        ROPE_NUMBER(low_freq_factor),
+        ROPE_NUMBER(high_freq_factor),
+        {"rope_original_max_position_embeddings", (double)theirs->original, (double)ours->original},
+        ROPE_NUMBER(attention_factor),
+        ROPE_NUMBER(beta_fast),
+        ROPE_NUMBER(beta_slow),
+        ROPE_NUMBER(mscale),
+        ROPE_NUMBER(mscale_all_dim),
+        ROPE_NUMBER(untruncated),
+        {"rope_local_base_freq", weights->rope[1].theta, model->rope[1].theta}};
+#undef NUMBER
+#undef ROPE_NUMBER
+    _Static_assert(ARRAY_LENGTH(all) + 2 <= MEANING_NUMBERS, "there is room");
+    int count = (int)ARRAY_LENGTH(all);
+    memcpy(out, all, sizeof all);
+    // Of the lists of factors, the first that differ.
     const struct {
         const char *name;
-        double theirs, ours;
-    } number[] = {{"norm_eps", weights->norm_eps, model->norm_eps},
-                  {"rope_theta", weights->rope_theta, model->rope_theta},
-                  {"rope_factor", weights->rope_factor, model->rope_factor},
-                  {"rope_low_freq_factor", weights->rope_low_freq_factor, model->rope_low_freq_factor},
-                  {"rope_high_freq_factor", weights->rope_high_freq_factor, model->rope_high_freq_factor},
-                  {"rope_original_max_position_embeddings", (double)weights->rope_original_max_position_embeddings,
-                   (double)model->rope_original_max_position_embeddings}};
-    if (weights->rope_scaling != model->rope_scaling)
-        text_add(out, "rope_scaling %s (theirs: %s)", SCALING[model->rope_scaling], SCALING[weights->rope_scaling]);
+        const double *theirs, *ours;
+    } list[] = {{"rope_short_factor", theirs->short_factor, ours->short_factor},
+                {"rope_long_factor", theirs->long_factor, ours->long_factor}};
+    for (size_t l = 0; l < ARRAY_LENGTH(list); l++)
+        for (int i = 0; i < ROPE_PAIRS; i++)
+            if (list[l].theirs[i] != list[l].ours[i]) {
+                out[count++] = (struct config_number){list[l].name, list[l].theirs[i], list[l].ours[i]};
+                break;
+            }
+    return count;
+}
+
+// How many layers have a rotary table.
+static double turned_layers(const struct model_config *c) {
+    double count = 0;
+    for (int k = 0; k < model_layer_kinds(c); k++)
+        count += c->kind[k].rope == NONE ? 0 : (double)model_layers_of_kind(c, k);
+    return count;
+}
+
+void model_config_meanings(const struct model_config *weights, const struct model_config *model, struct text *out) {
+    struct config_number number[MEANING_NUMBERS];
+    const int count = meaning_numbers(weights, model, number);
+    if (weights->rope[0].scaling != model->rope[0].scaling)
+        text_add(out, "rope_scaling %s (theirs: %s)", rope_scaling_name(model->rope[0].scaling),
+                 rope_scaling_name(weights->rope[0].scaling));
     for (int i = 0; i < MODEL_PARTS; i++) {
         struct model_difference d = part_difference(model_parts[i], weights, model);
         if (d.name)
             text_add(out, "%s%s %s (theirs: %s)", out->length ? ", " : "", d.name, d.ours.text, d.theirs.text);
         difference_release(&d);
     }
-    for (size_t i = 0; i < ARRAY_LENGTH(number); i++)
+    for (int i = 0; i < count; i++)
         if (number[i].theirs != number[i].ours)
             text_add(out, "%s%s %.15g (theirs: %.15g)", out->length ? ", " : "", number[i].name, number[i].ours,
                      number[i].theirs);
+}
+
+static trireme_status refuse_number(const struct config_number *n, trireme_error *error) {
+    if (n->theirs != n->ours)
+        FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: their %s is %.15g, the model's %.15g", n->name,
+             n->theirs, n->ours);
+    return TRIREME_OK;
 }
 
 trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
@@ -191,21 +242,26 @@ trireme_status model_config_compare(const struct model_config *weights, const st
         FIELD(attention_output_bias, true),
         FIELD(mlp_bias, true),
         FIELD(qk_norm, true),
-        FIELD(norm_eps, exact),
-        FIELD(rope_theta, exact),
-        FIELD(rope_scaling, exact),
-        FIELD(rope_factor, exact),
-        FIELD(rope_low_freq_factor, exact),
-        FIELD(rope_high_freq_factor, exact),
-        FIELD(rope_original_max_position_embeddings, exact),
     };
 #undef FIELD
     for (size_t i = 0; i < ARRAY_LENGTH(field); i++)
-        if (field[i].counts && field[i].theirs != field[i].ours)
-            FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: their %s is %.15g, the model's %.15g",
-                 field[i].name, field[i].theirs, field[i].ours);
-    static const char *const ACTIVATIONS[] = {
-        [ACTIVATION_GELU] = "gelu", [ACTIVATION_GELU_TANH] = "gelu_tanh", [ACTIVATION_SWIGLU] = "swiglu"};
+        if (field[i].counts)
+            TRY(refuse_number(&(struct config_number){field[i].name, field[i].theirs, field[i].ours}, error));
+    struct config_number number[MEANING_NUMBERS];
+    const int count = meaning_numbers(weights, model, number);
+    for (int i = 0; i < count && exact; i++)
+        TRY(refuse_number(&number[i], error));
+    if (exact)
+        TRY(refuse_number(&(struct config_number){"rope_scaling", weights->rope[0].scaling, model->rope[0].scaling},
+                          error));
+    TRY(refuse_number(
+        &(struct config_number){"number of layers with rotary positions", turned_layers(weights), turned_layers(model)},
+        error));
+    static const char *const ACTIVATIONS[] = {[ACTIVATION_GELU] = "gelu",
+                                              [ACTIVATION_GELU_TANH] = "gelu_tanh",
+                                              [ACTIVATION_SWIGLU] = "swiglu",
+                                              [ACTIVATION_GEGLU] = "geglu",
+                                              [ACTIVATION_GEGLU_TANH] = "geglu_tanh"};
     if (weights->activation != model->activation)
         FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: their activation is %s, the model's %s",
              ACTIVATIONS[weights->activation], ACTIVATIONS[model->activation]);
@@ -264,7 +320,8 @@ static trireme_status start_from_family(struct model_config *out, const struct c
         .bias = gpt2,
         .norm_eps = 1e-5,
         .initializer_range = 0.02,
-        .rope_theta = gpt2 ? 0 : 10000,
+        .form = architecture_table[gpt2 ? ARCHITECTURE_GPT2 : ARCHITECTURE_LLAMA].form,
+        .rope = {{.theta = gpt2 ? 0 : 10000}},
         .bos_token_id = -1,
         .eos_token_id = -1,
     };
@@ -299,6 +356,11 @@ static trireme_status refuse_foreign(const struct model_config *c, const struct 
     } else if (m->bias != CONFIG_AUTO)
         return config_refuse(config, "model.bias", error,
                              "which is GPT-2's: the Llama family has model.attention_bias");
+    if (m->num_hidden_layers > c->num_hidden_layers && c->family == FAMILY_LLAMA &&
+        turned_layers(c) < (double)c->num_hidden_layers)
+        return config_refuse(config, "model.num_hidden_layers", error,
+                             "but nothing says which of the layers beyond the model's %lld have rotary positions",
+                             (long long)c->num_hidden_layers);
     return TRIREME_OK;
 }
 
@@ -330,10 +392,12 @@ static void config_override(struct model_config *c, const struct config_model *m
     override_extent(&c->max_position_embeddings, m->max_position_embeddings);
     override_switch(&c->tie_word_embeddings, m->tie_word_embeddings);
     override_switch(&c->bias, m->bias);
-    override_switch(&c->qk_norm, m->qk_norm);
+    if (m->qk_norm != CONFIG_AUTO)
+        c->qk_norm = m->qk_norm == CONFIG_TRUE ? c->qk_norm ?: QK_NORM_HEADS : QK_NORM_NONE;
     if (m->attention_bias != CONFIG_AUTO && c->attention_bias != (m->attention_bias == CONFIG_TRUE)) {
         c->attention_bias = m->attention_bias == CONFIG_TRUE;
-        c->attention_output_bias = c->attention_bias && c->qk_norm; // Qwen3's switch covers it, Qwen2 has none
+        // Qwen3's switch covers it, and those of SmolLM 3 and GPT-NeoX; Qwen2 has none.
+        c->attention_output_bias = c->attention_bias && (c->qk_norm || c->form.plain);
     }
     if (m->activation != CONFIG_ACTIVATION_AUTO)
         c->activation = m->activation == CONFIG_ACTIVATION_GELU        ? ACTIVATION_GELU
@@ -342,7 +406,7 @@ static void config_override(struct model_config *c, const struct config_model *m
     if (m->norm_eps > 0)
         c->norm_eps = m->norm_eps;
     if (m->rope_theta > 0)
-        c->rope_theta = m->rope_theta;
+        c->rope[0].theta = m->rope_theta;
 }
 
 enum { BYTES = 256 }; // the vocabulary of text without a tokenizer

@@ -33,6 +33,12 @@ void builder_piece(struct builder *b, struct parameter *p, const char *name, int
     p->piece[p->pieces++] = (struct parameter_piece){
         .name = mem_printf("%s%s", b->hf_prefix, name), .row = row, .rows = rows, .transposed = transposed};
     b->table->total += rows * p->dim[1];
+    builder_matrix_from(p, row);
+}
+
+void builder_matrix_from(struct parameter *p, int64_t row) {
+    CHECK(p->whole_matrices < (int)ARRAY_LENGTH(p->matrix_row));
+    p->matrix_row[p->whole_matrices++] = row;
 }
 
 struct parameter *builder_matrix(struct builder *b, const char *name, int64_t rows, int64_t columns, double std,
@@ -43,8 +49,15 @@ struct parameter *builder_matrix(struct builder *b, const char *name, int64_t ro
     return p;
 }
 
-void builder_single(struct builder *b, struct parameter *p, const char *hf, bool transposed) {
-    builder_piece(b, p, hf, p->dim[0], transposed);
+struct parameter_piece *builder_tensor(struct builder *b, struct parameter *p, const char *stem, int64_t rows) {
+    char *name = mem_printf("%s%s", stem, strrchr(p->name, '.'));
+    builder_piece(b, p, name, rows, p->ndim == 2 && architecture_names(b->config)->transposed);
+    free(name);
+    return &p->piece[p->pieces - 1];
+}
+
+void builder_single(struct builder *b, struct parameter *p, const char *hf) {
+    builder_piece(b, p, hf, p->dim[0], false);
 }
 
 struct parameter *builder_vector(struct builder *b, const char *name, const char *hf, int64_t n,
@@ -52,16 +65,17 @@ struct parameter *builder_vector(struct builder *b, const char *name, const char
     struct parameter *p = builder_add(b, name, 1, n, 1, rule);
     p->init = init;
     if (hf)
-        builder_single(b, p, hf, false);
+        builder_single(b, p, hf);
     return p;
 }
 
 void builder_norm(struct builder *b, const char *name, const char *hf) {
     const struct model_config *c = b->config;
     char *ours = mem_printf("%s.weight", name), *theirs = mem_printf("%s.weight", hf);
-    builder_vector(b, ours, theirs, c->hidden_size, INIT_ONE, NULL)->of_stream = true;
+    const enum parameter_init init = c->form.norm == NORM_RMS_PLUS_ONE ? INIT_ZERO : INIT_ONE;
+    builder_vector(b, ours, theirs, c->hidden_size, init, NULL)->of_stream = true;
     free(ours), free(theirs);
-    if (c->family != FAMILY_GPT2 || !c->bias)
+    if (c->form.norm != NORM_LAYER || !c->bias)
         return;
     ours = mem_printf("%s.bias", name), theirs = mem_printf("%s.bias", hf);
     builder_vector(b, ours, theirs, c->hidden_size, INIT_ZERO, NULL);
@@ -101,9 +115,9 @@ static void order_unit(struct parameter_table *table, size_t first) {
 
 static void add_layer(struct builder *b, int64_t layer) {
     const size_t first = b->table->parameters.count;
+    const struct tensor_names *names = architecture_names(b->config);
     char *prefix = mem_printf("layers.%lld.", (long long)layer);
-    char *hf_prefix =
-        mem_printf(b->config->family == FAMILY_GPT2 ? "transformer.h.%lld." : "model.layers.%lld.", (long long)layer);
+    char *hf_prefix = mem_printf("%s%s%lld.", names->base, names->layers, (long long)layer);
     begin_unit(b, mem_printf("layers.%lld", (long long)layer), prefix, hf_prefix);
     b->kind = model_layer(b->config, layer);
     for (b->part = 0; b->part < LAYER_PARTS; b->part++)
@@ -118,7 +132,7 @@ static void add_layer(struct builder *b, int64_t layer) {
 void parameter_table_create(struct parameter_table *table, const struct model_config *config) {
     *table = (struct parameter_table){0};
     struct builder b = {.table = table, .config = config};
-    begin_unit(&b, mem_strdup("embed"), "", config->family == FAMILY_GPT2 ? "transformer." : "model.");
+    begin_unit(&b, mem_strdup("embed"), "", architecture_names(config)->base);
     embedding_part.parameters(&b);
     for (int64_t layer = 0; layer < config->num_hidden_layers; layer++)
         add_layer(&b, layer);

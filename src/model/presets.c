@@ -13,20 +13,21 @@ struct preset {
 #define GPT2(layers, hidden, heads) GPT(layers, hidden, heads, 50257, 1024)
 // As in Megatron-LM: GPT-2's layers, 2048 positions, the vocabulary padded to 51200.
 #define GPT3(layers, hidden, heads) GPT(layers, hidden, heads, 51200, 2048)
-#define GPT(layers, hidden, heads, vocab, positions)                                                                  \
-    {                                                                                                                 \
-        .family = FAMILY_GPT2, .architecture = ARCHITECTURE_GPT2, .num_hidden_layers = layers, .hidden_size = hidden, \
-        .num_attention_heads = heads, .num_key_value_heads = heads, .head_dim = hidden / heads,                       \
-        .intermediate_size = 4 * hidden, .vocab_size = vocab, .max_position_embeddings = positions,                   \
-        .activation = ACTIVATION_GELU_TANH, .tie_word_embeddings = true, .bias = true, .norm_eps = 1e-5,              \
-        .initializer_range = 0.02, .bos_token_id = 50256, .eos_token_id = 50256                                       \
+#define GPT(layers, hidden, heads, vocab, positions)                                                                   \
+    {                                                                                                                  \
+        .family = FAMILY_GPT2, .architecture = ARCHITECTURE_GPT2, .form = {.norm = NORM_LAYER, .plain = true},         \
+        .num_hidden_layers = layers, .hidden_size = hidden, .num_attention_heads = heads,                              \
+        .num_key_value_heads = heads, .head_dim = hidden / heads, .intermediate_size = 4 * hidden,                     \
+        .vocab_size = vocab, .max_position_embeddings = positions, .activation = ACTIVATION_GELU_TANH,                 \
+        .tie_word_embeddings = true, .bias = true, .norm_eps = 1e-5, .initializer_range = 0.02, .bos_token_id = 50256, \
+        .eos_token_id = 50256                                                                                          \
     }
-#define LLAMA_FAMILY(name, layers, hidden, heads, kv_heads, dim, inner, vocab, positions, theta, eps, bos, eos, ...) \
+#define LLAMA_FAMILY(name, layers, hidden, heads, kv_heads, dim, inner, vocab, positions, base, eps, bos, eos, ...)  \
     {                                                                                                                \
         .family = FAMILY_LLAMA, .architecture = name, .num_hidden_layers = layers, .hidden_size = hidden,            \
         .num_attention_heads = heads, .num_key_value_heads = kv_heads, .head_dim = dim, .intermediate_size = inner,  \
         .vocab_size = vocab, .max_position_embeddings = positions, .activation = ACTIVATION_SWIGLU, .norm_eps = eps, \
-        .initializer_range = 0.02, .rope_theta = theta, .bos_token_id = bos, .eos_token_id = eos, __VA_ARGS__        \
+        .initializer_range = 0.02, .rope[0].theta = base, .bos_token_id = bos, .eos_token_id = eos, __VA_ARGS__      \
     }
 #define LLAMA2(layers, hidden, heads, kv_heads, inner, positions)                                                     \
     LLAMA_FAMILY(ARCHITECTURE_LLAMA, layers, hidden, heads, kv_heads, hidden / heads, inner, 32000, positions, 10000, \
@@ -34,9 +35,9 @@ struct preset {
 #define LLAMA3(layers, hidden, heads, kv_heads, inner, positions, ...)                                          \
     LLAMA_FAMILY(ARCHITECTURE_LLAMA, layers, hidden, heads, kv_heads, hidden / heads, inner, 128256, positions, \
                  500000, 1e-5, 128000, 128001, __VA_ARGS__)
-#define STRETCHED(factor)                                                                                              \
-    .rope_scaling = ROPE_SCALING_LLAMA3, .rope_factor = factor, .rope_low_freq_factor = 1, .rope_high_freq_factor = 4, \
-    .rope_original_max_position_embeddings = 8192
+#define STRETCHED(times)                                                                           \
+    .rope[0].scaling = ROPE_SCALING_LLAMA3, .rope[0].factor = times, .rope[0].low_freq_factor = 1, \
+    .rope[0].high_freq_factor = 4, .rope[0].original = 8192
 #define QWEN2(layers, hidden, heads, kv_heads, inner, vocab, positions, tied)                                       \
     LLAMA_FAMILY(ARCHITECTURE_QWEN2, layers, hidden, heads, kv_heads, hidden / heads, inner, vocab, positions, 1e6, \
                  1e-6, 151643, 151643, .attention_bias = true, .tie_word_embeddings = tied)

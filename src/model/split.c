@@ -30,6 +30,8 @@ trireme_status model_split_spread_vocabulary(struct model_split *split, const st
     int ranks = stages * split->ranks;
     if (ranks > c->vocab_size)
         FAIL(TRIREME_ERROR_USAGE, "%s cannot be spread over %d ranks", counted(c->vocab_size, "token").text, ranks);
+    if (c->logits_cap > 0)
+        FAIL(TRIREME_ERROR_USAGE, "logits with a soft cap (final_logit_softcapping) cannot be spread over stages");
     split->vocabulary_stages = stages;
     return embedding_part.split(split, c, error);
 }
@@ -55,20 +57,25 @@ struct parameter *split_add(const struct splitter *s, const struct parameter *p,
     return &s->out->parameters.item[s->out->parameters.count - 1];
 }
 
-// Rows of the piece of which row `whole_row` is one; several runs of one piece, as GPT-2's queries, keys and values,
-// are one matrix, if in another order.
+static int64_t matrix_rows(const struct parameter *p, int number) {
+    const int64_t end = number + 1 < p->whole_matrices ? p->matrix_row[number + 1] : parameter_rows(p);
+    return end - p->matrix_row[number];
+}
+
+// Rows of the matrix of which row `whole_row` is one; several runs of one matrix, as GPT-2's queries, keys and values,
+// are one, if in another order.
 static void add_matrix(struct parameter *local, const struct parameter *p, int64_t rows, int64_t whole_row) {
-    int piece = p->pieces - 1;
-    while (piece > 0 && p->piece[piece].row > whole_row)
-        piece--;
+    int number = p->whole_matrices - 1;
+    while (number > 0 && p->matrix_row[number] > whole_row)
+        number--;
     struct parameter_matrix *last = local->matrices ? &local->matrix[local->matrices - 1] : NULL;
-    if (last && last->piece == piece) {
+    if (last && last->number == number) {
         last->rows += rows;
         return;
     }
     CHECK(local->matrices < (int)ARRAY_LENGTH(local->matrix));
     local->matrix[local->matrices++] =
-        (struct parameter_matrix){piece, local->dim[0], rows, p->piece[piece].rows, p->dim[1]};
+        (struct parameter_matrix){number, local->dim[0], rows, matrix_rows(p, number), p->dim[1]};
 }
 
 static void add_region(struct parameter *local, struct run run, int64_t whole_row) {
@@ -85,17 +92,18 @@ void split_add_rows(struct parameter *local, const struct parameter *p, struct r
 }
 
 // All of its matrices, whole.
-static void add_pieces(struct parameter *local, const struct parameter *p) {
-    for (int i = 0; i < p->pieces; i++)
-        local->matrix[i] = (struct parameter_matrix){i, p->piece[i].row, p->piece[i].rows, p->piece[i].rows, p->dim[1]};
-    local->matrices = p->pieces;
+static void add_matrices(struct parameter *local, const struct parameter *p) {
+    for (int i = 0; i < p->whole_matrices; i++)
+        local->matrix[i] =
+            (struct parameter_matrix){i, p->matrix_row[i], matrix_rows(p, i), matrix_rows(p, i), p->dim[1]};
+    local->matrices = p->whole_matrices;
 }
 
 void split_add_columns(struct parameter *local, const struct parameter *p, struct run run) {
     local->dim[0] = p->dim[0];
     local->dim[1] = run.extent;
     local->split_dim = 1;
-    add_pieces(local, p);
+    add_matrices(local, p);
     if (run.valid)
         local->region[local->regions++] = (struct parameter_region){0, 0, p->dim[0], run.valid, 0, run.first};
 }
@@ -104,7 +112,7 @@ void split_add_whole(const struct splitter *s, const struct parameter *p, enum p
     struct parameter *local = split_add(s, p, p->name, class);
     add_region(local, (struct run){p->dim[0], 0, parameter_rows(p)}, 0);
     local->dim[0] = p->dim[0];
-    add_pieces(local, p);
+    add_matrices(local, p);
 }
 
 static bool split_is_spread(const struct model_split *split) {
@@ -209,7 +217,7 @@ static void copy_table(struct parameter_table *out, const struct parameter_table
     for (size_t i = 0; i < whole->parameters.count; i++) {
         struct parameter p = whole->parameters.item[i];
         p.name = mem_strdup(p.name);
-        add_pieces(&p, &whole->parameters.item[i]);
+        add_matrices(&p, &whole->parameters.item[i]);
         p.pieces = 0;
         p.set = 2 * p.section;
         VEC_PUSH(&out->parameters, p);

@@ -156,17 +156,20 @@ static int add_i32(struct state_table *state, const char *name, const char *as) 
 }
 
 void model_entries_add(struct model_entries *entries, struct state_table *state, const struct model_units *units,
-                       const struct model_config *config, enum dtype dtype, int64_t positions) {
+                       const struct model_config *config, enum dtype dtype, int64_t positions, int64_t length) {
+    static const char *const ROPE_NAMES[ROPES] = {"rope", "rope.local"};
     const struct state_layout *layout = &units->layout;
     const struct unit_values keep = {"parameters", dtype, STATE_PARAMETERS, 3, NULL, SPACE_DEVICE};
     *entries = (struct model_entries){
-        .rope = NONE, .vocab_first = NONE, .own_first = NONE, .first_position = NONE, .heads_end = NONE};
+        .length = length, .vocab_first = NONE, .own_first = NONE, .first_position = NONE, .heads_end = NONE};
     entries->unit = mem_alloc((size_t)units->units * sizeof *entries->unit);
     for (int u = 0; u < units->units; u++)
         entries->unit[u] = model_units_add(units, state, u, &keep, NONE);
-    if (config->family == FAMILY_LLAMA)
-        entries->rope =
-            add_constant(state, "rope", dtype_accumulate(dtype), 2, (int64_t[]){positions, config->head_dim}, NULL);
+    for (int r = 0; r < ROPES; r++)
+        entries->rope[r] = config->rope[r].theta > 0
+                               ? add_constant(state, ROPE_NAMES[r], dtype_accumulate(dtype), 2,
+                                              (int64_t[]){positions, model_rotary_dim(config)}, NULL)
+                               : NONE;
     if (mesh_present(&units->mesh, AXES_TENSOR) || layout->vocabulary) {
         entries->vocab_first = add_i32(state, "vocab.first", "first");
         if (layout->vocabulary)
@@ -227,7 +230,8 @@ void model_state_declare(struct model_state *out, struct program *program, const
         out->gathered[u] = model_units_buffer(units, program, u, &whole, KIND_PARAM);
         model_units_slices(units, program, u, out->gathered[u], "", out->parameter);
     }
-    out->rope = declare_entry(program, state, entries->rope);
+    for (int r = 0; r < ROPES; r++)
+        out->rope[r] = declare_entry(program, state, entries->rope[r]);
     out->vocab_first = declare_entry(program, state, entries->vocab_first);
     out->own_first = declare_entry(program, state, entries->own_first);
     out->first_position = declare_entry(program, state, entries->first_position);
@@ -245,10 +249,11 @@ void model_state_release(struct model_state *state) {
     *state = (struct model_state){0};
 }
 
-void model_fill_rope(const struct model_config *config, int64_t positions, enum dtype dtype, void *out) {
-    int64_t count = positions * config->head_dim;
+void model_fill_rope(const struct model_config *config, int rope, int64_t positions, int64_t length, enum dtype dtype,
+                     void *out) {
+    int64_t count = positions * model_rotary_dim(config);
     double *table = mem_alloc((size_t)count * sizeof *table);
-    rope_table(config, positions, table);
+    rope_table(config, rope, positions, length, table);
     for (int64_t i = 0; i < count; i++)
         if (dtype == DTYPE_F64)
             ((double *)out)[i] = table[i];

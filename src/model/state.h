@@ -70,16 +70,17 @@ struct operand model_units_own(const struct model_units *units, const struct pro
 // The model's entries of a state.
 struct model_entries {
     int *unit;          // [units]: the unit's parameters, or the rank's part of them
-    int rope;           // rope_table of the model, or NONE
+    int rope[ROPES];    // rope_table of the model, or NONE
+    int64_t length;     // of the longest sequence: rope_table
     int vocab_first;    // i32[1]: first row of the vocabulary that the rank has; NONE where it is not split
     int own_first;      // i32[1]: first of the embedding's rows that the rank has of those looked up for all; or NONE
     int first_position; // i32[1]: of the rank's part of each sequence; NONE where ranks have whole sequences
     int heads_end;      // i32[1]: columns of the rank's attention that are not padding; NONE where padding stays zero
 };
-// Adds the parameters, in `dtype`; for models with rotary embedding the table for `positions` positions; and the
-// numbers that the layout needs. model_entries_release frees the array of *entries.
+// Adds the parameters, in `dtype`; the model's rotary tables for `positions` positions, of sequences of up to `length`
+// tokens; and the numbers that the layout needs. model_entries_release frees the array of *entries.
 void model_entries_add(struct model_entries *entries, struct state_table *state, const struct model_units *units,
-                       const struct model_config *config, enum dtype dtype, int64_t positions);
+                       const struct model_config *config, enum dtype dtype, int64_t positions, int64_t length);
 void model_entries_release(struct model_entries *entries);
 
 // The buffers of these in one program.
@@ -88,7 +89,7 @@ struct model_state {
     int *unit;      // flat buffer of each unit, [elements], or of the rank's part of it
     int *gathered;  // where parameters are sharded: LOCAL buffers for the whole units; else `unit`
     int *parameter; // buffer of each parameter of the table: a slice of its unit, gathered if sharded
-    int rope, vocab_first, own_first, first_position, heads_end; // as in struct model_entries
+    int rope[ROPES], vocab_first, own_first, first_position, heads_end; // as in struct model_entries
     // Where rows are looked up in the ranks' parts of the embedding: this rank's part, [rows, hidden_size], a view of
     // its unit's buffer, and the axes along which ranks have such parts. Else absent.
     struct operand own_rows;
@@ -108,7 +109,8 @@ int model_units_buffer(const struct model_units *units, struct program *program,
 void model_units_slices(const struct model_units *units, struct program *program, int unit, int buffer,
                         const char *prefix, int *slice);
 
-// Writes rope_table into memory of `dtype` (f32 or f64), [positions, head_dim].
-void model_fill_rope(const struct model_config *config, int64_t positions, enum dtype dtype, void *out);
+// Writes rope_table into memory of `dtype` (f32 or f64), [positions, model_rotary_dim].
+void model_fill_rope(const struct model_config *config, int rope, int64_t positions, int64_t length, enum dtype dtype,
+                     void *out);
 
 #endif

@@ -186,23 +186,37 @@ static void megatron_activation(struct text *out, struct text *cannot, const str
 }
 
 static void megatron_rope(struct text *out, struct text *cannot, const struct model_config *m) {
-    text_add(out, "--position-embedding-type rope --rotary-base %.0f \\\n", m->rope_theta);
-    if (m->rope_theta != rint(m->rope_theta))
+    text_add(out, "--position-embedding-type rope --rotary-base %.0f \\\n", m->rope[0].theta);
+    if (m->rope[0].theta != rint(m->rope[0].theta))
         text_add(cannot, "# not available: a base of rotary frequencies that is no whole number, %.10g\n",
-                 m->rope_theta);
-    if (m->rope_scaling == ROPE_SCALING_LINEAR && m->rope_factor == rint(m->rope_factor))
-        text_add(out, "--rotary-seq-len-interpolation-factor %.0f \\\n", m->rope_factor);
-    else if (m->rope_scaling == ROPE_SCALING_LINEAR)
-        text_add(cannot, "# not available: positions divided by what is no whole number, %.10g\n", m->rope_factor);
-    if (m->rope_scaling != ROPE_SCALING_LLAMA3)
+                 m->rope[0].theta);
+    if (m->rope[0].scaling == ROPE_SCALING_LINEAR && m->rope[0].factor == rint(m->rope[0].factor))
+        text_add(out, "--rotary-seq-len-interpolation-factor %.0f \\\n", m->rope[0].factor);
+    else if (m->rope[0].scaling == ROPE_SCALING_LINEAR)
+        text_add(cannot, "# not available: positions divided by what is no whole number, %.10g\n", m->rope[0].factor);
+    if (m->rope[0].scaling != ROPE_SCALING_LLAMA3)
         return;
-    text_add(out, "--use-rope-scaling --rope-scaling-factor %.10g \\\n", m->rope_factor);
-    if (m->rope_low_freq_factor != 1 || m->rope_high_freq_factor != 4 ||
-        m->rope_original_max_position_embeddings != 8192)
+    text_add(out, "--use-rope-scaling --rope-scaling-factor %.10g \\\n", m->rope[0].factor);
+    if (m->rope[0].low_freq_factor != 1 || m->rope[0].high_freq_factor != 4 || m->rope[0].original != 8192)
         text_add(cannot,
                  "# not available: scaling of rotary frequencies between %.10g and %.10g turns in %" PRId64
                  " positions; here between 1 and 4 in 8192\n",
-                 m->rope_low_freq_factor, m->rope_high_freq_factor, m->rope_original_max_position_embeddings);
+                 m->rope[0].low_freq_factor, m->rope[0].high_freq_factor, m->rope[0].original);
+}
+
+// Neither system has the other families of models.
+static void family_is_not_there(struct text *cannot, const struct model_config *m) {
+    static const struct model_form LLAMA;
+    const bool scaled = m->rope[0].scaling > ROPE_SCALING_LLAMA3;
+    bool all_turned = true;
+    for (int k = 0; k < model_layer_kinds(m); k++)
+        all_turned = all_turned && m->kind[k].rope == 0;
+    if (m->family == FAMILY_LLAMA &&
+        (memcmp(&m->form, &LLAMA, sizeof LLAMA) != 0 || m->activation != ACTIVATION_SWIGLU || m->parallel_residual ||
+         m->qk_norm == QK_NORM_WIDTH || m->attention_scalar > 0 || m->attention_cap > 0 || m->logits_cap > 0 ||
+         m->partial_rotary_factor > 0 || scaled || !all_turned))
+        text_add(cannot, "# not available: what %s has and Llama does not: its norms, activation, positions or caps\n",
+                 model_architecture(m) ?: "this model");
 }
 
 static void megatron_window(struct text *cannot, const struct model_config *m) {
@@ -237,6 +251,7 @@ static void megatron_model(struct text *out, struct text *cannot, const struct m
     megatron_biases(out, cannot, m);
     if (m->family == FAMILY_LLAMA)
         megatron_rope(out, cannot, m);
+    family_is_not_there(cannot, m);
     megatron_window(cannot, m);
     text_add(out, "--attention-dropout 0 --hidden-dropout 0 --init-method-std %.10g \\\n", m->initializer_range);
     if (m->family == FAMILY_LLAMA)
@@ -525,6 +540,7 @@ static void titan_model(struct text *cannot, const struct model_config *m, int s
         text_add(cannot, "# not available: GPT-2\n");
         return;
     }
+    family_is_not_there(cannot, m);
     text_add(cannot, "# to be set: [model] name and flavor, or a flavor of these sizes\n");
     text_add(cannot,
              "# to be set: attn_type = \"flex\" and attn_mask_type = \"block_causal\" in the flavor, which together "
@@ -538,7 +554,7 @@ static void titan_model(struct text *cannot, const struct model_config *m, int s
         text_add(cannot, "# not available: biases of linear layers\n");
     if (model_sliding_window(m) > 0)
         text_add(cannot, "# not available: a sliding window\n");
-    if (m->rope_scaling == ROPE_SCALING_LINEAR)
+    if (m->rope[0].scaling == ROPE_SCALING_LINEAR)
         text_add(cannot, "# not available: linear scaling of rotary frequencies\n");
 }
 

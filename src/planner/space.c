@@ -168,7 +168,8 @@ static void add_layouts(struct space *s, struct plan_choice *c, const struct sha
         c->balanced = way == 1;
         c->vocabulary = way == 2;
         // With a spread vocabulary nothing needs balancing; a mixed choice gets its own layout.
-        if ((c->stages == 1 && way > 0) || ((layout || c->mixed) && way == 1) ||
+        if ((c->stages == 1 && way > 0) || (c->vocabulary && s->estimator->request->model->logits_cap > 0) ||
+            ((layout || c->mixed) && way == 1) ||
             (vocabulary && c->vocabulary != config->parallelism.vocabulary_parallel))
             continue;
         add_sharings(s, c, sharings);

@@ -512,7 +512,7 @@ static void another_architecture_is_refused(void **state) {
     memcpy(other.path, f.path, sizeof f.path);
     assert_says(load(&other, &error), &error, "theirs is LlamaForCausalLM, the model's GPT2LMHeadModel");
     assert_non_null(strstr(error.message, f.path));
-    f.config.rope_theta = 20000;
+    f.config.rope[0].theta = 20000;
     assert_says(load(&f, &error), &error, "their rope_theta is 10000, the model's 20000");
     assert_ok(model_files_load(f.path, &f.config, &f.table, &f.values, f.remainder ? &f.remainders : NULL, false, NULL,
                                &error),

@@ -70,14 +70,14 @@ static void presets_have_the_published_values(void **state) {
             {"heads", (double)c.num_attention_heads, (double)published[i].heads},
             {"key-value heads", (double)c.num_key_value_heads, (double)published[i].kv_heads},
             {"positions", (double)c.max_position_embeddings, (double)published[i].positions},
-            {"rope_theta", c.rope_theta, published[i].theta},
+            {"rope_theta", c.rope[0].theta, published[i].theta},
             {"norm_eps", c.norm_eps, published[i].eps},
             {"sliding_window", (double)model_sliding_window(&c), (double)published[i].window},
-            {"rope_scaling", c.rope_scaling, published[i].factor ? ROPE_SCALING_LLAMA3 : ROPE_SCALING_NONE},
-            {"rope_factor", c.rope_factor, (double)published[i].factor},
-            {"low_freq_factor", c.rope_low_freq_factor, published[i].factor ? 1 : 0},
-            {"high_freq_factor", c.rope_high_freq_factor, published[i].factor ? 4 : 0},
-            {"original positions", (double)c.rope_original_max_position_embeddings, published[i].factor ? 8192 : 0},
+            {"rope_scaling", c.rope[0].scaling, published[i].factor ? ROPE_SCALING_LLAMA3 : ROPE_SCALING_NONE},
+            {"rope_factor", c.rope[0].factor, (double)published[i].factor},
+            {"low_freq_factor", c.rope[0].low_freq_factor, published[i].factor ? 1 : 0},
+            {"high_freq_factor", c.rope[0].high_freq_factor, published[i].factor ? 4 : 0},
+            {"original positions", (double)c.rope[0].original, published[i].factor ? 8192 : 0},
             {"bos_token_id", (double)c.bos_token_id, (double)published[i].bos},
             {"eos_token_id", (double)c.eos_token_id, (double)published[i].eos},
         };
@@ -190,10 +190,10 @@ static void both_spellings_of_rope_are_read(void **state) {
                      "\"low_freq_factor\":1,\"high_freq_factor\":4,"
                      "\"original_max_position_embeddings\":8192}}");
     assert_same(&old, &new);
-    assert_true(old.rope_theta == 500000 && old.rope_scaling == ROPE_SCALING_LLAMA3 && old.rope_factor == 8);
+    assert_true(old.rope[0].theta == 500000 && old.rope[0].scaling == ROPE_SCALING_LLAMA3 && old.rope[0].factor == 8);
     struct model_config plain =
         parsed(LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5}}");
-    assert_true(plain.rope_theta == 500000 && plain.rope_scaling == ROPE_SCALING_NONE);
+    assert_true(plain.rope[0].theta == 500000 && plain.rope[0].scaling == ROPE_SCALING_NONE);
     // Both, as some tools write them for readers of either version: equal in all that both say.
     struct model_config both =
         parsed(LLAMA ",\"rope_theta\":500000.0,\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8.0,"
@@ -207,7 +207,7 @@ static void both_spellings_of_rope_are_read(void **state) {
 static void absent_members_mean_what_transformers_takes(void **state) {
     (void)state;
     struct model_config llama = parsed(LLAMA "}");
-    assert_true(llama.norm_eps == 1e-6 && llama.rope_theta == 10000 && llama.head_dim == 16 &&
+    assert_true(llama.norm_eps == 1e-6 && llama.rope[0].theta == 10000 && llama.head_dim == 16 &&
                 !llama.tie_word_embeddings);
     assert_true(llama.bos_token_id == 1 && llama.eos_token_id == 2 && llama.initializer_range == 0.02);
     struct model_config gpt2 = parsed(GPT2 "}");
@@ -227,7 +227,7 @@ static void absent_members_mean_what_transformers_takes(void **state) {
     assert_true(read.eos_token_id == 7 && read.more_eos == 2 && read.more_eos_token_id[0] == 8);
     text_release(&again);
     // Rotary embeddings that nothing changes, in the words of version 5.
-    assert_int_equal(parsed(LLAMA ",\"rope_parameters\":{\"rope_theta\":500},\"rope_scaling\":{}}").rope_theta, 500);
+    assert_int_equal(parsed(LLAMA ",\"rope_parameters\":{\"rope_theta\":500},\"rope_scaling\":{}}").rope[0].theta, 500);
 }
 
 static void unsupported_configurations_are_refused(void **state) {
@@ -242,10 +242,9 @@ static void unsupported_configurations_are_refused(void **state) {
         {"{\"model_type\":\"bert\"}", "\"bert\""},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"gpt2\"}", "\"model_type\" says \"gpt2\""},
         {LLAMA ",\"quantization_config\":{\"bits\":4}}", "\"quantization_config\""},
-        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}",
-         "\"rope_scaling\": scaling of type \"yarn\""},
-        {LLAMA ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":4}}",
-         "\"rope_parameters\": scaling of type \"dynamic\""},
+        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"ntk\",\"factor\":4}}", "\"rope_scaling\": scaling of type \"ntk\""},
+        {LLAMA ",\"rope_parameters\":{\"rope_type\":\"proportional\",\"factor\":4}}",
+         "\"rope_parameters\": scaling of type \"proportional\""},
         {LLAMA ",\"rope_scaling\":{\"factor\":4}}", "rope_type"},
         {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4}}", "low_freq_factor"},
         {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4,\"low_freq_factor\":4,\"high_freq_factor\":4,"
@@ -261,7 +260,7 @@ static void unsupported_configurations_are_refused(void **state) {
                "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":8}}",
          "two unlike \"original_max_position_embeddings\""},
         {LLAMA ",\"partial_rotary_factor\":0.5}", "\"partial_rotary_factor\": 0.5"},
-        {LLAMA ",\"hidden_act\":\"gelu\"}", "\"hidden_act\": \"gelu\" is not supported"},
+        {LLAMA ",\"hidden_act\":\"relu\"}", "\"hidden_act\": \"relu\" is not supported"},
         {"{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,"
          "\"num_attention_heads\":6,\"vocab_size\":100,\"max_position_embeddings\":512}",
          "num_attention_heads 6 does not divide hidden_size 64"},
@@ -306,7 +305,7 @@ static void keys_override_a_preset(void **state) {
     assert_ok(resolve(&c, "model.preset=llama3.1-8b model.num_hidden_layers=2 model.vocab_size=300", 256, &error),
               &error);
     assert_true(c.num_hidden_layers == 2 && c.hidden_size == 4096 && c.vocab_size == 300 && c.padded_vocab_size == 320);
-    assert_true(c.bos_token_id == -1 && c.eos_token_id == -1 && c.rope_scaling == ROPE_SCALING_LLAMA3);
+    assert_true(c.bos_token_id == -1 && c.eos_token_id == -1 && c.rope[0].scaling == ROPE_SCALING_LLAMA3);
     assert_ok(resolve(&c, "model.preset=llama-5m model.num_attention_heads=8 model.attention_bias=true", 257, &error),
               &error);
     assert_true(c.vocab_size == 257 && c.head_dim == 32 && c.num_key_value_heads == 8);
@@ -315,7 +314,7 @@ static void keys_override_a_preset(void **state) {
                       256, &error),
               &error);
     assert_string_equal(model_architecture(&c), "Qwen3ForCausalLM");
-    assert_true(c.attention_output_bias && c.rope_theta == 500000);
+    assert_true(c.attention_output_bias && c.rope[0].theta == 500000);
     assert_ok(resolve(&c, "model.preset=qwen2-0.5b model.attention_bias=false", 256, &error), &error);
     assert_string_equal(model_architecture(&c), "LlamaForCausalLM");
     assert_ok(resolve(&c, "model.preset=llama-5m model.hidden_size=192", 256, &error), &error);
@@ -376,7 +375,7 @@ static void a_family_and_sizes_make_a_model(void **state) {
                       256, &error),
               &error);
     assert_true(c.intermediate_size == 512 && c.num_key_value_heads == 2 && !c.tie_word_embeddings &&
-                c.rope_theta == 10000);
+                c.rope[0].theta == 10000);
 }
 
 static void impossible_keys_are_refused(void **state) {
@@ -422,7 +421,7 @@ static void the_first_difference_is_named(void **state) {
     b.intermediate_size = 128;
     assert_says(model_config_compare(&a, &b, false, &error), &error, "their intermediate_size is 96, the model's 128");
     b = a;
-    b.rope_theta = 5e5;
+    b.rope[0].theta = 5e5;
     assert_ok(model_config_compare(&a, &b, false, &error), &error);
     assert_says(model_config_compare(&a, &b, true, &error), &error, "rope_theta is 10000, the model's 500000");
     b = parsed(QWEN2 "}");
@@ -450,7 +449,10 @@ static void every_field_is_compared(void **state) {
     (void)state;
     struct model_config a = parsed("{\"model_type\":\"mistral\"," SHAPE "}"), b;
     const struct model_config gpt2 = parsed(GPT2 "}");
-#define CHANGE(of, field, to, weights_fit) b = of, b.field = to, assert_difference(&of, &b, #field, weights_fit)
+#define CHANGE_NAMED(of, field, name, to, weights_fit) \
+    b = of, b.field = to, assert_difference(&of, &b, name, weights_fit)
+#define CHANGE(of, field, to, weights_fit) CHANGE_NAMED(of, field, #field, to, weights_fit)
+#define CHANGE_ROPE(of, field, to) CHANGE_NAMED(of, rope[0].field, "rope_" #field, to, true)
     CHANGE(a, num_hidden_layers, 3, false);
     CHANGE(a, hidden_size, 128, false);
     CHANGE(a, num_attention_heads, 8, false);
@@ -467,13 +469,37 @@ static void every_field_is_compared(void **state) {
     assert_ok(model_config_compare(&a, &b, true, &error), &error);
     b = a, b.kind[0].sliding_window = 8, assert_difference(&a, &b, "sliding_window", true);
     CHANGE(a, norm_eps, 1e-5, true);
-    CHANGE(a, rope_theta, 5e5, true);
-    CHANGE(a, rope_scaling, ROPE_SCALING_LINEAR, true);
-    CHANGE(a, rope_factor, 8, true);
-    CHANGE(a, rope_low_freq_factor, 1, true);
-    CHANGE(a, rope_high_freq_factor, 4, true);
-    CHANGE(a, rope_original_max_position_embeddings, 8192, true);
+    CHANGE_ROPE(a, theta, 5e5);
+    CHANGE_ROPE(a, scaling, ROPE_SCALING_LINEAR);
+    CHANGE_ROPE(a, factor, 8);
+    CHANGE_ROPE(a, low_freq_factor, 1);
+    CHANGE_ROPE(a, high_freq_factor, 4);
+    CHANGE_NAMED(a, rope[0].original, "rope_original_max_position_embeddings", 8192, true);
+    const struct model_config yarn = parsed(LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}");
+    CHANGE_ROPE(yarn, attention_factor, 1.5);
+    CHANGE_ROPE(yarn, beta_fast, 16);
+    CHANGE_ROPE(yarn, beta_slow, 2);
+    CHANGE_ROPE(yarn, mscale, 1);
+    CHANGE_ROPE(yarn, mscale_all_dim, 1);
+    CHANGE_ROPE(yarn, untruncated, true);
+    CHANGE_NAMED(yarn, rope[0].short_factor[1], "rope_short_factor", 2, true);
+    CHANGE_NAMED(yarn, rope[0].long_factor[1], "rope_long_factor", 2, true);
+    const struct model_config gemma = parsed("{\"model_type\":\"gemma3_text\"," SHAPE ",\"head_dim\":16}");
+    CHANGE_NAMED(gemma, attention_scalar, "query_pre_attn_scalar", 64, true);
+    CHANGE_NAMED(gemma, attention_cap, "attn_logit_softcapping", 50, true);
+    CHANGE_NAMED(gemma, logits_cap, "final_logit_softcapping", 30, true);
+    CHANGE_NAMED(gemma, rope[1].theta, "rope_local_base_freq", 20000, true);
+    const struct model_config neox = parsed("{\"model_type\":\"gpt_neox\",\"num_hidden_layers\":2,\"hidden_size\":64,"
+                                            "\"intermediate_size\":96,\"num_attention_heads\":4,\"vocab_size\":100,"
+                                            "\"max_position_embeddings\":512}");
+    CHANGE(neox, parallel_residual, false, true);
+    CHANGE(neox, partial_rotary_factor, 0.5, true);
+    const struct model_config smollm = parsed("{\"model_type\":\"smollm3\"," SHAPE "}");
+    b = smollm, b.kind[0].rope = NONE;
+    assert_difference(&smollm, &b, "number of layers with rotary positions", false);
 #undef CHANGE
+#undef CHANGE_ROPE
+#undef CHANGE_NAMED
 }
 
 // Differences that model_config_compare refuses only if `exact`.
@@ -486,15 +512,15 @@ static void other_meanings_are_all_named(void **state) {
     model_config_meanings(&a, &a, &said);
     assert_int_equal(said.length, 0);
     b = a;
-    b.rope_low_freq_factor = 2;
-    b.rope_high_freq_factor = 8;
-    b.rope_original_max_position_embeddings = 4096;
+    b.rope[0].low_freq_factor = 2;
+    b.rope[0].high_freq_factor = 8;
+    b.rope[0].original = 4096;
     model_config_meanings(&a, &b, &said);
     assert_string_equal(said.text, "rope_low_freq_factor 2 (theirs: 1), rope_high_freq_factor 8 (theirs: 4), "
                                    "rope_original_max_position_embeddings 4096 (theirs: 8192)");
     text_release(&said);
     b = a;
-    b.rope_scaling = ROPE_SCALING_LINEAR;
+    b.rope[0].scaling = ROPE_SCALING_LINEAR;
     model_config_meanings(&a, &b, &said);
     assert_string_equal(said.text, "rope_scaling linear (theirs: llama3)");
     text_release(&said);

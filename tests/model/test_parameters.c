@@ -166,15 +166,15 @@ static void rope_table_has_the_published_frequencies(void **state) {
                      "\"low_freq_factor\":1,\"high_freq_factor\":4,"
                      "\"original_max_position_embeddings\":128}}");
     struct model_config plain = c, linear = c;
-    plain.rope_scaling = ROPE_SCALING_NONE;
-    linear.rope_scaling = ROPE_SCALING_LINEAR;
+    plain.rope[0].scaling = ROPE_SCALING_NONE;
+    linear.rope[0].scaling = ROPE_SCALING_LINEAR;
     int64_t half = c.head_dim / 2, positions = 100;
     double *scaled = mem_alloc((size_t)(positions * c.head_dim) * 8),
            *unscaled = mem_alloc((size_t)(positions * c.head_dim) * 8);
     double *slow = mem_alloc((size_t)(positions * c.head_dim) * 8);
-    rope_table(&c, positions, scaled);
-    rope_table(&plain, positions, unscaled);
-    rope_table(&linear, positions, slow);
+    rope_table(&c, 0, positions, positions, scaled);
+    rope_table(&plain, 0, positions, positions, unscaled);
+    rope_table(&linear, 0, positions, positions, slow);
     int kept = 0, divided = 0, blended = 0;
     for (int64_t i = 0; i < half; i++) {
         double frequency = pow(500000, -(double)(2 * i) / (double)c.head_dim), wavelength = 2 * M_PI / frequency;

@@ -91,8 +91,9 @@ static void every_element_is_held(void **state) {
 }
 
 static const struct parameter_piece *piece_of(const struct parameter *whole, const struct parameter_matrix *m) {
-    assert_in_range(m->piece, 0, whole->pieces - 1);
-    return &whole->piece[m->piece];
+    assert_int_equal(whole->pieces, whole->whole_matrices);
+    assert_in_range(m->number, 0, whole->pieces - 1);
+    return &whole->piece[m->number];
 }
 
 // Each matrix of Hugging Face's is one matrix of what a rank has, of which all ranks have as many rows or columns.

@@ -455,7 +455,8 @@ static void random_layout(struct dice *dice, struct spec *spec, int layers) {
 }
 
 static bool has_key_bias(const struct model_config *model) {
-    return model->family == FAMILY_GPT2 && model->bias;
+    return model->family == FAMILY_GPT2 ? model->bias
+                                        : model->attention_bias && model_rotary_dim(model) < model->head_dim;
 }
 
 static bool random_spec(struct dice *dice, const struct model_config *model, struct spec *spec) {

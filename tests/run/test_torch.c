@@ -1,17 +1,12 @@
 // Loss, every gradient and fifty steps of training against tools/reference, a plain PyTorch implementation, on the same
 // weights and batches. Skipped where no Python has PyTorch.
 #include "support/models.h"
+#include "support/reference.h"
 #include "support/sanitized.h"
-#include "support/tensors.h"
 
 #include "base/json.h"
-#include "ckpt/safetensors.h"
 
-#include <fcntl.h>
 #include <math.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SEQUENCES = 8, SEQ_LEN = 40, STEPS = 50 };
@@ -33,91 +28,6 @@ static const struct family_model MODELS[] = {
               "\"head_dim\": 32, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": true}"},
 };
 
-// tools/reference/run.py, one process for all comparisons, since loading PyTorch takes longer than these. It prints a
-// line for each command.
-static struct {
-    pid_t process;
-    FILE *commands, *lines;
-} reference;
-
-static bool has_torch(const char *python) {
-    char *command = mem_printf("%s -c 'import importlib.util as u, sys; "
-                               "sys.exit(not (u.find_spec(\"torch\") and u.find_spec(\"numpy\")))' 2>/dev/null",
-                               python);
-    bool has = system(command) == 0;
-    free(command);
-    return has;
-}
-
-static const char *find_python(void) {
-    static const char *const CANDIDATES[] = {"python3", "/usr/bin/python3"};
-    for (size_t i = 0; i < ARRAY_LENGTH(CANDIDATES); i++)
-        if (has_torch(CANDIDATES[i]))
-            return CANDIDATES[i];
-    return NULL;
-}
-
-static bool reference_start(const char *python) {
-    char *const argv[] = {(char *)python, TRIREME_SOURCE "/tools/reference/run.py", "-", NULL};
-    int in[2], out[2];
-    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
-        return false;
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    bool started = posix_spawnp(&reference.process, python, &actions, NULL, argv, environ) == 0;
-    posix_spawn_file_actions_destroy(&actions);
-    close(in[0]);
-    close(out[1]);
-    reference.commands = fdopen(in[1], "w");
-    reference.lines = fdopen(out[0], "r");
-    return started;
-}
-
-// Ends it; whether nothing was wrong with it.
-static bool reference_end(void) {
-    int status;
-    fclose(reference.commands);
-    fclose(reference.lines);
-    return waitpid(reference.process, &status, 0) == reference.process && status == 0;
-}
-
-static void reference_run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void reference_run(const char *format, ...) {
-    char line[256];
-    va_list args;
-    va_start(args, format);
-    vfprintf(reference.commands, format, args);
-    va_end(args);
-    fputc('\n', reference.commands);
-    if (fflush(reference.commands) || !fgets(line, sizeof line, reference.lines))
-        fail_msg("the reference has failed");
-}
-
-// The arrays of `count` batches as one file; more than one batch adds a first dimension.
-static void save_batches(const char *folder, const struct batch *batch, int64_t count) {
-    static const char *const NAMES[] = {"tokens", "targets", "starts", "positions"};
-    const size_t elements = (size_t)(batch->sequences * batch->seq_len);
-    trireme_error error = {0};
-    struct sample_tensor tensor[ARRAY_LENGTH(NAMES)];
-    struct safetensors_layout layout;
-    int32_t *all = mem_alloc(ARRAY_LENGTH(NAMES) * (size_t)count * elements * sizeof *all), *to = all;
-    for (size_t k = 0; k < ARRAY_LENGTH(NAMES); k++) {
-        tensor[k] = (struct sample_tensor){.name = NAMES[k], .dtype = SAFETENSORS_I32, .data = to};
-        const int64_t shape[] = {count, batch->sequences, batch->seq_len};
-        tensor[k].ndim = count > 1 ? 3 : 2;
-        memcpy(tensor[k].shape, count > 1 ? shape : shape + 1, (size_t)tensor[k].ndim * sizeof *shape);
-        for (int64_t i = 0; i < count; i++, to += elements) {
-            const int32_t *const data[] = {batch[i].tokens, batch[i].targets, batch[i].starts, batch[i].positions};
-            memcpy(to, data[k], elements * sizeof *to);
-        }
-    }
-    tensors_declare(&layout, "batch", 0, tensor, ARRAY_LENGTH(NAMES));
-    assert_ok(tensors_write(&layout, folder, tensor, NULL, 0, &error), &error);
-    free(all);
-}
-
 static void open_model(struct engine *e, struct config *config, const struct family_model *small, const char *dtype,
                        const char *kernels) {
     struct model_config model;
@@ -134,38 +44,12 @@ static void open_model(struct engine *e, struct config *config, const struct fam
     engine_open(e, config, &model, overrides);
 }
 
-// Compares a tensor of transformers with the rows of our parameter that correspond to it.
-static void compare_piece(const struct engine *e, size_t number, const struct parameter_piece *piece,
-                          const struct safetensors *file, double rms, double tolerance) {
-    const struct parameter *p = &e->table->parameters.item[number];
-    const struct safetensors_tensor *t = safetensors_find(file, piece->name);
-    if (!t)
-        fail_msg("the reference has no gradient of %s", piece->name);
-    int64_t rows = piece->rows, columns = p->dim[1], count = rows * columns;
-    assert_int_equal(t->dtype, SAFETENSORS_F32);
-    assert_int_equal(t->bytes, count * 4);
-    struct tensor_values g = engine_gradient(e, number);
-    double *ours = mem_alloc((size_t)count * sizeof *ours), *theirs = mem_alloc((size_t)count * sizeof *theirs);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++) {
-            int64_t at = piece->transposed ? c * rows + r : r * columns + c;
-            float value;
-            memcpy(&value, (const char *)t->data + at * 4, sizeof value);
-            theirs[r * columns + c] = value;
-            ours[r * columns + c] = value_at(g.data, g.dtype, (piece->row + r) * columns + c);
-        }
-    assert_close(piece->name, ours, theirs, count, tolerance, rms);
-    free(ours);
-    free(theirs);
-}
-
 struct comparison {
     const char *dtype, *kernels;
     double tolerance;
 };
 
 static void check_gradients(const char *folder, const struct family_model *small, const struct comparison *c) {
-    trireme_error error = {0};
     struct config config;
     struct engine e;
     char *dtype = mem_printf("training.dtype=%s", c->dtype), *kernels = mem_printf("training.kernels=%s", c->kernels);
@@ -186,21 +70,7 @@ static void check_gradients(const char *folder, const struct family_model *small
     }
     struct engine_result r = batch_train(&e, &batch, 0);
     assert_true(r.finite);
-    struct safetensors *file;
-    assert_ok(safetensors_open(out, &file, &error), &error);
-    const struct safetensors_tensor *loss = safetensors_find(file, "loss");
-    double expected;
-    assert_true(loss && loss->dtype == SAFETENSORS_F64 && loss->bytes == sizeof expected);
-    memcpy(&expected, loss->data, sizeof expected);
-    assert_close("loss", &r.loss, &expected, 1, c->tolerance, 0);
-    // The gradient is clipped within the update, never where it is accumulated.
-    double rms = engine_gradient_rms(&e);
-    size_t compared = 1;
-    for (size_t i = 0; i < e.table->parameters.count; i++)
-        for (int j = 0; j < e.table->parameters.item[i].pieces; j++, compared++)
-            compare_piece(&e, i, &e.table->parameters.item[i].piece[j], file, rms, c->tolerance);
-    assert_int_equal(compared, file->tensor.count);
-    safetensors_close(file);
+    compare_gradients(&e, &r, out, c->tolerance);
     batch_release(&batch);
     engine_release(&e);
     config_release(&config);
@@ -266,13 +136,12 @@ static void test_other(void **state) {
 }
 
 int main(void) {
-    const char *python = find_python();
+    const char *python = find_python("torch numpy");
     if (!python) {
         puts("skipped: no python3 has PyTorch (Debian: python3-torch)");
         return 77;
     }
-    signal(SIGPIPE, SIG_IGN); // where the reference has ended, that is told
-    if (!reference_start(python)) {
+    if (!reference_start(python, TRIREME_SOURCE)) {
         puts("python3 cannot be started");
         return 1;
     }

@@ -171,7 +171,8 @@ static void units_with_different_optimizers(void **unused) {
     const struct state_layout layout = state_layout_of(e->parallel, e->model);
     local_parameters(&s.local, e->table, &small[0].config, e->model, e->parallel, 0);
     model_units_create(&s.units, &s.local, &e->parallel->mesh, &layout);
-    model_entries_add(&s.model, &s.table, &s.units, e->model, s.dtype, e->parallel->batch.seq_len);
+    model_entries_add(&s.model, &s.table, &s.units, e->model, s.dtype, e->parallel->batch.seq_len,
+                      e->parallel->batch.seq_len);
     enum config_optimizer_name *of = mem_alloc((size_t)s.units.units * sizeof *of);
     for (int u = 0; u < s.units.units; u++)
         of[u] = OF[u % KINDS];

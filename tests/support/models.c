@@ -37,6 +37,27 @@ const struct family_model small_models[SMALL_COUNT] = {
                        "{\"architectures\": [\"Qwen2ForCausalLM\"], " LLAMA_SIZES
                        "\"num_key_value_heads\": 2, \"tie_word_embeddings\": false, \"use_sliding_window\": true, "
                        "\"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", \"full_attention\"]}"},
+    [SMALL_GEMMA2] = {"gemma2", "{\"architectures\": [\"Gemma2ForCausalLM\"], " LLAMA_SIZES
+                                "\"num_key_value_heads\": 2, \"head_dim\": 8, \"query_pre_attn_scalar\": 12, "
+                                "\"sliding_window\": 5, \"attn_logit_softcapping\": 0.7, "
+                                "\"final_logit_softcapping\": 1.5}"},
+    [SMALL_GEMMA3] = {"gemma3", "{\"architectures\": [\"Gemma3ForCausalLM\"], " LLAMA_SIZES
+                                "\"num_key_value_heads\": 2, \"head_dim\": 8, \"query_pre_attn_scalar\": 8, "
+                                "\"sliding_window\": 5, \"sliding_window_pattern\": 2, \"rope_local_base_freq\": 100, "
+                                "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}, "
+                                "\"tie_word_embeddings\": false}"},
+    [SMALL_PHI3] = {"phi3", "{\"architectures\": [\"Phi3ForCausalLM\"], \"head_dim\": 8, \"num_hidden_layers\": 2, "
+                            "\"hidden_size\": 32, \"intermediate_size\": 24, \"num_attention_heads\": 4, "
+                            "\"max_position_embeddings\": 160, \"vocab_size\": 50, \"num_key_value_heads\": 2, "
+                            "\"partial_rotary_factor\": 0.5, \"original_max_position_embeddings\": 16, "
+                            "\"sliding_window\": 9, \"rope_scaling\": {\"type\": \"longrope\", "
+                            "\"short_factor\": [1.0, 1.5], \"long_factor\": [2.0, 4.0]}}"},
+    [SMALL_OLMO2] = {"olmo2", "{\"architectures\": [\"Olmo2ForCausalLM\"], " LLAMA_SIZES
+                              "\"num_key_value_heads\": 2, \"tie_word_embeddings\": true}"},
+    [SMALL_NEOX] = {"gpt_neox", "{\"architectures\": [\"GPTNeoXForCausalLM\"], " LLAMA_SIZES
+                                "\"layer_norm_eps\": 1e-5, \"rotary_pct\": 0.5}"},
+    [SMALL_SMOLLM3] = {"smollm3", "{\"architectures\": [\"SmolLM3ForCausalLM\"], " LLAMA_SIZES
+                                  "\"num_key_value_heads\": 2, \"no_rope_layers\": [1, 0]}"},
 };
 
 void small_config(struct model_config *out, const char *json) {
@@ -121,6 +142,15 @@ struct batch batch_create(int64_t sequences, int64_t seq_len, int64_t vocab_size
             b.starts[i] = (int32_t)start;
             b.positions[i] = (int32_t)(t - start);
         }
+    }
+    return b;
+}
+
+struct batch batch_of_documents(int64_t sequences, int64_t seq_len, int64_t vocab_size, uint64_t seed) {
+    struct batch b = batch_create(sequences, seq_len, vocab_size, seed);
+    for (int64_t i = 0; i < sequences * seq_len; i++) {
+        b.starts[i] = 0;
+        b.positions[i] = (int32_t)(i % seq_len);
     }
     return b;
 }

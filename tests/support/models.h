@@ -22,6 +22,12 @@ enum small {
     SMALL_QWEN2,
     SMALL_QWEN3,
     SMALL_WINDOWS, // a sliding window in the first layer alone
+    SMALL_GEMMA2,  // norms around parts, plus one; soft caps, GEGLU, scaled embeddings
+    SMALL_GEMMA3,  // norms of heads, plus one; layers with a window have another rotary table
+    SMALL_PHI3,    // tensors of several projections, part of each head rotated, longrope
+    SMALL_OLMO2,   // norms after parts, and over the width of queries and keys
+    SMALL_NEOX,    // parallel attention and MLP, LayerNorm with rotary positions, projections head by head
+    SMALL_SMOLLM3, // a layer without rotary positions
     SMALL_COUNT
 };
 extern const struct family_model small_models[SMALL_COUNT];
@@ -43,6 +49,8 @@ struct batch {
 // Documents of uneven lengths are packed into each sequence, and targets are masked so that sequences have very
 // different numbers of them.
 struct batch batch_create(int64_t sequences, int64_t seq_len, int64_t vocab_size, uint64_t seed);
+// The same with one document in each sequence.
+struct batch batch_of_documents(int64_t sequences, int64_t seq_len, int64_t vocab_size, uint64_t seed);
 void batch_release(struct batch *batch);
 // Runs one step, or an evaluation, of an engine for that many sequences. (The two programs share the step arena, so
 // inputs are written anew each time.)

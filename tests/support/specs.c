@@ -100,7 +100,7 @@ int spec_chunks(const struct spec *s) {
 
 bool spec_possible(const struct spec *s, const struct model_config *model) {
     return divides(spec_shape(s).seq_len, degree(s->cp)) && s->tp <= model->num_attention_heads &&
-           s->pp * spec_chunks(s) <= model->num_hidden_layers;
+           s->pp * spec_chunks(s) <= model->num_hidden_layers && !(s->vocabulary && model->logits_cap > 0);
 }
 
 // ---- schedules that are files

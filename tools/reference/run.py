@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Loss, gradients and training runs of a Hugging Face directory in plain PyTorch: what Trireme is compared with.
 
-  run.py grads --model DIR --batch FILE --out FILE.safetensors [--dtype f32|f64|bf16] [--logits]
+  run.py grads --model DIR --batch FILE --out FILE.safetensors [--dtype f32|f64|bf16] [--logits] [--by transformers]
       Gradients of the mean loss under Hugging Face's names (F32, or F64), the loss as the F64 tensor "loss", and
       with --logits the logits as "logits". The batch has the integer arrays `tokens` and `targets` (batch, time),
       a negative target being masked, and perhaps `starts` (the first position that each token may attend to; 0 when
       absent) and `positions` (time - starts when absent), as .npz or .safetensors.
+      With --by transformers they are what `transformers` computes; documents must then not be packed.
   run.py train --model DIR --batch FILE --out FILE.json [--dtype ...] [--save FILE.safetensors] [section.key=value ...]
       One optimizer step per entry of the arrays' first dimension (steps, batch, time): `loss`, `grad_norm` and `lr` of
       each as JSON, and with --save the parameters at the end. Keys and defaults are those of `trireme help config`.
@@ -56,6 +57,7 @@ def parser_of_commands():
         command.add_argument("--out", required=True)
         command.add_argument("--dtype", choices=sorted(DTYPES), default="f32")
     commands.choices["grads"].add_argument("--logits", action="store_true")
+    commands.choices["grads"].add_argument("--by", choices=["transformers"])
     commands.choices["train"].add_argument("--save")
     commands.choices["train"].add_argument("settings", nargs="*")
     return parser
@@ -63,7 +65,11 @@ def parser_of_commands():
 
 def run(arguments):
     torch.manual_seed(0)
-    model = Model(*read_model(arguments.model), arguments.dtype)
+    if arguments.command == "grads" and arguments.by:
+        from in_transformers import TransformersModel
+        model = TransformersModel(arguments.model, arguments.dtype)
+    else:
+        model = Model(*read_model(arguments.model), arguments.dtype)
     (run_grads if arguments.command == "grads" else run_train)(model, arguments)
     sys.stdout.flush()
 

@@ -13,55 +13,55 @@ enum { KEYS, VALUES }; // what generation keeps (emit_cache): [context, kv_heads
 static void attention_split_qkv(const struct splitter *s, const struct parameter *p);
 static void attention_split_out(const struct splitter *s, const struct parameter *p);
 static void attention_split_norm(const struct splitter *s, const struct parameter *p);
+static void attention_split_q_norm(const struct splitter *s, const struct parameter *p);
+static void attention_split_k_norm(const struct splitter *s, const struct parameter *p);
 
-static void attention_gpt2_parameters(struct builder *b) {
+// Queries, keys and values: three tensors, or one.
+static void attention_pieces(struct builder *b, struct parameter *p) {
     const struct model_config *c = b->config;
-    int64_t width = c->hidden_size;
-    builder_single(b, builder_matrix(b, "attention.qkv.weight", 3 * width, width, builder_std(b), attention_split_qkv),
-                   "attn.c_attn.weight", true);
-    builder_single(
-        b, builder_matrix(b, "attention.out.weight", width, width, builder_residual_std(b), attention_split_out),
-        "attn.c_proj.weight", true);
-    builder_norm(b, "attention_norm", "ln_1");
-    if (!c->bias)
-        return;
-    builder_vector(b, "attention.qkv.bias", "attn.c_attn.bias", 3 * width, INIT_ZERO, attention_split_qkv);
-    builder_vector(b, "attention.out.bias", "attn.c_proj.bias", width, INIT_ZERO, NULL);
+    const struct tensor_names *names = architecture_names(c);
+    const int64_t rows[] = {c->num_attention_heads * c->head_dim, c->num_key_value_heads * c->head_dim,
+                            c->num_key_value_heads * c->head_dim};
+    if (!names->qkv[1])
+        builder_tensor(b, p, names->qkv[0], p->dim[0])->heads = names->interleaved ? c->num_attention_heads : 0;
+    if (!names->qkv[1] && !names->transposed) {
+        builder_matrix_from(p, rows[0]);
+        builder_matrix_from(p, rows[0] + rows[1]);
+    }
+    for (int i = 0; i < 3 && names->qkv[1]; i++)
+        builder_tensor(b, p, names->qkv[i], rows[i]);
 }
 
-static void attention_llama_parameters(struct builder *b) {
+static void attention_qk_norms(struct builder *b) {
     const struct model_config *c = b->config;
-    int64_t width = c->hidden_size, q = c->num_attention_heads * c->head_dim, kv = c->num_key_value_heads * c->head_dim;
-    struct parameter *qkv =
-        builder_matrix(b, "attention.qkv.weight", q + 2 * kv, width, builder_std(b), attention_split_qkv);
-    builder_piece(b, qkv, "self_attn.q_proj.weight", q, false);
-    builder_piece(b, qkv, "self_attn.k_proj.weight", kv, false);
-    builder_piece(b, qkv, "self_attn.v_proj.weight", kv, false);
-    builder_single(b, builder_matrix(b, "attention.out.weight", width, q, builder_residual_std(b), attention_split_out),
-                   "self_attn.o_proj.weight", false);
-    builder_norm(b, "attention_norm", "input_layernorm");
-    if (c->qk_norm) {
-        builder_vector(b, "attention.q_norm.weight", "self_attn.q_norm.weight", c->head_dim, INIT_ONE,
-                       attention_split_norm);
-        builder_vector(b, "attention.k_norm.weight", "self_attn.k_norm.weight", c->head_dim, INIT_ONE,
-                       attention_split_norm);
-    }
-    if (c->attention_bias) {
-        struct parameter *bias =
-            builder_vector(b, "attention.qkv.bias", NULL, q + 2 * kv, INIT_ZERO, attention_split_qkv);
-        builder_piece(b, bias, "self_attn.q_proj.bias", q, false);
-        builder_piece(b, bias, "self_attn.k_proj.bias", kv, false);
-        builder_piece(b, bias, "self_attn.v_proj.bias", kv, false);
-    }
-    if (c->attention_output_bias)
-        builder_vector(b, "attention.out.bias", "self_attn.o_proj.bias", width, INIT_ZERO, NULL);
+    const bool whole = c->qk_norm == QK_NORM_WIDTH;
+    const int64_t q = whole ? c->num_attention_heads : 1, k = whole ? c->num_key_value_heads : 1;
+    const enum parameter_init init = c->form.norm == NORM_RMS_PLUS_ONE ? INIT_ZERO : INIT_ONE;
+    builder_vector(b, "attention.q_norm.weight", "self_attn.q_norm.weight", q * c->head_dim, init,
+                   whole ? attention_split_q_norm : attention_split_norm);
+    builder_vector(b, "attention.k_norm.weight", "self_attn.k_norm.weight", k * c->head_dim, init,
+                   whole ? attention_split_k_norm : attention_split_norm);
 }
 
 static void attention_parameters(struct builder *b) {
-    if (b->config->family == FAMILY_GPT2)
-        attention_gpt2_parameters(b);
-    else
-        attention_llama_parameters(b);
+    const struct model_config *c = b->config;
+    const struct tensor_names *names = architecture_names(c);
+    const bool gpt2 = c->family == FAMILY_GPT2;
+    int64_t width = c->hidden_size, q = c->num_attention_heads * c->head_dim, kv = c->num_key_value_heads * c->head_dim;
+    attention_pieces(b,
+                     builder_matrix(b, "attention.qkv.weight", q + 2 * kv, width, builder_std(b), attention_split_qkv));
+    builder_tensor(b, builder_matrix(b, "attention.out.weight", width, q, builder_residual_std(b), attention_split_out),
+                   names->out, width);
+    if (c->form.norms != NORM_AFTER)
+        builder_norm(b, "attention_norm", names->attention_norm);
+    if (c->form.norms != NORM_BEFORE)
+        builder_norm(b, "attention_after", names->attention_after);
+    if (c->qk_norm)
+        attention_qk_norms(b);
+    if (gpt2 ? c->bias : c->attention_bias)
+        attention_pieces(b, builder_vector(b, "attention.qkv.bias", NULL, q + 2 * kv, INIT_ZERO, attention_split_qkv));
+    if (gpt2 ? c->bias : c->attention_output_bias)
+        builder_tensor(b, builder_vector(b, "attention.out.bias", NULL, width, INIT_ZERO, NULL), names->out, width);
 }
 
 // ---- splitting
@@ -135,6 +135,16 @@ static void attention_split_norm(const struct splitter *s, const struct paramete
     split_add_whole(s, p, CLASS_SHARE);
 }
 
+// Norms over the width have a weight for each of the rank's columns.
+static void attention_split_q_norm(const struct splitter *s, const struct parameter *p) {
+    split_add_rows(split_add(s, p, p->name, CLASS_SPLIT), p, split_scaled(query_heads(s), s->config->head_dim), 0);
+}
+
+static void attention_split_k_norm(const struct splitter *s, const struct parameter *p) {
+    split_add_rows(split_add(s, p, p->name, s->split->copies == 1 ? CLASS_SPLIT : CLASS_KV), p,
+                   split_scaled(kv_heads(s), s->config->head_dim), 0);
+}
+
 // ---- emitting
 
 // `heads` heads of packed projections, those of `length` rows of each sequence, the first of them number `first`.
@@ -203,7 +213,7 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
     struct operand q = heads_of(e, in.queries, e->seq_rows, 0, h), k = heads_of(e, others, e->batch->seq_len, first, g),
                    v = heads_of(e, others, e->batch->seq_len, first + g, g);
     int o = emit_new_activation(e, layer, "attention.heads", emit_row_count(e), h * size);
-    const double scale = 1 / sqrt((double)size);
+    const double scale = 1 / sqrt(c->attention_scalar > 0 ? c->attention_scalar : (double)size), cap = c->attention_cap;
     const int64_t window = model_layer(c, layer)->sliding_window;
     if (e->cache) {
         struct operand keys = emit_whole_operand(e, e->cache->of[layer][KEYS]),
@@ -220,7 +230,8 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
                            [INPUT(ATTENTION_CACHED, vc)] = values, [INPUT(ATTENTION_CACHED, at)] = at),
                      1, &heads,
                      (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ATTENTION_CACHED, scale)] = {.f = scale},
-                                                          [ATTRIBUTE(ATTENTION_CACHED, window)] = {.i = window}});
+                                                          [ATTRIBUTE(ATTENTION_CACHED, window)] = {.i = window},
+                                                          [ATTRIBUTE(ATTENTION_CACHED, cap)] = {.f = cap}});
         return o;
     }
     int lse = emit_new_statistic(e, layer, "attention.lse", 3, (int64_t[]){e->batch->sequences, h, e->seq_rows});
@@ -234,7 +245,8 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
                        [INPUT(ATTENTION, first)] = emit_whole_operand(e, e->first_position)),
                  MADE(ATTENTION, [OUTPUT(ATTENTION, o)] = heads, [OUTPUT(ATTENTION, lse)] = emit_whole_operand(e, lse)),
                  (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ATTENTION, scale)] = {.f = scale},
-                                                      [ATTRIBUTE(ATTENTION, window)] = {.i = window}});
+                                                      [ATTRIBUTE(ATTENTION, window)] = {.i = window},
+                                                      [ATTRIBUTE(ATTENTION, cap)] = {.f = cap}});
     if (e->heads_end == NONE)
         return o;
     int kept = emit_new_activation(e, layer, "attention.kept", emit_row_count(e), h * size);
@@ -245,14 +257,86 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
     return kept;
 }
 
+// Columns [first, first + columns) of all rows of a buffer, in the shape that copies have.
+static struct operand band_of(const struct emitter *e, int buffer, int64_t first, int64_t columns, int ndim) {
+    const int64_t width = e->program->buffers.item[buffer].dim[1];
+    struct operand view = {.buffer = buffer, .offset = first, .ndim = ndim};
+    const int64_t dim[] = {e->batch->sequences, e->seq_rows, columns}, stride[] = {e->seq_rows * width, width, 1};
+    memcpy(view.dim, ndim == 3 ? dim : (int64_t[]){emit_row_count(e), columns}, (size_t)ndim * sizeof *dim);
+    memcpy(view.stride, ndim == 3 ? stride : stride + 1, (size_t)ndim * sizeof *stride);
+    return view;
+}
+
+// Sums of squares of rows of which the ranks along `axes` have parts: those of whole rows.
+static int attention_squares(struct emitter *e, int layer, const char *name, struct operand x, axis_set axes) {
+    const int64_t rows = emit_row_count(e);
+    char *part_name = mem_printf("%s.part", name), *sum_name = mem_printf("%s.sum", name);
+    const bool split = mesh_present(&e->program->mesh, axes);
+    int s = emit_new_statistic(e, layer, split ? part_name : name, 1, &rows);
+    struct operand out = emit_whole_operand(e, s);
+    emit_forward(e, OP_ROW_SQUARES, layer, 1, &x, 1, &out, NULL);
+    if (split) {
+        int sum = emit_new_statistic(e, layer, sum_name, 1, &rows), all = emit_new_statistic(e, layer, name, 1, &rows);
+        program_communicate(e->program, e->template, OP_ALL_REDUCE, PHASE_FORWARD, tensor_stream(e->program), axes, out,
+                            emit_whole_operand(e, sum))
+            ->layer = layer;
+        // Each rank's columns have their own share in the gradient of the sum.
+        struct operand from = emit_whole_operand(e, sum), to = emit_whole_operand(e, all);
+        program_emit(e->program, e->template, OP_FAN_OUT, PHASE_FORWARD, layer, 1, &from, 1, &to, NULL)->group =
+            mesh_present(&e->program->mesh, axes);
+        s = all;
+    }
+    free(part_name), free(sum_name);
+    return s;
+}
+
+// RMS norm of all queries of a row together, with which packed projection `x` begins, and of all keys, which follow;
+// values are copied.
+static int attention_width_norm(struct emitter *e, int layer, int x, int64_t heads, int64_t kv_heads,
+                                const char *norm) {
+    const struct model_config *c = e->config;
+    const int64_t size = c->head_dim, columns = e->program->buffers.item[x].dim[1];
+    const struct {
+        const char *name;
+        int64_t heads, of;
+        axis_set axes;
+    } band[] = {{"q", heads, c->num_attention_heads, AXES_TENSOR}, {"k", kv_heads, c->num_key_value_heads, AXES_TP}};
+    int y = emit_new_activation(e, layer, norm, emit_row_count(e), columns);
+    int64_t at = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(band); at += band[i++].heads * size) {
+        if (band[i].heads == 0)
+            continue;
+        char *weight = mem_printf("attention.%s_norm.weight", band[i].name),
+             *squares = mem_printf("attention.%s_norm.squares", band[i].name);
+        const struct operand from = band_of(e, x, at, band[i].heads * size, 2);
+        const int s = attention_squares(e, layer, squares, from, band[i].axes);
+        emit_forward(e, OP_ROW_NORM, layer,
+                     GIVEN(ROW_NORM, [INPUT(ROW_NORM, x)] = from, [INPUT(ROW_NORM, s)] = emit_whole_operand(e, s),
+                           [INPUT(ROW_NORM, w)] = emit_parameter(e, layer, weight)),
+                     MADE(ROW_NORM, [OUTPUT(ROW_NORM, y)] = band_of(e, y, at, band[i].heads * size, 2)),
+                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ROW_NORM, width)] = {.i = band[i].of * size},
+                                                          [ATTRIBUTE(ROW_NORM, eps)] = {.f = c->norm_eps}});
+        free(weight), free(squares);
+    }
+    if (at < columns) {
+        const struct operand from = band_of(e, x, at, columns - at, 3), to = band_of(e, y, at, columns - at, 3);
+        emit_forward(e, OP_COPY, layer, 1, &from, 1, &to, NULL);
+    }
+    return y;
+}
+
 // Norm and rotation of the `heads` query heads and `kv_heads` key heads with which packed projection `x` begins.
 static int attention_positioned(struct emitter *e, int layer, int x, int64_t heads, int64_t kv_heads,
                                 const char *suffix) {
     const struct model_config *c = e->config;
     int64_t columns = e->program->buffers.item[x].dim[1];
+    const double plus = c->form.norm == NORM_RMS_PLUS_ONE;
+    const int64_t number = model_layer(c, layer)->rope, table = number == NONE ? NONE : e->rope[number];
     char *norm = mem_printf("attention.qk_norm%s", suffix), *rstd_name = mem_printf("%s.rstd", norm),
          *rope = mem_printf("attention.rope%s", suffix);
-    if (c->qk_norm) {
+    if (c->qk_norm == QK_NORM_WIDTH)
+        x = attention_width_norm(e, layer, x, heads, kv_heads, norm);
+    if (c->qk_norm == QK_NORM_HEADS) {
         int y = emit_new_activation(e, layer, norm, emit_row_count(e), columns);
         int rstd = emit_new_statistic(e, layer, rstd_name, 2, (int64_t[]){emit_row_count(e), heads + kv_heads});
         emit_forward(e, OP_QKNORM, layer,
@@ -263,17 +347,20 @@ static int attention_positioned(struct emitter *e, int layer, int x, int64_t hea
                           [OUTPUT(QKNORM, rstd)] = emit_whole_operand(e, rstd)),
                      (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(QKNORM, heads)] = {.i = heads},
                                                           [ATTRIBUTE(QKNORM, kv_heads)] = {.i = kv_heads},
-                                                          [ATTRIBUTE(QKNORM, eps)] = {.f = c->norm_eps}});
+                                                          [ATTRIBUTE(QKNORM, eps)] = {.f = c->norm_eps},
+                                                          [ATTRIBUTE(QKNORM, plus)] = {.f = plus}});
         x = y;
     }
-    if (e->rope != NONE) {
+    if (table != NONE) {
+        const int64_t width = model_rotary_dim(c) < c->head_dim ? c->head_dim : 0;
         int y = emit_new_activation(e, layer, rope, emit_row_count(e), columns);
         emit_forward(e, OP_ROPE, layer,
                      GIVEN(ROPE, [INPUT(ROPE, x)] = emit_whole_operand(e, x),
                            [INPUT(ROPE, pos)] = emit_row_numbers(e, e->positions),
-                           [INPUT(ROPE, table)] = emit_whole_operand(e, e->rope)),
+                           [INPUT(ROPE, table)] = emit_whole_operand(e, (int)table)),
                      MADE(ROPE, [OUTPUT(ROPE, y)] = emit_whole_operand(e, y)),
-                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ROPE, heads)] = {.i = heads + kv_heads}});
+                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ROPE, heads)] = {.i = heads + kv_heads},
+                                                          [ATTRIBUTE(ROPE, width)] = {.i = width}});
         x = y;
     }
     free(norm), free(rstd_name), free(rope);
@@ -293,10 +380,10 @@ static struct projections attention_projections(struct emitter *e, int layer, in
     return (struct projections){q, attention_positioned(e, layer, kv, 0, g, ".kv")};
 }
 
-static int attention_emit(struct emitter *e, int layer, int x) {
-    int n = emit_enter(e, layer, "attention.in", emit_norm(e, layer, "attention_norm", x));
+static int attention_emit(struct emitter *e, int layer, int x, int onto) {
+    int n = emit_enter(e, layer, "attention.in", emit_norm_before(e, layer, "attention_norm", x));
     int heads = attention_heads(e, layer, attention_projections(e, layer, n));
-    return emit_out(e, layer, "attention.out", heads, x, "attention.residual");
+    return emit_out(e, layer, "attention.out", heads, onto, "attention_after", "attention.residual");
 }
 
 static void attention_cache(struct state_table *state, const struct model_config *c, int layer, int64_t context,

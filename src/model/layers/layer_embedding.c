@@ -1,5 +1,8 @@
 // The beginning of a model: embeddings of tokens and, in GPT-2, of positions.
+#include "kernels/bf16.h"
 #include "model/layer.h"
+
+#include <math.h>
 
 enum { VOCAB_ALIGNMENT = 16 }; // rows of a rank's part of the vocabulary
 
@@ -14,20 +17,21 @@ struct parameter *builder_vocabulary(struct builder *b, const char *name, const 
     struct parameter *p =
         builder_matrix(b, name, c->padded_vocab_size, c->hidden_size, builder_std(b), embedding_split_rows);
     p->is_vocabulary = true;
-    builder_piece(b, p, hf, c->vocab_size, false);
+    char *tensor = mem_printf("%s.weight", hf);
+    builder_piece(b, p, tensor, c->vocab_size, false);
+    free(tensor);
     return p;
 }
 
 static void embedding_parameters(struct builder *b) {
     const struct model_config *c = b->config;
-    bool gpt2 = c->family == FAMILY_GPT2;
-    builder_vocabulary(b, "embed.weight", gpt2 ? "wte.weight" : "embed_tokens.weight")->embedding = true;
-    if (!gpt2)
+    builder_vocabulary(b, "embed.weight", architecture_names(c)->embedding)->embedding = true;
+    if (c->family != FAMILY_GPT2)
         return;
     struct parameter *position =
         builder_matrix(b, "position.weight", c->max_position_embeddings, c->hidden_size, builder_std(b), NULL);
     position->embedding = true;
-    builder_single(b, position, "wpe.weight", false);
+    builder_single(b, position, "wpe.weight");
 }
 
 static trireme_status embedding_split(struct model_split *split, const struct model_config *c, trireme_error *error) {
@@ -81,8 +85,22 @@ static void embed_positions(struct emitter *e, struct operand table, int y, bool
         ->accumulate = add ? ACCUMULATE_YES : ACCUMULATE_NO;
 }
 
+// Gemma multiplies embeddings by the root of their width, which its models have in their own dtype.
+static int embed_scaled(struct emitter *e, int x) {
+    if (!e->config->form.scaled_embedding)
+        return x;
+    const double factor = sqrt((double)e->config->hidden_size);
+    const int y = emit_new_activation(e, NONE, "embedding.scaled", emit_stream_rows(e), e->config->hidden_size);
+    const struct operand in = emit_whole_operand(e, x), out = emit_whole_operand(e, y);
+    emit_forward(e, OP_SCALE, NONE, 1, &in, 1, &out,
+                 (union attribute[OP_MAX_ATTRIBUTES]){
+                     [ATTRIBUTE(SCALE, factor)] = {
+                         .f = e->dtype == DTYPE_BF16 ? bf16_to_float(bf16_from_float((float)factor)) : factor}});
+    return y;
+}
+
 int emit_embedding(struct emitter *e) {
-    int x = embed_tokens(e, "embedding");
+    int x = embed_scaled(e, embed_tokens(e, "embedding"));
     struct operand position = emit_parameter(e, NONE, "position.weight");
     if (position.buffer != NONE)
         embed_positions(e, position, x, true);
@@ -94,6 +112,7 @@ int emit_embedding_part(struct emitter *e) {
 }
 
 int emit_positions(struct emitter *e, int x) {
+    x = embed_scaled(e, x);
     struct operand position = emit_parameter(e, NONE, "position.weight");
     if (position.buffer == NONE)
         return x;

@@ -3,7 +3,7 @@
 #include "model/layer.h"
 
 static bool mlp_is_gated(const struct model_config *c) {
-    return c->activation == ACTIVATION_SWIGLU;
+    return c->activation >= ACTIVATION_SWIGLU;
 }
 
 // Rows of the first matrix: of the gate, if there is one, and then those that it lets through.
@@ -21,42 +21,31 @@ static void mlp_split_down(const struct splitter *s, const struct parameter *p) 
     split_add_columns(split_add(s, p, p->name, CLASS_SPLIT), p, mlp_columns(s));
 }
 
-static void mlp_gpt2_parameters(struct builder *b) {
-    const struct model_config *c = b->config;
-    int64_t width = c->hidden_size, inner = c->intermediate_size;
-    builder_single(b, builder_matrix(b, "mlp.up.weight", inner, width, builder_std(b), mlp_split_up), "mlp.c_fc.weight",
-                   true);
-    builder_single(b, builder_matrix(b, "mlp.down.weight", width, inner, builder_residual_std(b), mlp_split_down),
-                   "mlp.c_proj.weight", true);
-    builder_norm(b, "mlp_norm", "ln_2");
-    if (!c->bias)
-        return;
-    builder_vector(b, "mlp.up.bias", "mlp.c_fc.bias", inner, INIT_ZERO, mlp_split_up);
-    builder_vector(b, "mlp.down.bias", "mlp.c_proj.bias", width, INIT_ZERO, NULL);
-}
-
-static void mlp_llama_parameters(struct builder *b) {
-    const struct model_config *c = b->config;
-    int64_t width = c->hidden_size, inner = c->intermediate_size;
-    struct parameter *up = builder_matrix(b, "mlp.up.weight", 2 * inner, width, builder_std(b), mlp_split_up);
-    builder_piece(b, up, "mlp.gate_proj.weight", inner, false);
-    builder_piece(b, up, "mlp.up_proj.weight", inner, false);
-    builder_single(b, builder_matrix(b, "mlp.down.weight", width, inner, builder_residual_std(b), mlp_split_down),
-                   "mlp.down_proj.weight", false);
-    builder_norm(b, "mlp_norm", "post_attention_layernorm");
-    if (!c->mlp_bias)
-        return;
-    struct parameter *bias = builder_vector(b, "mlp.up.bias", NULL, 2 * inner, INIT_ZERO, mlp_split_up);
-    builder_piece(b, bias, "mlp.gate_proj.bias", inner, false);
-    builder_piece(b, bias, "mlp.up_proj.bias", inner, false);
-    builder_vector(b, "mlp.down.bias", "mlp.down_proj.bias", width, INIT_ZERO, NULL);
+// The gate and what it lets through: two tensors, or one; and what has no gate.
+static void mlp_pieces(struct builder *b, struct parameter *p) {
+    const struct tensor_names *names = architecture_names(b->config);
+    const int tensors = names->up[1] ? 2 : 1;
+    for (int i = 0; i < tensors; i++)
+        builder_tensor(b, p, names->up[i], p->dim[0] / tensors);
+    if (tensors == 1 && mlp_is_gated(b->config))
+        builder_matrix_from(p, p->dim[0] / 2);
 }
 
 static void mlp_parameters(struct builder *b) {
-    if (b->config->family == FAMILY_GPT2)
-        mlp_gpt2_parameters(b);
-    else
-        mlp_llama_parameters(b);
+    const struct model_config *c = b->config;
+    const struct tensor_names *names = architecture_names(c);
+    int64_t width = c->hidden_size, inner = c->intermediate_size, rows = (mlp_is_gated(c) ? 2 : 1) * inner;
+    mlp_pieces(b, builder_matrix(b, "mlp.up.weight", rows, width, builder_std(b), mlp_split_up));
+    builder_tensor(b, builder_matrix(b, "mlp.down.weight", width, inner, builder_residual_std(b), mlp_split_down),
+                   names->down, width);
+    if (c->form.norms != NORM_AFTER)
+        builder_norm(b, "mlp_norm", names->mlp_norm);
+    if (c->form.norms != NORM_BEFORE)
+        builder_norm(b, "mlp_after", names->mlp_after);
+    if (!(c->family == FAMILY_GPT2 ? c->bias : c->mlp_bias))
+        return;
+    mlp_pieces(b, builder_vector(b, "mlp.up.bias", NULL, rows, INIT_ZERO, mlp_split_up));
+    builder_tensor(b, builder_vector(b, "mlp.down.bias", NULL, width, INIT_ZERO, NULL), names->down, width);
 }
 
 static trireme_status mlp_split(struct model_split *split, const struct model_config *c, trireme_error *error) {
@@ -67,21 +56,22 @@ static trireme_status mlp_split(struct model_split *split, const struct model_co
 
 static int mlp_activation(struct emitter *e, int layer, int up) {
     int y = emit_new_activation(e, layer, "mlp.activation", emit_row_count(e), e->split->intermediate_size);
-    bool gated = mlp_is_gated(e->config);
+    const enum activation activation = e->config->activation;
     const struct operand in = emit_whole_operand(e, up), out = emit_whole_operand(e, y);
-    if (gated)
-        emit_forward(e, OP_SWIGLU, layer, 1, &in, 1, &out, NULL);
-    else
-        emit_forward(e, OP_GELU, layer, 1, &in, 1, &out,
-                     (union attribute[OP_MAX_ATTRIBUTES]){
-                         [ATTRIBUTE(GELU, tanh)] = {.i = e->config->activation == ACTIVATION_GELU_TANH}});
+    const bool tanh = activation == ACTIVATION_GELU_TANH || activation == ACTIVATION_GEGLU_TANH;
+    _Static_assert((int)ATTRIBUTE(GELU, tanh) == (int)ATTRIBUTE(GEGLU, tanh), "in one place");
+    emit_forward(e,
+                 activation == ACTIVATION_SWIGLU ? OP_SWIGLU
+                 : mlp_is_gated(e->config)       ? OP_GEGLU
+                                                 : OP_GELU,
+                 layer, 1, &in, 1, &out, (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(GELU, tanh)] = {.i = tanh}});
     return y;
 }
 
-static int mlp_emit(struct emitter *e, int layer, int x) {
-    int n = emit_enter(e, layer, "mlp.in", emit_norm(e, layer, "mlp_norm", x));
+static int mlp_emit(struct emitter *e, int layer, int x, int onto) {
+    int n = emit_enter(e, layer, "mlp.in", emit_norm_before(e, layer, "mlp_norm", x));
     int up = emit_linear(e, layer, "mlp.up", n, "mlp.up");
-    return emit_out(e, layer, "mlp.down", mlp_activation(e, layer, up), x, "residual");
+    return emit_out(e, layer, "mlp.down", mlp_activation(e, layer, up), onto, "mlp_after", "residual");
 }
 
 static int64_t mlp_width(const struct model_config *c) {

@@ -37,6 +37,8 @@ static trireme_status windows_set(struct model_config *c, const bool *sliding, i
     for (int64_t i = 0; i < layers; i++) {
         kind[i] = i < c->num_hidden_layers ? *model_layer(c, i) : c->kind[0];
         kind[i].sliding_window = sliding[i] ? window : 0;
+        if (c->rope[1].theta > 0)
+            kind[i].rope = sliding[i];
     }
     trireme_status status = model_layers_set(c, kind, layers, error);
     free(kind);
@@ -143,6 +145,7 @@ static trireme_status read_layer_types(const struct model_reader *r, const json_
 // What config.json says of windows.
 struct windows_json {
     int64_t window, full_layers; // 0: none; layers before the first that may have one
+    int64_t period;              // every so manieth layer has none; 0: no such rule
     bool used;
     const json_t *types; // NULL: full_layers says which
 };
@@ -150,7 +153,9 @@ struct windows_json {
 static trireme_status windows_interpret(const struct model_reader *r, const struct windows_json *said, bool *sliding) {
     bool some = false;
     for (int64_t i = 0; i < r->out->num_hidden_layers; i++)
-        sliding[i] = said->used && said->window && i >= said->full_layers;
+        sliding[i] = said->used && said->window && i >= said->full_layers &&
+                     (said->period == 0 || (i + 1) % said->period != 0) &&
+                     !(r->is->nope && model_layer(r->out, i)->rope != NONE);
     if (said->types)
         TRY(read_layer_types(r, said->types, sliding));
     for (int64_t i = 0; i < r->out->num_hidden_layers; i++)
@@ -169,11 +174,15 @@ static trireme_status windows_interpret(const struct model_reader *r, const stru
 trireme_status windows_read(const struct model_reader *r) {
     if (r->is->window == WINDOW_NONE || r->out->num_hidden_layers > LAYERS_MAX) // which model_config_check refuses
         return TRIREME_OK;
-    struct windows_json said = {.window = json_is_null(json_object_get(r->root, "sliding_window")) ? 0 : 4096,
+    const json_t *given = json_object_get(r->root, "sliding_window");
+    struct windows_json said = {.window = json_is_null(given) || (!given && r->is->window_absent) ? 0 : 4096,
+                                .period = r->is->window_period,
                                 .used = r->is->window != WINDOW_SWITCHED};
     TRY(reader_extent(r, "sliding_window", JSON_OPTIONAL, &said.window));
+    if (r->is->window_period)
+        TRY(reader_extent(r, "sliding_window_pattern", JSON_OPTIONAL, &said.period));
     if (r->is->window == WINDOW_SWITCHED) {
-        said.full_layers = 28;
+        said.full_layers = r->is->nope ? 0 : 28;
         TRY(json_read_boolean(r->root, r->where, "use_sliding_window", JSON_OPTIONAL, &said.used, r->error));
         TRY(json_read_integer(r->root, r->where, "max_window_layers", JSON_OPTIONAL, 0, EXTENT_MAX, &said.full_layers,
                               r->error));
@@ -192,9 +201,10 @@ void windows_write(json_t *root, const struct model_config *c, const struct arch
         json_object_set_new(root, "sliding_window", window ? json_integer(window) : json_null());
     if (is->window == WINDOW_SWITCHED) {
         json_object_set_new(root, "use_sliding_window", json_boolean(window != 0));
-        json_object_set_new(root, "max_window_layers", json_integer(first_sliding(c)));
+        if (!is->nope)
+            json_object_set_new(root, "max_window_layers", json_integer(first_sliding(c)));
     }
-    if (!windows_are_mixed(c))
+    if (!windows_are_mixed(c) && !is->window_period && !(is->nope && window))
         return;
     json_t *types = json_array();
     for (int64_t i = 0; i < c->num_hidden_layers; i++)
