@@ -75,7 +75,7 @@ static void assert_loads(struct fixture *f) {
 
 struct change {
     const char *tensor, *name;    // the tensor, and what it is to be called; NULL: left out
-    bool prefixless;              // all lose "transformer."
+    const char *from, *to;        // what the names of all that begin so begin with instead
     enum safetensors_dtype dtype; // of all; SAFETENSORS_DTYPES: as they are
     bool flattened;               // the tensor gets one dim
 };
@@ -122,6 +122,8 @@ static void rewrite(struct fixture *f, const struct change *c, const char *extra
     struct sample_tensor *tensor = mem_alloc((s->tensor.count + 1) * sizeof *tensor);
     struct text *bytes = mem_alloc((s->tensor.count + 1) * sizeof *bytes);
     size_t kept = 0;
+    char renamed[64][100];
+    assert_true(s->tensor.count < ARRAY_LENGTH(renamed));
     for (size_t i = 0; i <= s->tensor.count; i++) {
         const struct safetensors_tensor *t = i < s->tensor.count ? &s->tensor.item[i] : NULL;
         const bool it = t && c->tensor && strcmp(t->name, c->tensor) == 0;
@@ -137,8 +139,10 @@ static void rewrite(struct fixture *f, const struct change *c, const char *extra
                                                                              : SAFETENSORS_F32,
                                       .ndim = !t || (it && c->flattened) ? 1 : t->ndim,
                                       .shape = {count}};
-        if (c->prefixless && strncmp(new->name, "transformer.", 12) == 0)
-            new->name += 12;
+        if (c->from && strncmp(new->name, c->from, strlen(c->from)) == 0) {
+            snprintf(renamed[i], sizeof renamed[i], "%s%s", c->to, new->name + strlen(c->from));
+            new->name = renamed[i];
+        }
         if (new->ndim == 2)
             memcpy(new->shape, t->shape, 2 * sizeof *new->shape);
         double *numbers = mem_alloc((size_t)count * sizeof *numbers);
@@ -164,13 +168,23 @@ static void rewrite(struct fixture *f, const struct change *c, const char *extra
 
 static const struct change unchanged = {.dtype = SAFETENSORS_DTYPES};
 
+#define PHI3                                                                                                  \
+    "{\"model_type\":\"phi3\",\"num_hidden_layers\":2,\"hidden_size\":16,\"intermediate_size\":24,\"num_key_" \
+    "value_heads\":2,\"num_attention_heads\":4,\"vocab_size\":9,\"max_position_embeddings\":8"
+#define NEOX                                                                                            \
+    "{\"model_type\":\"gpt_neox\",\"num_hidden_layers\":2,\"hidden_size\":16,\"intermediate_size\":24," \
+    "\"num_attention_heads\":4,\"vocab_size\":9,\"max_position_embeddings\":8"                          \
+    ",\"rotary_pct\":0.5"
+
 // ---- models
 
 static void a_model_survives_saving(void **state) {
     (void)state;
     static const char *const jsons[] = {
-        GPT2 "}", GPT2 ",\"tie_word_embeddings\":false,\"bias\":false}", LLAMA "}",
-        LLAMA ",\"attention_bias\":true,\"mlp_bias\":true,\"tie_word_embeddings\":true}", QWEN2 "}"};
+        GPT2 "}",  GPT2 ",\"tie_word_embeddings\":false,\"bias\":false}",
+        LLAMA "}", LLAMA ",\"attention_bias\":true,\"mlp_bias\":true,\"tie_word_embeddings\":true}",
+        QWEN2 "}", PHI3 "}",
+        NEOX "}"};
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16};
     for (size_t i = 0; i < ARRAY_LENGTH(jsons) * ARRAY_LENGTH(dtypes); i++) {
         struct fixture f;
@@ -395,7 +409,7 @@ static void known_variants_are_let_pass(void **state) {
     setup(&f, GPT2 "}", DTYPE_F32, false);
     fill(&f);
     save(&f, 0);
-    c.prefixless = true;
+    c.from = "transformer.", c.to = "";
     rewrite(&f, &c, "h.0.attn.bias", 64, 1);
     assert_loads(&f);
     rewrite(&f, &unchanged, "lm_head.weight", 9 * 16, 1);
@@ -410,6 +424,49 @@ static void known_variants_are_let_pass(void **state) {
     c = (struct change){.dtype = SAFETENSORS_DTYPES, .tensor = "model.embed_tokens.weight", .name = "lm_head.weight"};
     rewrite(&f, &c, NULL, 0, 0);
     assert_loads(&f);
+    teardown(&f);
+
+    // The model of one without a head, and the text model of one with images, as either version of transformers has it.
+    static const char *const BASES[] = {"", "language_model.model.", "model.language_model."};
+    for (size_t i = 0; i < ARRAY_LENGTH(BASES); i++) {
+        setup(&f, LLAMA ",\"tie_word_embeddings\":true}", DTYPE_F32, false);
+        fill(&f);
+        save(&f, 0);
+        c = (struct change){.dtype = SAFETENSORS_DTYPES, .from = "model.", .to = BASES[i]};
+        rewrite(&f, &c, i ? "vision_tower.patch.weight" : NULL, 5, 1);
+        assert_loads(&f);
+        teardown(&f);
+    }
+    // What GPT-NeoX's head is called where transformers 5 has written it.
+    setup(&f, NEOX "}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    c = (struct change){.dtype = SAFETENSORS_DTYPES, .tensor = "embed_out.weight", .name = "lm_head.weight"};
+    rewrite(&f, &c, "gpt_neox.layers.0.attention.bias", 5, 1);
+    assert_loads(&f);
+    teardown(&f);
+}
+
+// Projections that lie head by head in the file: row 3 of 4 heads of 4 rows is q of head 0, row 4 k of head 0, and row
+// 12 q of head 1.
+static void projections_lie_head_by_head(void **state) {
+    (void)state;
+    struct fixture f;
+    trireme_error error = {0};
+    struct safetensors *s;
+    setup(&f, NEOX "}", DTYPE_F32, false);
+    fill(&f);
+    save(&f, 0);
+    const struct parameter *qkv = &f.table.parameters.item[parameter_find(&f.table, "layers.0.attention.qkv.weight")];
+    assert_ok(safetensors_open(f.path, &s, &error), &error);
+    const struct safetensors_tensor *t = safetensors_find(s, "gpt_neox.layers.0.attention.query_key_value.weight");
+    static const int64_t ROWS[][2] = {{3, 3}, {4, 16}, {8, 32}, {12, 4}, {47, 47}}; // of the file, ours
+    for (size_t i = 0; i < ARRAY_LENGTH(ROWS); i++) {
+        float found;
+        memcpy(&found, (const char *)t->data + ROWS[i][0] * 16 * 4, sizeof found);
+        assert_true((double)found == value_of(qkv, ROWS[i][1] * 16));
+    }
+    safetensors_close(s);
     teardown(&f);
 }
 
@@ -533,6 +590,7 @@ int main(void) {
         cmocka_unit_test(large_heads_are_compared),
         cmocka_unit_test(every_f16_is_decoded),
         cmocka_unit_test(known_variants_are_let_pass),
+        cmocka_unit_test(projections_lie_head_by_head),
         cmocka_unit_test(what_does_not_fit_is_named),
         cmocka_unit_test(numbers_that_are_not_finite_are_refused),
         cmocka_unit_test(several_missing_tensors_are_counted),
