@@ -202,12 +202,6 @@ static const char *const REPLACED[] = {"architectures",
                                        "hidden_act",
                                        "hidden_activation",
                                        "activation_function",
-                                       "layer_types",
-                                       "sliding_window",
-                                       "sliding_window_pattern",
-                                       "_sliding_window_pattern",
-                                       "use_sliding_window",
-                                       "max_window_layers",
                                        "no_rope_layers",
                                        "no_rope_layer_interval",
                                        "attention_bias",
@@ -250,6 +244,9 @@ static const char *others_keep(const json_t *root) {
     json_t *others = json_copy((json_t *)root);
     for (size_t i = 0; i < ARRAY_LENGTH(REPLACED); i++)
         json_object_del(others, REPLACED[i]);
+    for (int i = 0; i < MODEL_PARTS; i++)
+        for (const char *const *member = model_parts[i]->members; member && *member; member++)
+            json_object_del(others, *member);
     struct text text = {0};
     json_print(&text, others);
     json_decref(others);

@@ -37,6 +37,7 @@ struct layer_part {
     // From and to Hugging Face's config.json.
     trireme_status (*read)(const struct model_reader *reader);
     void (*write)(json_t *root, const struct model_config *config, const struct architecture_info *architecture);
+    const char *const *members; // all that `write` may write, ended by NULL: not kept of another file
     // Whether models of the architecture may have it so.
     bool (*fits)(const struct architecture_info *architecture, const struct model_config *config);
     // Refuses what cannot be, and takes over the user's keys, before the extents are taken over.

@@ -116,6 +116,10 @@ trireme_status windows_check(const struct model_config *c, trireme_error *error)
 
 // ---- config.json
 
+const char *const windows_members[] = {
+    "sliding_window",         "use_sliding_window",      "layer_types", "max_window_layers",
+    "sliding_window_pattern", "_sliding_window_pattern", NULL};
+
 bool windows_fit(const struct architecture_info *a, const struct model_config *c) {
     return a->window == WINDOW_SWITCHED || a->window == WINDOW_LISTED || model_sliding_window(c) == 0 ||
            (a->window == WINDOW_ALWAYS && !windows_are_mixed(c));

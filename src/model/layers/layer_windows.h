@@ -6,6 +6,7 @@
 
 #include "model/layer.h"
 
+extern const char *const windows_members[];
 trireme_status windows_read(const struct model_reader *reader);
 void windows_write(json_t *root, const struct model_config *config, const struct architecture_info *architecture);
 bool windows_fit(const struct architecture_info *architecture, const struct model_config *config);
