@@ -18,6 +18,7 @@ SCALINGS = [
     (64, {"rope_type": "yarn", "factor": 4.0, "beta_fast": 4.0, "beta_slow": 0.5, "mscale": 1.5, "mscale_all_dim": 0.7,
           "truncate": False, "original_max_position_embeddings": 32}),
     (64, {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1.3, "original_max_position_embeddings": 32}),
+    (64, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2000}),
     (16, {"rope_type": "longrope", "original_max_position_embeddings": 16, **FACTORS}),
     (17, {"rope_type": "longrope", "original_max_position_embeddings": 16, **FACTORS}),
     (17, {"rope_type": "longrope", "original_max_position_embeddings": 16, "attention_factor": 1.2, **FACTORS}),
