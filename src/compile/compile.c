@@ -362,9 +362,13 @@ static int embedding_unit(const struct compile_options *o) {
     return embedding == NONE ? NONE : table->parameters.item[embedding].unit;
 }
 
+static bool is_trained(const struct compile_options *o, int unit) {
+    return unit != NONE && o->state->optimizer.of[unit] != OPTIMIZER_NONE;
+}
+
 // The unit of a tied embedding that both end stages of the pipeline have and update; else NONE.
 static int tied_unit(const struct compile_options *o) {
-    return o->state->units.layout.tied_ends ? embedding_unit(o) : NONE;
+    return o->state->units.layout.tied_ends && is_trained(o, embedding_unit(o)) ? embedding_unit(o) : NONE;
 }
 
 // The peer (struct instruction) that has the last virtual stage, on the rank with the first (`first`); or vice versa.
@@ -452,7 +456,7 @@ static void schedule_passes(struct compiled *c, const struct compile_options *o,
 // gradient: it is kept whole throughout the step.
 static void keep_tied_gradient(struct compiled *c, const struct compile_options *o) {
     bool both_ends = has_end(o, false) && has_end(o, true) && chunks_of(o) > 1;
-    if (!o->model->tie_word_embeddings || !(both_ends || compile_is_spread(o)))
+    if (!o->model->tie_word_embeddings || !(both_ends || compile_is_spread(o)) || !is_trained(o, embedding_unit(o)))
         return;
     int root = c->optimizer.whole_gradient[embedding_unit(o)];
     for (size_t i = 0; i < c->program.buffers.count; i++) {
@@ -521,7 +525,7 @@ static void emit_passes(struct compiled *c, const struct compile_options *o, str
 // contribution already: this rank's part of the head's gradient, once that is reduced.
 static void add_own_rows(const struct compiled *c, const struct compile_options *o, struct gradients *gradients) {
     const int rows = c->model.own_rows.buffer;
-    if (rows == NONE)
+    if (rows == NONE || !is_trained(o, embedding_unit(o)))
         return;
     for (int u = 0; u < c->model.units; u++)
         if (c->model.unit[u] == rows)
@@ -576,7 +580,8 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
     gradients_init(&gradients, p, o->ops);
     set_gradient_streams(&gradients, p, o);
     for (int i = 0; i < c.model.parameters; i++)
-        gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
+        if (c.optimizer.gradient_slice[i] != NONE)
+            gradients_add_parameter(&gradients, c.model.parameter[i], c.optimizer.gradient_slice[i]);
     add_own_rows(&c, o, &gradients);
     struct emitter e = emitter_for(&c, o);
     struct passes *passes = mem_alloc((size_t)chunks_of(o) * sizeof *passes);

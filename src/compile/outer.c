@@ -9,6 +9,7 @@ bool outer_wanted(const struct config *config) {
 
 // ---- the state
 
+// [units]: NONE for those that are frozen, which are the same on all islands.
 static int *outer_add(struct state_table *state, const struct model_units *units, const struct model_entries *model,
                       const char *operand, enum dtype dtype) {
     char suffix[24];
@@ -16,7 +17,8 @@ static int *outer_add(struct state_table *state, const struct model_units *units
     const struct unit_values values = {suffix, dtype, STATE_OPTIMIZER, 1, operand, SPACE_DEVICE};
     int *entry = mem_alloc((size_t)units->units * sizeof *entry);
     for (int u = 0; u < units->units; u++)
-        entry[u] = model_units_add(units, state, u, &values, model->unit[u]);
+        entry[u] =
+            parameter_unit_frozen(units->table, u) ? NONE : model_units_add(units, state, u, &values, model->unit[u]);
     return entry;
 }
 
@@ -48,7 +50,7 @@ static void place_own(const struct mesh *mesh, int8_t placement[AXIS_COUNT]) {
 
 void outer_place_state(struct state_table *state, const struct mesh *mesh) {
     for (size_t i = 0; i < state->entries.count; i++)
-        if (state->entries.item[i].role != STATE_CONSTANT)
+        if (state->entries.item[i].role != STATE_CONSTANT && state->entries.item[i].role != STATE_FROZEN)
             place_own(mesh, state->entries.item[i].placement);
 }
 
@@ -71,8 +73,8 @@ struct outer {
     struct compiled compiled;
     const struct stage_state *state;
     int template, total;
-    int *parameters; // [units]: buffers; of a program that does not touch parameters, declared all the same: other
-                     // entries belong to them
+    int *parameters; // [units]: buffers of those that are trained; of a program that does not touch parameters,
+                     // declared all the same: other entries belong to them
 };
 
 static void outer_begin(struct outer *o, const struct compile_options *options, const struct program_spec *spec,
@@ -83,7 +85,9 @@ static void outer_begin(struct outer *o, const struct compile_options *options, 
     const int units = o->state->units.units;
     o->parameters = mem_alloc((size_t)units * sizeof *o->parameters);
     for (int u = 0; u < units; u++)
-        o->parameters[u] = state_buffer(&o->state->table, p, o->state->model.unit[u], NONE);
+        o->parameters[u] = parameter_unit_frozen(o->state->units.table, u)
+                               ? NONE
+                               : state_buffer(&o->state->table, p, o->state->model.unit[u], NONE);
     o->template = program_template(p, name, PHASE_OPTIMIZER, 0);
 }
 
@@ -124,6 +128,8 @@ trireme_status compile_outer_take(struct compiled *out, const struct compile_opt
     struct outer o;
     outer_begin(&o, options, spec, "take");
     for (int u = 0; u < o.state->units.units; u++) {
+        if (o.state->outer.value[u] == NONE)
+            continue;
         const struct operand p = outer_parameters(&o, u), rem = outer_operand(&o, o.state->optimizer.remainder, u),
                              value = outer_operand(&o, o.state->outer.value, u),
                              taken = outer_operand(&o, o.state->outer.taken, u);
@@ -149,12 +155,14 @@ trireme_status compile_outer_exchange(struct compiled *out, const struct compile
     p->buffers.item[weight].placement[AXIS_ISLAND] = PLACE_SUM; // the total is their sum
     o.compiled.weight = weight;
     for (int u = 0; u < o.state->units.units; u++) {
+        if (o.state->outer.value[u] == NONE)
+            continue;
         const struct operand value = outer_operand(&o, o.state->outer.value, u),
-                             total = u == 0 ? outer_total(&o) : operand_none();
+                             total = o.total == NONE ? outer_total(&o) : operand_none();
         outer_emit(&o, OP_WEIGH,
                    GIVEN(WEIGH, [INPUT(WEIGH, value)] = value, [INPUT(WEIGH, weight)] = operand_whole(p, weight)),
                    MADE(WEIGH, [OUTPUT(WEIGH, value1)] = value, [OUTPUT(WEIGH, total)] = total));
-        if (u == 0)
+        if (total.buffer != NONE)
             outer_sum(&o, stream, total);
         outer_sum(&o, stream, value);
     }
@@ -166,6 +174,8 @@ trireme_status compile_outer_settle(struct compiled *out, const struct compile_o
     struct outer o;
     outer_begin(&o, options, spec, "settle");
     for (int u = 0; u < o.state->units.units; u++) {
+        if (o.state->outer.value[u] == NONE)
+            continue;
         const struct operand p = outer_parameters(&o, u), rem = outer_operand(&o, o.state->optimizer.remainder, u),
                              value = outer_operand(&o, o.state->outer.value, u), total = outer_total(&o),
                              taken = outer_operand(&o, o.state->outer.taken, u);

@@ -30,6 +30,19 @@ static bool same_spec(const struct program_spec *a, const struct program_spec *b
            a->batch.seq_len == b->batch.seq_len && a->batch.microbatches == b->batch.microbatches;
 }
 
+// Whether the first virtual stage of a pipeline has frozen parameters alone: then no gradient would have to come to it.
+static bool is_idle_at_first(const struct stages *s) {
+    if (!s->plan.schedule || !s->table.frozen)
+        return false;
+    const int sections = 1 + s->plan.first_layer[1], first = s->plan.split.vocabulary_stages > 1 ? 1 : 0;
+    for (size_t i = 0; i < s->table.parameters.count; i++) {
+        const struct parameter *p = &s->table.parameters.item[i];
+        if (!p->frozen && p->section >= first && p->section < sections)
+            return false;
+    }
+    return true;
+}
+
 trireme_status stages_create(struct stages *out, const struct config *config, const struct model_config *model,
                              const struct parallel *plan, struct program_specs specs,
                              const struct stages_options *options, trireme_error *error) {
@@ -60,6 +73,16 @@ trireme_status stages_create(struct stages *out, const struct config *config, co
     for (int i = 0; i < s.count; i++) {
         s.stage[i].parallel = s.plan;
         s.stage[i].parallel.stage = i;
+    }
+    trireme_status status = parameter_table_freeze(&s.table, config->training.freeze, error);
+    if (status == TRIREME_OK && is_idle_at_first(&s))
+        status =
+            error_set(error, TRIREME_ERROR_USAGE,
+                      "the first stage of the pipeline has nothing to train: leave it something, such as its norms, "
+                      "or use a mesh without a pipeline");
+    if (status != TRIREME_OK) {
+        stages_release(&s);
+        return error_prefix(error, status, "%s: training.freeze", config_origin(config, "training.freeze"));
     }
     *out = s;
     return TRIREME_OK;

@@ -586,6 +586,8 @@ void engine_constants(struct engine *e) {
             model_split_heads(&plan->split, e->model, mesh_index(&plan->mesh, e->member.rank, AXES_TENSOR)) *
                 e->model->head_dim);
     for (int u = 0; s->trains && u < s->units.units; u++) {
+        if (s->optimizer.decayed[u] == NONE)
+            continue;
         int64_t count = s->units.count[u] / shard_count(e, u);
         int64_t decayed = s->units.decayed[u] - count * shard_index(e, u);
         *(double *)engine_state(e, s->optimizer.decayed[u]) = (double)MAX(0, MIN(decayed, count));

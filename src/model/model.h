@@ -246,6 +246,7 @@ struct parameter {
     bool of_stream;     // it scales the residual stream in the norm that a part begins with
     bool embedding;     // its rows are looked up: those of tokens, or those of positions
     bool is_vocabulary; // its rows are the tokens of the vocabulary
+    bool frozen;        // it is not trained, and has neither gradient nor optimizer states
     // Appends what a rank of several holds of it to the splitter's table. NULL: all of it.
     void (*rule)(const struct splitter *splitter, const struct parameter *parameter);
     enum parameter_init init;
@@ -284,15 +285,23 @@ struct parameter_table {
     int *by_name;      // numbers of the parameters in order of their names: parameter_find
     int *first;        // [units + 1]: the first parameter of each unit; last, their number: FOR_UNIT
     int64_t total;     // elements as users count them: no padding, tied ones once
+    bool frozen;       // some of the whole model's parameters are
 };
 
 // The table of a whole model.
 void parameter_table_create(struct parameter_table *table, const struct model_config *config);
+// Freezes parameters of a whole model: those whose name, ours or one of Hugging Face's, matches one of the patterns
+// (fnmatch, where * matches points, too), which are separated by commas. USAGE for a pattern that matches nothing, for
+// one that matches only some of the tensors of Hugging Face's that are one parameter here, and if nothing is left to
+// train.
+trireme_status parameter_table_freeze(struct parameter_table *table, const char *patterns, trireme_error *error);
 // Fills in by_name and first, once all parameters and units are there.
 void parameter_table_index(struct parameter_table *table);
 void parameter_table_release(struct parameter_table *table);
 // The numbers of a unit's parameters, in order.
 #define FOR_UNIT(table, p, unit) for (int p = (table)->first[unit]; (p) < (table)->first[(unit) + 1]; (p)++)
+// Whether a unit's parameters are frozen: all are, or none.
+bool parameter_unit_frozen(const struct parameter_table *table, int unit);
 // The number of the parameter of that name, NONE where there is none.
 int parameter_find(const struct parameter_table *table, const char *name);
 // The number of the token embedding, NONE where the table has none.

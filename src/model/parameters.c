@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "model/layer.h"
 
+#include <fnmatch.h>
 #include <math.h>
 
 // ---- what parts declare their parameters with
@@ -147,6 +148,66 @@ void parameter_table_create(struct parameter_table *table, const struct model_co
         p->region[0] = (struct parameter_region){.rows = parameter_rows(p), .columns = p->dim[1]};
     }
     parameter_table_index(table);
+}
+
+// ---- what is not trained
+
+bool parameter_unit_frozen(const struct parameter_table *table, int unit) {
+    return table->parameters.item[table->first[unit]].frozen;
+}
+
+enum { FREEZE_PATTERN = 256 };
+
+// How many of the names of a parameter a pattern matches: ours counts for all of them.
+static int freeze_matches(const struct parameter *p, const char *pattern) {
+    int matches = 0;
+    if (fnmatch(pattern, p->name, 0) == 0)
+        return p->pieces;
+    for (int i = 0; i < p->pieces; i++)
+        matches += fnmatch(pattern, p->piece[i].name, 0) == 0;
+    return matches;
+}
+
+// Takes the next pattern off *rest, without blanks around it; false: there is none.
+static bool freeze_next(const char **rest, char pattern[FREEZE_PATTERN]) {
+    const char *begin = *rest + strspn(*rest, " ,"), *end = begin + strcspn(begin, ",");
+    *rest = end;
+    while (end > begin && end[-1] == ' ')
+        end--;
+    snprintf(pattern, FREEZE_PATTERN, "%.*s", (int)(end - begin), begin);
+    return end > begin;
+}
+
+trireme_status parameter_table_freeze(struct parameter_table *table, const char *patterns, trireme_error *error) {
+    const size_t count = table->parameters.count;
+    int *matched = mem_alloc(count * sizeof *matched);
+    char pattern[FREEZE_PATTERN];
+    trireme_status status = TRIREME_OK;
+    for (const char *rest = patterns; status == TRIREME_OK && freeze_next(&rest, pattern);) {
+        bool any = false;
+        for (size_t i = 0; i < count; i++) {
+            const int matches = freeze_matches(&table->parameters.item[i], pattern);
+            matched[i] = MIN(matched[i] + matches, MAX(table->parameters.item[i].pieces, 1));
+            any |= matches > 0;
+        }
+        if (!any)
+            status = error_set(error, TRIREME_ERROR_USAGE, "%s: no tensor of the model has such a name", pattern);
+    }
+    size_t frozen = 0;
+    for (size_t i = 0; i < count && status == TRIREME_OK; i++) {
+        struct parameter *p = &table->parameters.item[i];
+        p->frozen = matched[i] > 0;
+        frozen += p->frozen;
+        if (p->frozen && matched[i] < p->pieces)
+            status = error_set(error, TRIREME_ERROR_USAGE,
+                               "%s is trained as one with its neighbours (%s): freeze all of them, or none",
+                               p->piece[0].name, p->name);
+    }
+    free(matched);
+    table->frozen = frozen > 0;
+    if (status == TRIREME_OK && frozen == count && count > 0)
+        status = error_set(error, TRIREME_ERROR_USAGE, "nothing is left to train");
+    return status;
 }
 
 static int parameters_compare_names(const void *a, const void *b, void *table) {

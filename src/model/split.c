@@ -137,21 +137,25 @@ static bool split_apart(const struct splitter *s, const struct parameter *p) {
 // What the parameters of one unit have in common.
 struct kind {
     int first; // the first of the joined units of the whole
-    int half, split, apart, positions;
+    int half, split, apart, positions, frozen;
 };
 
 static struct kind split_kind_of(const struct splitter *s, const struct parameter *p) {
     bool joined = s->joined && s->joined[p->section] != NONE; // a tied embedding is there without its unit
-    return (struct kind){joined ? s->joined[p->section] : p->section, s->halves ? p->part : 0, (int)p->split, p->apart,
-                         split_apart(s, p)};
+    return (struct kind){joined ? s->joined[p->section] : p->section,
+                         s->halves ? p->part : 0,
+                         (int)p->split,
+                         p->apart,
+                         split_apart(s, p),
+                         p->frozen};
 }
 
 // Compares by unit, then decayed parameters first; with `units_alone`, 0 for two of the same unit.
 static int split_compare(const struct splitter *s, const struct parameter *p, const struct parameter *q,
                          bool units_alone) {
     struct kind a = split_kind_of(s, p), b = split_kind_of(s, q);
-    int x[] = {a.first, a.half, a.split, a.apart, a.positions, !p->decayed},
-        y[] = {b.first, b.half, b.split, b.apart, b.positions, !q->decayed};
+    int x[] = {a.first, a.half, a.split, a.apart, a.positions, a.frozen, !p->decayed},
+        y[] = {b.first, b.half, b.split, b.apart, b.positions, b.frozen, !q->decayed};
     int order = 0;
     for (size_t i = 0; i < ARRAY_LENGTH(x) - units_alone && order == 0; i++)
         order = COMPARE(x[i], y[i]);
@@ -168,7 +172,7 @@ static bool split_is_rest(const struct splitter *s, struct kind kind) {
     return false;
 }
 
-// "layers.4-7.share", "layers.3.mlp", "layers.3.rest". The caller frees.
+// "layers.4-7.share", "layers.3.mlp", "layers.3.rest", "layers.3.frozen". The caller frees.
 static char *unit_name(const struct splitter *s, const struct parameter_table *whole, struct kind kind) {
     static const char *const SUFFIX[CLASS_COUNT] = {[CLASS_SPLIT] = "",
                                                     [CLASS_KV] = ".kv",
@@ -189,6 +193,8 @@ static char *unit_name(const struct splitter *s, const struct parameter_table *w
              s->split->ranks > 1 || kind.split == CLASS_VOCABULARY ? SUFFIX[kind.split] : "");
     if (split_is_rest(s, kind))
         text_add(&t, ".rest");
+    if (kind.frozen)
+        text_add(&t, ".frozen");
     return t.text;
 }
 
@@ -228,8 +234,8 @@ void parameter_table_split(struct parameter_table *out, const struct parameter_t
                            const struct model_config *config, const struct model_split *split, int index,
                            int vocabulary, const int *joined, bool halves, const int *apart) {
     CHECK(index >= 0 && index < split->ranks);
-    *out = (struct parameter_table){.total = whole->total};
-    if (split->ranks == 1 && split->row_ranks == 1 && !joined && !halves && !apart) {
+    *out = (struct parameter_table){.total = whole->total, .frozen = whole->frozen};
+    if (split->ranks == 1 && split->row_ranks == 1 && !joined && !halves && !apart && !whole->frozen) {
         copy_table(out, whole);
         parameter_table_index(out);
         return;

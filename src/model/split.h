@@ -52,8 +52,9 @@ int64_t model_split_heads(const struct model_split *split, const struct model_co
 // joined[units of `whole`] gives for each unit the first of those with which it forms one unit, or NONE if the rank's
 // pipeline stage does not have it; a stage with the head has a tied embedding too. NULL: all units are there, none
 // joined. With `halves`, attention and MLP of a layer are units of their own; so are parameters that differ in
-// apart[parameters of `whole`] (NULL: none do), 0 for those that name the unit. Local parameters have matrices instead
-// of pieces. With one rank, nothing joined or apart and no halves, the table has the units of `whole`.
+// apart[parameters of `whole`] (NULL: none do), 0 for those that name the unit, and those that are frozen. Local
+// parameters have matrices instead of pieces. With one rank, nothing joined, apart or frozen and no halves, the table
+// has the units of `whole`.
 void parameter_table_split(struct parameter_table *out, const struct parameter_table *whole,
                            const struct model_config *config, const struct model_split *split, int index,
                            int vocabulary, const int *joined, bool halves, const int *apart);

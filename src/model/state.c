@@ -35,6 +35,7 @@ void model_units_create(struct model_units *units, const struct parameter_table 
     *units = (struct model_units){.table = table,
                                   .mesh = *mesh,
                                   .layout = *layout,
+                                  .frozen = table->frozen,
                                   .units = (int)table->units.count,
                                   .parameters = (int)table->parameters.count};
     units->axes = mem_alloc((size_t)units->units * sizeof *units->axes);
@@ -49,6 +50,10 @@ void model_units_create(struct model_units *units, const struct parameter_table 
             units->decayed[u] += table->parameters.item[i].decayed ? padded : 0;
         }
         units->axes[u] = unit_axes(layout, mesh, table->parameters.item[table->first[u]].split);
+        if (parameter_unit_frozen(table, u) && units->axes[u].zero_stage < 3) { // there is nothing to shard
+            units->axes[u].zero_stage = 0;
+            units->axes[u].shards = AXES_NONE;
+        }
         units->count[u] = round_up(units->count[u], mesh_group_size(mesh, units->axes[u].shards) * PARAMETER_ALIGNMENT);
     }
 }
@@ -159,12 +164,14 @@ void model_entries_add(struct model_entries *entries, struct state_table *state,
                        const struct model_config *config, enum dtype dtype, int64_t positions, int64_t length) {
     static const char *const ROPE_NAMES[ROPES] = {"rope", "rope.local"};
     const struct state_layout *layout = &units->layout;
-    const struct unit_values keep = {"parameters", dtype, STATE_PARAMETERS, 3, NULL, SPACE_DEVICE};
+    const struct unit_values trained = {"parameters", dtype, STATE_PARAMETERS, 3, NULL, SPACE_DEVICE},
+                             frozen = {"parameters", dtype, STATE_FROZEN, 3, NULL, SPACE_DEVICE};
     *entries = (struct model_entries){
         .length = length, .vocab_first = NONE, .own_first = NONE, .first_position = NONE, .heads_end = NONE};
     entries->unit = mem_alloc((size_t)units->units * sizeof *entries->unit);
     for (int u = 0; u < units->units; u++)
-        entries->unit[u] = model_units_add(units, state, u, &keep, NONE);
+        entries->unit[u] =
+            model_units_add(units, state, u, parameter_unit_frozen(units->table, u) ? &frozen : &trained, NONE);
     for (int r = 0; r < ROPES; r++)
         entries->rope[r] = config->rope[r].theta > 0
                                ? add_constant(state, ROPE_NAMES[r], dtype_accumulate(dtype), 2,

@@ -40,6 +40,7 @@ struct model_units {
     struct mesh mesh;
     struct state_layout layout;
     int units, parameters;
+    bool frozen;            // some of the model's parameters are, on this rank or another
     struct unit_axes *axes; // [units]
     int64_t *count;         // [units]: elements of the whole unit
     int64_t *decayed;       // [units]: elements, from its start, that weight decay applies to

@@ -29,8 +29,8 @@ bool takes_all(const struct parameter *parameter) {
     return true;
 }
 
-enum config_optimizer_name optimizer_of(enum config_optimizer_name name, const struct parameter *parameter) {
-    return ROWS[name].takes(parameter) ? name : ROWS[name].rest;
+int optimizer_of(enum config_optimizer_name name, const struct parameter *parameter) {
+    return parameter->frozen ? OPTIMIZER_NONE : (int)(ROWS[name].takes(parameter) ? name : ROWS[name].rest);
 }
 
 int *optimizer_apart(enum config_optimizer_name name, const struct parameter_table *whole) {
@@ -38,12 +38,12 @@ int *optimizer_apart(enum config_optimizer_name name, const struct parameter_tab
         return NULL;
     int *apart = mem_alloc(whole->parameters.count * sizeof *apart);
     for (size_t i = 0; i < whole->parameters.count; i++)
-        apart[i] = optimizer_of(name, &whole->parameters.item[i]) != name;
+        apart[i] = optimizer_of(name, &whole->parameters.item[i]) == (int)ROWS[name].rest;
     return apart;
 }
 
-enum config_optimizer_name *optimizer_of_units(enum config_optimizer_name name, const struct model_units *units) {
-    enum config_optimizer_name *of = mem_alloc((size_t)units->units * sizeof *of);
+int *optimizer_of_units(enum config_optimizer_name name, const struct model_units *units) {
+    int *of = mem_alloc((size_t)units->units * sizeof *of);
     for (int u = 0; u < units->units; u++) {
         of[u] = optimizer_of(name, &units->table->parameters.item[units->table->first[u]]);
         FOR_UNIT(units->table, i, u)
@@ -62,7 +62,7 @@ static void set_attribute(const struct op_info *info, const char *name, double v
 static void optimizer_attributes(const struct optimizer_update *update, int unit, const struct op_info *info,
                                  union attribute out[OP_MAX_ATTRIBUTES]) {
     memset(out, 0, OP_MAX_ATTRIBUTES * sizeof *out);
-    switch (update->state->entries->of[unit]) {
+    switch ((enum config_optimizer_name)update->state->entries->of[unit]) {
 #define KEY(attribute) set_attribute(info, #attribute, update->config->optimizer.attribute, out);
 #define OPTIMIZER(symbol, op, begin, emit, takes, rest, states, attributes) \
     case CONFIG_OPTIMIZER_##symbol:                                         \
@@ -77,12 +77,11 @@ static void optimizer_attributes(const struct optimizer_update *update, int unit
 
 // Adds a state for each unit whose optimizer has it. Returns NULL where none has.
 static int *add_state(struct state_table *state, const struct model_units *units, const struct model_entries *model,
-                      const enum config_optimizer_name *of, const struct optimizer_state_info *info, enum dtype sum,
-                      enum memory_space space) {
+                      const int *of, const struct optimizer_state_info *info, enum dtype sum, enum memory_space space) {
     const struct unit_values values = {info->operand, sum, STATE_OPTIMIZER, 1, info->operand, space};
     int *entry = NULL;
     for (int u = 0; u < units->units; u++) {
-        if (of[u] != info->optimizer)
+        if (of[u] != (int)info->optimizer)
             continue;
         if (!entry) {
             entry = mem_alloc((size_t)units->units * sizeof *entry);
@@ -94,11 +93,12 @@ static int *add_state(struct state_table *state, const struct model_units *units
     return entry;
 }
 
+// Adds such values for each unit that is trained.
 static int *add_to_all(struct state_table *state, const struct model_units *units, const struct model_entries *model,
-                       const struct unit_values *values) {
+                       const int *of, const struct unit_values *values) {
     int *entry = mem_alloc((size_t)units->units * sizeof *entry);
     for (int u = 0; u < units->units; u++)
-        entry[u] = model_units_add(units, state, u, values, model->unit[u]);
+        entry[u] = of[u] == OPTIMIZER_NONE ? NONE : model_units_add(units, state, u, values, model->unit[u]);
     return entry;
 }
 
@@ -113,21 +113,21 @@ static int add_f64(struct state_table *state, const char *name, const char *as, 
 }
 
 void optimizer_entries_add(struct optimizer_entries *entries, struct state_table *state,
-                           const struct model_units *units, const struct model_entries *model,
-                           enum config_optimizer_name *of, enum dtype dtype, enum memory_space space) {
+                           const struct model_units *units, const struct model_entries *model, int *of,
+                           enum dtype dtype, enum memory_space space) {
     const enum dtype sum = dtype_accumulate(dtype);
     const struct unit_values gradients = {"gradients", sum, STATE_GRADIENTS, 2, NULL, SPACE_DEVICE},
                              remainders = {"remainder", DTYPE_U16, STATE_OPTIMIZER, 1, "rem", SPACE_DEVICE};
     *entries = (struct optimizer_entries){.of = of};
-    entries->gradient = add_to_all(state, units, model, &gradients);
+    entries->gradient = add_to_all(state, units, model, of, &gradients);
     if (dtype == DTYPE_BF16)
-        entries->remainder = add_to_all(state, units, model, &remainders);
+        entries->remainder = add_to_all(state, units, model, of, &remainders);
     for (int k = 0; k < OPTIMIZER_STATES; k++)
         entries->state[k] = add_state(state, units, model, of, &optimizer_states[k], sum, space);
     entries->decayed = mem_alloc((size_t)units->units * sizeof *entries->decayed);
     for (int u = 0; u < units->units; u++) {
         char *name = mem_printf("%s.decayed", units->table->units.item[u]);
-        entries->decayed[u] = add_f64(state, name, "decayed", model->unit[u]);
+        entries->decayed[u] = of[u] == OPTIMIZER_NONE ? NONE : add_f64(state, name, "decayed", model->unit[u]);
         free(name);
     }
     entries->t = add_f64(state, "optimizer.t", "t", NONE);
@@ -175,7 +175,12 @@ static void declare_gradients(struct optimizer_state *out, struct program *progr
     out->gradient = mem_alloc(bytes);
     out->whole_gradient = mem_alloc(bytes);
     out->gradient_slice = mem_alloc((size_t)model->parameters * sizeof(int));
+    for (int i = 0; i < model->parameters; i++)
+        out->gradient_slice[i] = NONE;
     for (int u = 0; u < model->units; u++) {
+        out->gradient[u] = out->whole_gradient[u] = NONE;
+        if (out->entries->gradient[u] == NONE)
+            continue;
         out->gradient[u] = out->whole_gradient[u] = state_buffer(state, program, out->entries->gradient[u], NONE);
         if (out->axes[u].zero_stage < 2)
             model_units_slices(units, program, u, out->gradient[u], "grad", out->gradient_slice);
@@ -183,7 +188,7 @@ static void declare_gradients(struct optimizer_state *out, struct program *progr
             program->buffers.item[out->gradient[u]].gradient_of = model->unit[u];
     }
     for (int u = 0; u < model->units; u++) {
-        if (out->axes[u].zero_stage < 2)
+        if (out->axes[u].zero_stage < 2 || out->gradient[u] == NONE)
             continue;
         out->whole_gradient[u] = model_units_buffer(units, program, u, &whole, KIND_GRAD);
         model_units_slices(units, program, u, out->whole_gradient[u], "grad", out->gradient_slice);
@@ -256,8 +261,7 @@ struct optimizer_operands optimizer_operands(const struct optimizer_update *u, i
 }
 
 // The operand that an optimizer's op calls `name`.
-static struct operand operand_named(const struct optimizer_operands *o, enum config_optimizer_name optimizer,
-                                    const char *name) {
+static struct operand operand_named(const struct optimizer_operands *o, int optimizer, const char *name) {
     const struct {
         const char *name;
         const struct operand *operand;
@@ -267,7 +271,7 @@ static struct operand operand_named(const struct optimizer_operands *o, enum con
         if (strcmp(name, common[i].name) == 0)
             return *common[i].operand;
     for (int k = 0; k < OPTIMIZER_STATES; k++)
-        if (optimizer_states[k].optimizer == optimizer && strcmp(name, optimizer_states[k].operand) == 0)
+        if ((int)optimizer_states[k].optimizer == optimizer && strcmp(name, optimizer_states[k].operand) == 0)
             return o->state[k];
     CHECK(false);
     return operand_none();
@@ -296,10 +300,11 @@ void update_by_row(const struct optimizer_update *u, int unit) {
     optimizer_emit_op(u, unit, ROWS[u->state->entries->of[unit]].op, &operands, 0, NULL);
 }
 
-// The axes over which the squares of a unit's gradient are summed: all those along which ranks have other elements.
-static axis_set counted_over(const struct optimizer_update *update, int unit) {
-    const struct unit_axes *axes = &update->units->axes[unit];
-    return axes->split | axes->shards | mesh_present(&update->program->mesh, AXES_STAGE);
+// The axes over which the squares of gradients of such units are summed: all those along which ranks have other
+// elements.
+static axis_set counted_over(const struct optimizer_update *update, enum parameter_class class) {
+    const struct unit_axes axes = unit_axes(&update->units->layout, &update->program->mesh, class);
+    return axes.split | axes.shards | mesh_present(&update->program->mesh, AXES_STAGE);
 }
 
 // The class with which a unit's squares are summed. All sums go over the stages, so a spread vocabulary needs no sum of
@@ -328,34 +333,42 @@ static struct operand emit_norm_sums(struct program *program, int template, int 
     return total;
 }
 
-// The sum of the squares of all gradients, over all ranks. Each class of units is spread over different axes.
+static struct operand square_sum_buffer(struct program *program, int class) {
+    char name[40];
+    snprintf(name, sizeof name, "grad_square_sum.%d", class);
+    return operand_whole(program, program_buffer(program, name, DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1}));
+}
+
+// The sum of the squares of all gradients, over all ranks. Each class of units is spread over different axes. Where
+// some units are frozen, a class may be trained on other stages alone: all stages sum each class, zero where they have
+// none.
 static struct operand emit_square_sum(const struct optimizer_update *update, int counted_elsewhere) {
     struct program *program = update->program;
     const struct optimizer_state *state = update->state;
     const int template = update->template;
     struct operand part[CLASS_COUNT];
     int parts = 0;
+    const bool everywhere = update->units->frozen && mesh_present(&program->mesh, AXES_STAGE);
     for (int class = 0; class < CLASS_COUNT; class ++) {
         struct operand sum = operand_none();
-        axis_set group = AXES_NONE;
         for (int u = 0; u < update->model->units; u++) {
-            if ((int)counted_as(update, u) != class || u == counted_elsewhere)
+            if ((int)counted_as(update, u) != class || u == counted_elsewhere || state->gradient[u] == NONE)
                 continue;
             bool first = sum.buffer == NONE;
-            if (first) {
-                char name[40];
-                snprintf(name, sizeof name, "grad_square_sum.%d", class);
-                sum = operand_whole(program,
-                                    program_buffer(program, name, DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1}));
-            }
+            if (first)
+                sum = square_sum_buffer(program, class);
             struct operand gradient = optimizer_reduced(program, state, u);
             struct instruction *square =
                 program_emit(program, template, OP_SQUARE_SUM, PHASE_OPTIMIZER, NONE, 1, &gradient, 1, &sum, NULL);
-            group = counted_over(update, u);
             square->accumulate = first ? ACCUMULATE_NO : ACCUMULATE_YES;
+        }
+        if (sum.buffer == NONE && everywhere) {
+            sum = square_sum_buffer(program, class);
+            program_emit(program, template, OP_ZERO, PHASE_OPTIMIZER, NONE, 0, NULL, 1, &sum, NULL);
         }
         if (sum.buffer == NONE)
             continue;
+        const axis_set group = counted_over(update, (enum parameter_class) class);
         if (group)
             program_communicate(program, template, OP_ALL_REDUCE, PHASE_OPTIMIZER, reduce_stream(program), group, sum,
                                 sum);
@@ -364,10 +377,10 @@ static struct operand emit_square_sum(const struct optimizer_update *update, int
     return emit_norm_sums(program, template, parts, part);
 }
 
-// Brings the states of a unit to where its update finds them, or takes them back. Units past the last have none.
+// Brings the states of a unit to where its update finds them, or takes them back.
 static void emit_transfers(const struct optimizer_update *u, int unit, bool back) {
     const struct optimizer_state *s = u->state;
-    for (int k = 0; k < OPTIMIZER_STATES && unit < u->model->units; k++) {
+    for (int k = 0; k < OPTIMIZER_STATES; k++) {
         if (!s->state[k] || s->state[k][unit] == s->here[k][unit])
             continue;
         const struct operand away = operand_whole(u->program, s->state[k][unit]),
@@ -388,7 +401,13 @@ void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsew
     program_declare(program, outputs->norm, "norm", NONE);
     program_declare(program, outputs->factor, "factor", NONE);
     program_declare(program, outputs->finite, "finite", NONE);
-    emit_transfers(update, 0, false);
+    const int *of = update->state->entries->of;
+    int *unit = mem_alloc((size_t)update->model->units * sizeof *unit), units = 0; // those that are trained
+    for (int u = 0; u < update->model->units; u++)
+        if (of[u] != OPTIMIZER_NONE)
+            unit[units++] = u;
+    if (units > 0)
+        emit_transfers(update, unit[0], false);
     struct operand total = emit_square_sum(update, counted_elsewhere);
     struct operand t = operand_whole(program, update->state->t);
     program_emit(
@@ -400,18 +419,18 @@ void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsew
         (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(CLIP, max_norm)] = {.f = update->config->training.max_norm}});
     program_emit(program, update->template, OP_INCREMENT, PHASE_OPTIMIZER, NONE, 1, &t, 1, &t, NULL)->predicate =
         outputs->finite;
-    const enum config_optimizer_name *of = update->state->entries->of;
-    const int units = update->model->units;
-    update->direction = mem_alloc((size_t)units * sizeof *update->direction);
-    for (int u = 0; u <= units; u++) { // each begins before the one before it is updated
-        if (u < units)
-            ROWS[of[u]].begin(update, u);
-        if (u > 0) {
-            ROWS[of[u - 1]].emit(update, u - 1);
-            emit_transfers(update, u - 1, true);
+    update->direction = mem_alloc((size_t)update->model->units * sizeof *update->direction);
+    for (int k = 0; k <= units; k++) { // each begins before the one before it is updated
+        if (k < units)
+            ROWS[of[unit[k]]].begin(update, unit[k]);
+        if (k > 0) {
+            ROWS[of[unit[k - 1]]].emit(update, unit[k - 1]);
+            emit_transfers(update, unit[k - 1], true);
         }
-        emit_transfers(update, u + 1, false); // while one is updated, the next one's states come
+        if (k + 1 < units)
+            emit_transfers(update, unit[k + 1], false); // while one is updated, the next one's states come
     }
     free(update->direction);
+    free(unit);
     update->direction = NULL;
 }

@@ -24,29 +24,31 @@ struct optimizer_state_info {
 };
 extern const struct optimizer_state_info optimizer_states[OPTIMIZER_STATES];
 
-// The optimizer of a parameter, where the configuration asks for `name`.
-enum config_optimizer_name optimizer_of(enum config_optimizer_name name, const struct parameter *parameter);
+// The optimizer of a parameter, where the configuration asks for `name`: an enum config_optimizer_name, or
+// OPTIMIZER_NONE, which frozen parameters have.
+enum { OPTIMIZER_NONE = -1 };
+int optimizer_of(enum config_optimizer_name name, const struct parameter *parameter);
 // Whether each parameter of a whole table has another one than `name`, as parameter_table_split takes it; NULL: none
 // has. The caller frees.
 int *optimizer_apart(enum config_optimizer_name name, const struct parameter_table *whole);
 // That of each unit, [units]. The caller frees.
-enum config_optimizer_name *optimizer_of_units(enum config_optimizer_name name, const struct model_units *units);
+int *optimizer_of_units(enum config_optimizer_name name, const struct model_units *units);
 
 // ---- the optimizer's part of the state
 
-// Entries, per unit where they are arrays.
+// Entries, per unit where they are arrays; NONE for units that have none, as those without an optimizer.
 struct optimizer_entries {
-    enum config_optimizer_name *of; // the unit's optimizer
-    int *remainder;                 // u16: low half of the f32 master weight (bf16 models), else NULL
-    int *gradient;                  // flat accumulated gradients
-    int *state[OPTIMIZER_STATES];   // NONE for units of other optimizers; NULL: no unit has the state
-    int *decayed;                   // f64[1]: how many of the unit's first elements decay (it differs between shards)
-    int t;                          // f64[1]: updates done
+    int *of;                      // the unit's optimizer
+    int *remainder;               // u16: low half of the f32 master weight (bf16 models), else NULL
+    int *gradient;                // flat accumulated gradients
+    int *state[OPTIMIZER_STATES]; // NULL: no unit has the state
+    int *decayed;                 // f64[1]: how many of the unit's first elements decay (it differs between shards)
+    int t;                        // f64[1]: updates done
 };
 // Adds all of this for parameters of `dtype`, the states in `space`; takes over of[units], which it frees.
 void optimizer_entries_add(struct optimizer_entries *entries, struct state_table *state,
-                           const struct model_units *units, const struct model_entries *model,
-                           enum config_optimizer_name *of, enum dtype dtype, enum memory_space space);
+                           const struct model_units *units, const struct model_entries *model, int *of,
+                           enum dtype dtype, enum memory_space space);
 void optimizer_entries_release(struct optimizer_entries *entries);
 
 // The buffers of these in one program.
@@ -56,7 +58,7 @@ struct optimizer_state {
     int *remainder;               // as in struct optimizer_entries
     int *gradient;                // "
     int *whole_gradient;          // where these are parts: LOCAL, the whole gradient of one microbatch; else `gradient`
-    int *gradient_slice;          // slice of whole_gradient for each parameter of the table
+    int *gradient_slice;          // slice of whole_gradient for each parameter of the table; NONE if it is frozen
     int *state[OPTIMIZER_STATES], *decayed, t;
     int *here[OPTIMIZER_STATES]; // where updates find the states: LOCAL copies of those that kernels cannot reach
 };

@@ -127,6 +127,8 @@ static void gather_rows(struct reducer *r, const int *backward, int templates) {
     for (int u = 0; group && u < r->model->units; u++) {
         const struct unit_axes *axes = &r->optimizer->axes[u];
         const bool joins = unscattered(axes) == group && !(group & ~AXES_DATA);
+        if (r->optimizer->gradient[u] == NONE)
+            continue;
         tables[r->optimizer->gradient[u]] = parts && r->model->unit[u] == r->model->own_rows.buffer;
         FOR_SLICES(r->slices, s, r->optimizer->whole_gradient[u])
             tables[s] = axes->zero_stage == 0 && joins;

@@ -5,7 +5,8 @@ int *units_of(const struct program *program, const int *buffer, int units) {
     for (size_t i = 0; i < program->buffers.count; i++)
         unit[i] = NONE;
     for (int u = 0; u < units; u++)
-        unit[buffer[u]] = u;
+        if (buffer[u] != NONE)
+            unit[buffer[u]] = u;
     for (size_t i = 0; i < program->buffers.count; i++)
         if (program->buffers.item[i].parent != NONE)
             unit[i] = unit[program->buffers.item[i].parent];

@@ -12,27 +12,43 @@ static struct kept *kept_add(struct kept_values *out, const struct whole *whole,
     return &out->item[out->count - 1];
 }
 
+// Which parameters are trained; NULL: all.
+static bool *kept_trained(const struct parameter_table *table) {
+    if (!table->frozen)
+        return NULL;
+    bool *has = mem_alloc(table->parameters.count * sizeof *has);
+    for (size_t i = 0; i < table->parameters.count; i++)
+        has[i] = !table->parameters.item[i].frozen;
+    return has;
+}
+
 static void kept_of_island(struct kept_values *out, const struct whole *whole, int island) {
     const struct engine *e = whole->engine;
     const struct stage_state *state = &e->stage->state;
     const enum config_optimizer_name name = e->stages->config->optimizer.name;
     kept_add(out, whole, island, whole->islands > 1 ? "parameters" : NULL, ENGINE_PARAMETERS);
     if (whole->islands > 1 && state->outer.total != NONE) {
-        kept_add(out, whole, island, "outer.value", ENGINE_OUTER_VALUE)->only_exchanged = true;
-        if (state->outer.taken)
-            kept_add(out, whole, island, "outer.taken", ENGINE_OUTER_TAKEN)->only_exchanged = true;
+        struct kept *value = kept_add(out, whole, island, "outer.value", ENGINE_OUTER_VALUE);
+        value->only_exchanged = true;
+        value->has = kept_trained(e->table);
+        struct kept *taken =
+            state->outer.taken ? kept_add(out, whole, island, "outer.taken", ENGINE_OUTER_TAKEN) : NULL;
+        if (taken) {
+            taken->only_exchanged = true;
+            taken->has = kept_trained(e->table);
+        }
     }
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
         bool *has = mem_alloc(e->table->parameters.count * sizeof *has), any = false;
         for (size_t i = 0; i < e->table->parameters.count; i++)
-            any |= has[i] = optimizer_of(name, &e->table->parameters.item[i]) == optimizer_states[k].optimizer;
+            any |= has[i] = optimizer_of(name, &e->table->parameters.item[i]) == (int)optimizer_states[k].optimizer;
         if (any)
             kept_add(out, whole, island, optimizer_states[k].saved, ENGINE_STATES + k)->has = has;
         else
             free(has);
     }
     if (state->optimizer.remainder)
-        kept_add(out, whole, island, "remainder", ENGINE_REMAINDERS);
+        kept_add(out, whole, island, "remainder", ENGINE_REMAINDERS)->has = kept_trained(e->table);
 }
 
 void kept_values_create(struct kept_values *out, const struct whole *whole) {

@@ -20,6 +20,7 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
                 {"training.global_batch_size", true, saved.training.global_batch_size, now->training.global_batch_size},
                 {"training.dtype", false, saved.training.dtype, now->training.dtype},
                 {"training.kernels", false, saved.training.kernels, now->training.kernels},
+                {"training.freeze", false, 0, strcmp(saved.training.freeze, now->training.freeze) != 0},
                 {"optimizer.name", false, saved.optimizer.name, now->optimizer.name},
                 {"outer.method", false, saved.outer.method, now->outer.method},
                 {"outer.delay_steps", false, saved.outer.delay_steps, now->outer.delay_steps}};

@@ -2,11 +2,9 @@
 
 #include "program/structure.h"
 
-static const enum buffer_kind KIND_OF[STATE_ROLES] = {[STATE_PARAMETERS] = KIND_PARAM,
-                                                      [STATE_CONSTANT] = KIND_PARAM,
-                                                      [STATE_GRADIENTS] = KIND_GRAD,
-                                                      [STATE_OPTIMIZER] = KIND_OPTIM,
-                                                      [STATE_CACHE] = KIND_CACHE};
+static const enum buffer_kind KIND_OF[STATE_ROLES] = {
+    [STATE_PARAMETERS] = KIND_PARAM, [STATE_FROZEN] = KIND_PARAM,    [STATE_CONSTANT] = KIND_PARAM,
+    [STATE_GRADIENTS] = KIND_GRAD,   [STATE_OPTIMIZER] = KIND_OPTIM, [STATE_CACHE] = KIND_CACHE};
 
 int64_t state_entry_bytes(const struct state_entry *entry) {
     int64_t bytes = dtype_size(entry->dtype);

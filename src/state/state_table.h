@@ -11,6 +11,7 @@
 // What an entry is to the programs that use it.
 enum state_role {
     STATE_PARAMETERS, // trained
+    STATE_FROZEN,     // parameters that are not trained
     STATE_CONSTANT,   // follows from model and rank, is not saved
     STATE_GRADIENTS,  // made anew in each step
     STATE_OPTIMIZER,

@@ -152,6 +152,20 @@ static trireme_status check_square(struct optimizer_check *o, const struct found
     return TRIREME_OK;
 }
 
+// Whether a sum is zero on this rank, and is summed over ranks that may have squares.
+static bool sum_is_zero(const struct optimizer_check *o, int scalar) {
+    const struct writers *writers = &o->writers[program_root(o->c->program, scalar)];
+    bool zeroed = false, reduced = false;
+    for (size_t n = 0; n < writers->count; n++) {
+        const enum op_role role = o->c->table->op[writers->item[n]->op].role;
+        if (role != ROLE_ZERO && role != ROLE_COMMUNICATION)
+            return false;
+        zeroed |= role == ROLE_ZERO;
+        reduced |= role == ROLE_COMMUNICATION;
+    }
+    return zeroed && reduced;
+}
+
 static trireme_status check_all_norms(struct optimizer_check *o, bool *joined) {
     const struct update_check *c = o->c;
     trireme_error *error = c->error;
@@ -164,7 +178,7 @@ static trireme_status check_all_norms(struct optimizer_check *o, bool *joined) {
     for (size_t k = 0; k < c->role[ROLE_NORM].count; k++)
         TRY(check_square(o, found_at(o, ROLE_NORM, k)));
     for (size_t k = 0; k < o->sums.count; k++)
-        if (o->sums.item[k].uses == 0)
+        if (o->sums.item[k].uses == 0 && !sum_is_zero(o, o->sums.item[k].scalar))
             REFUSE("no squares are summed in %s", update_name(c, o->sums.item[k].scalar));
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];

@@ -434,6 +434,24 @@ static void test_matrices(void **state) {
     end();
 }
 
+// What is frozen has neither gradients nor states, is in no norm, and is the same afterwards.
+static void test_frozen(void **state) {
+    (void)state;
+    static const char *const FREEZE[] = {"*.mlp.*", "*.attention.*", "*embed*", "*.mlp.*,*embed*"};
+    begin(97);
+    for (int m = 0; m < MODELS; m++)
+        for (int a = DP; a < STRATEGIES; a++)
+            for (int b = a; b < STRATEGIES; b++)
+                for (size_t f = 0; f < ARRAY_LENGTH(FREEZE); f++) {
+                    struct spec spec = {.freeze = FREEZE[f], .optimizer = (a + b) % 3 == 0 ? "muon" : NULL};
+                    if (add(&spec, a, 2, &all_models[m].config) && (a == b || add(&spec, b, 2, &all_models[m].config)))
+                        try(&all_models[m], &spec);
+                }
+    try(&all_models[0], &(struct spec){.island = 2, .freeze = "*.mlp.*"});
+    try(&all_models[SMALL_COUNT], &(struct spec){.island = 2, .fsdp = 2, .zero = 2, .freeze = "*embed*"});
+    end();
+}
+
 // ---- everything together
 
 struct dice {
@@ -699,14 +717,22 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),      cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_units),      cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_classes),    cmocka_unit_test(test_islands),
-        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_matrices),   cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_odd_ones),   cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_bf16),       cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_islands),
+        cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_odd_ones),
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_repeats),
     };
     // A single row is looked for only in the tables of f64.
-    return _cmocka_run_group_tests("ranks", tests, table.filter ? 9 : ARRAY_LENGTH(tests), NULL, forget);
+    return _cmocka_run_group_tests("ranks", tests, table.filter ? 10 : ARRAY_LENGTH(tests), NULL, forget);
 }

@@ -173,7 +173,7 @@ static void units_with_different_optimizers(void **unused) {
     model_units_create(&s.units, &s.local, &e->parallel->mesh, &layout);
     model_entries_add(&s.model, &s.table, &s.units, e->model, s.dtype, e->parallel->batch.seq_len,
                       e->parallel->batch.seq_len);
-    enum config_optimizer_name *of = mem_alloc((size_t)s.units.units * sizeof *of);
+    int *of = mem_alloc((size_t)s.units.units * sizeof *of);
     for (int u = 0; u < s.units.units; u++)
         of[u] = OF[u % KINDS];
     optimizer_entries_add(&s.optimizer, &s.table, &s.units, &s.model, of, s.dtype, SPACE_DEVICE);
@@ -201,7 +201,7 @@ static void units_with_different_optimizers(void **unused) {
         const struct stage_state *t = &pure->stage->state;
         assert_unit("parameters", state, &s, pure->state, t, s.model.unit, t->model.unit, u);
         for (int k = 0; k < OPTIMIZER_STATES; k++) {
-            const bool has = optimizer_states[k].optimizer == of[u];
+            const bool has = (int)optimizer_states[k].optimizer == of[u];
             assert_int_equal(s.optimizer.state[k] && s.optimizer.state[k][u] != NONE, has);
             if (has)
                 assert_unit(optimizer_states[k].saved, state, &s, pure->state, t, s.optimizer.state[k],

@@ -83,6 +83,8 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     }
     // Some gradients are zero except for rounding: a smaller eps would show only the rounding.
     SET("optimizer.eps=1e-4");
+    if (s->freeze)
+        SET("training.freeze=%s", s->freeze);
     SET("activation_checkpoint.mode=%s", text_or(s->recompute, "none"));
     SET("activation_checkpoint.full_layers=%s", text_or(s->full_layers, ""));
     SET("activation_checkpoint.selective_layers=%s", text_or(s->selective_layers, ""));
@@ -178,15 +180,16 @@ static void record(const struct job *job, const struct engine *e, int step, cons
     for (int v = 0; v < 2; v++) {
         r->value[step][v] = mem_alloc(r->parameters * sizeof(double *));
         r->largest[step][v] = mem_alloc(r->parameters * sizeof(double));
-        for (size_t i = 0; i < r->parameters; i++) {
-            const struct parameter *p = &job->whole.parameters.item[i];
-            struct engine_part from = engine_part(e, VALUES[v], i);
+        for (size_t local = 0; local < r->parameters; local++) {
+            const struct parameter *p = &e->local.parameters.item[local];
+            const int i = p->whole;
+            struct engine_part from = engine_part(e, VALUES[v], local);
             r->value[step][v][i] = mem_alloc((size_t)parameter_count(p) * sizeof(double));
-            for (int64_t k = 0; k < parameter_count(p); k++) {
+            for (int64_t k = 0; from.data && k < parameter_count(p); k++) {
                 double value = value_at(from.data, from.dtype, k);
                 r->value[step][v][i][k] = value;
                 r->largest[step][v][i] = fmax(r->largest[step][v][i], fabs(value));
-                if (v == 0 && k < parameter_rows(p) * p->dim[1]) {
+                if (v == 0 && k < parameter_rows(&job->whole.parameters.item[i]) * p->dim[1]) {
                     sum += value * value;
                     count++;
                 }
@@ -316,6 +319,8 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
 static void job_begin(struct job *job, const struct model_config *model, const struct spec *spec, struct shape shape) {
     *job = (struct job){.model = model, .spec = spec, .shape = shape, .steps = MESH_STEPS};
     parameter_table_create(&job->whole, model);
+    trireme_error error;
+    CHECK(parameter_table_freeze(&job->whole, text_or(spec->freeze, ""), &error) == TRIREME_OK);
     job->initial = scattered(&job->whole, 5);
     for (int i = 0; i < MESH_STEPS; i++)
         job->batch[i] = make_batch(shape, model->vocab_size, (uint64_t)(3 + i));
@@ -397,15 +402,17 @@ void mesh_forget(void) {
 static trireme_status find_reference(const char *name, const struct model_config *model, const struct spec *spec,
                                      const struct reference **out, trireme_error *error) {
     struct shape shape = spec_shape(spec);
-    char *key = mem_printf("%s/%d/%s/%s%s", name, shape.sequences, text_or(spec->optimizer, "adamw"),
-                           text_or(spec->dtype, "f64"), is_plain(spec) ? "/plain" : "");
+    char *key = mem_printf("%s/%d/%s/%s%s/%s", name, shape.sequences, text_or(spec->optimizer, "adamw"),
+                           text_or(spec->dtype, "f64"), is_plain(spec) ? "/plain" : "",
+                           text_or(spec->freeze, "nothing frozen"));
     for (size_t i = 0; i < references.count; i++)
         if (strcmp(references.item[i].key, key) == 0) {
             free(key);
             *out = &references.item[i];
             return TRIREME_OK;
         }
-    struct spec one = {.optimizer = spec->optimizer, .dtype = spec->dtype, .plain = is_plain(spec)};
+    struct spec one = {
+        .optimizer = spec->optimizer, .dtype = spec->dtype, .plain = is_plain(spec), .freeze = spec->freeze};
     struct job job;
     job_begin(&job, model, &one, shape);
     struct reference r = {.key = key, .parameters = job.whole.parameters.count};
@@ -448,7 +455,8 @@ static void check_held(struct job *job) {
     for (int v = job->spec->island > 1; v < 2; v++)
         for (size_t i = 0; i < job->whole.parameters.count; i++) {
             const struct parameter *p = &job->whole.parameters.item[i];
-            for (int64_t k = 0; k < parameter_rows(p) * p->dim[1]; k++)
+            const bool none = v == 0 && p->frozen; // it has no gradient
+            for (int64_t k = 0; k < parameter_rows(p) * p->dim[1] && !none; k++)
                 if (!job->held[v][i][k]) {
                     note(INFINITY, p->name, v == 0 ? &job->distance.gradient : &job->distance.parameter,
                          job->distance.where[v]);

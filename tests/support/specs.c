@@ -74,6 +74,8 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
         add_word(text, ", reduced in %s", s->reduce);
     if (s->optimizer)
         add_word(text, ", %s", s->optimizer);
+    if (s->freeze)
+        add_word(text, ", %s frozen", s->freeze);
     if (s->recompute)
         add_word(text, ", recompute %s", s->recompute);
     if (s->full_layers)
