@@ -54,7 +54,7 @@ static void walk(const struct token_set *set) {
     int32_t memory[4][3 * 50];
     struct sampler_batch batch = {0, options.seq_len, memory[0], memory[1], memory[2], memory[3]};
     for (int split = SAMPLER_TRAIN; split <= SAMPLER_VALIDATION; split++)
-        for (int64_t step = 0; step < 20 && s.range[split].windows; step++)
+        for (int64_t step = 0; step < 20 && s.source[0].range[split].windows; step++)
             if (sampler_fill(&s, split, step, 0, 3, &batch, NULL, &error) == TRIREME_OK)
                 for (int64_t i = 0; i < 3 * options.seq_len; i++)
                     CHECK(memory[2][i] >= 0 && memory[2][i] <= i % options.seq_len && memory[1][i] >= -1);

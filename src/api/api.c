@@ -80,7 +80,7 @@ static trireme_status pass_on_text(void *user, const int32_t *tokens, size_t cou
         return TRIREME_OK;
     }
     struct text piece = {0};
-    trireme_status status = tokenizer_decode(reader->continuation->tokenizer, tokens, count, &piece, error);
+    trireme_status status = tokenizer_decode(reader->continuation->tokenizer, tokens, count, false, &piece, error);
     if (status == TRIREME_OK && !reader->text(reader->user, piece.text ? piece.text : "", piece.length))
         reader->stop = true;
     text_release(&piece);

@@ -9,13 +9,13 @@
 
 #include <stdatomic.h>
 
-// What follows the command's name, sorted: operands (words that are neither options nor settings), --json, --help,
-// --dry-run, and the rest.
+// What follows the command's name, sorted: operands (words that are neither options nor settings), options that are
+// words alone (FLAGS in main.c), and the rest.
 struct arguments {
     const struct command *command;
     VEC(char *) operands;
     VEC(char *) settings; // as config_load_arguments takes them
-    bool json, help, dry_run;
+    bool json, help, dry_run, lines, special;
 };
 
 // A command fills *error and returns its status, or prints what it was asked for.
@@ -27,7 +27,6 @@ struct command {
     const char *alone; // runs as one process
     const char *bare;  // takes no settings
     const char *text;  // has no JSON
-    const char *dry;   // may be told to change nothing
 };
 #define ALL_OF_IT "*"
 
@@ -41,6 +40,7 @@ trireme_status command_verify(const struct arguments *arguments, trireme_error *
 trireme_status command_simulate(const struct arguments *arguments, trireme_error *error);
 trireme_status command_plan(const struct arguments *arguments, trireme_error *error);
 trireme_status command_bench(const struct arguments *arguments, trireme_error *error);
+trireme_status command_tokenizer(const struct arguments *arguments, trireme_error *error);
 trireme_status command_help(const struct arguments *arguments, trireme_error *error);
 extern const struct command commands[];
 extern const size_t command_count;

@@ -35,7 +35,7 @@ static trireme_status print_tokens(void *user, const int32_t *tokens, size_t cou
         VEC_PUSH(&v->tokens, tokens[i]);
     if (v->json)
         return TRIREME_OK;
-    TRY(tokenizer_decode(v->continuation.tokenizer, tokens, count, &v->untold, error));
+    TRY(tokenizer_decode(v->continuation.tokenizer, tokens, count, false, &v->untold, error));
     return generate_tell(v, false, error);
 }
 
@@ -52,7 +52,7 @@ static trireme_status generate(struct view *v, struct config *config, const char
     trireme_status status = generate_tell(v, true, error);
     if (status == TRIREME_OK && v->json) {
         struct text text = {0};
-        status = tokenizer_decode(v->continuation.tokenizer, v->tokens.item + given, made, &text, error);
+        status = tokenizer_decode(v->continuation.tokenizer, v->tokens.item + given, made, false, &text, error);
         json_begin_object(&out, NULL);
         json_add_string(&out, "prompt", config->generate.prompt);
         json_add_text(&out, "text", &text);

@@ -62,10 +62,14 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     TRY(arguments_config(a, NULL, &config, error));
     trireme_status status = arguments_expect(a, 1, SIZE_MAX, error);
     if (status == TRIREME_OK)
-        status = config_expect(&config, "data.path data.text_field data.bad_lines", "prepare", error);
+        status = config_expect(&config, "data.path data.tokenizer data.text_field data.bad_lines", "prepare", error);
     if (status == TRIREME_OK && !*config.data.path)
         status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
-    struct tokenizer *tokenizer = tokenizer_create_bytes();
+    struct tokenizer *tokenizer = NULL;
+    if (status == TRIREME_OK && *config.data.tokenizer)
+        status = tokenizer_load(config.data.tokenizer, &tokenizer, error);
+    else if (status == TRIREME_OK)
+        tokenizer = tokenizer_create_bytes();
     int64_t begin = clock_now();
     struct prepare_options options = {.inputs = (const char *const *)a->operands.item,
                                       .input_count = a->operands.count,

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <omp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -22,26 +23,28 @@ const struct command commands[] = {
     {"prepare", "INPUT... --data.path=PREFIX", "turn text (.txt, .jsonl, directories, -) into token files",
      "Writes PREFIX.bin and .idx, .json and .sums (checksums). A .txt is one document; each line of a .jsonl is one, "
      "its\n"
-     "text in the field data.text_field; - is standard input, read as .jsonl if it begins with {. Tokens are bytes.\n"
+     "text in the field data.text_field; - is standard input, read as .jsonl if it begins with {. Tokens are bytes, "
+     "or\n"
+     "those of data.tokenizer, which PREFIX.tokenizer/ then keeps; a document ends with its token for that.\n"
      "example: trireme prepare book.txt notes/ --data.path=text/mine\n",
-     command_prepare, ALL_OF_IT, NULL, NULL, NULL},
+     command_prepare, ALL_OF_IT, NULL, NULL},
     {"train", "CONFIG.yaml", "train, or resume the run in run.directory",
      "Keys: trireme help config; those of parallelism may be given without their section: --ranks=8. Ctrl-C saves\n"
      "and stops; the same command resumes, on any mesh.\n"
      "example: trireme train examples/shakespeare.yaml --data.path=text/mine --run.directory=runs/mine\n",
-     command_train, NULL, NULL, NULL, NULL},
+     command_train, NULL, NULL, NULL},
     {"eval", "DIR data.path=PREFIX", "loss, perplexity and bits per byte of a model",
      "DIR is a run directory or one in Hugging Face's form. All tokens of data.path count, or the part that\n"
      "data.split sets apart; validation.steps limits the batches. A run's model gets sequences as long as the\n"
      "run's, and as many in a batch, unless training.seq_len or training.global_batch_size say otherwise. Many\n"
      "ranks share the work, and the model, as the keys of parallelism say.\n"
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
-     command_eval, NULL, NULL, NULL, NULL},
+     command_eval, NULL, NULL, NULL},
     {"generate", "DIR --prompt TEXT", "continue a text with a model",
      "DIR is a run directory or one in Hugging Face's form, of a model whose tokens are bytes. On a terminal,\n"
      "control characters are shown as \\xNN. The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
-     command_generate, ALL_OF_IT, NULL, NULL, NULL},
+     command_generate, ALL_OF_IT, NULL, NULL},
     {"checkpoint", "list|verify|diff DIR ... | prune RUN_DIR",
      "what a run's checkpoints are, whether they are whole, how two differ; remove those that are not kept",
      "DIR: a run's directory, one that holds checkpoints, a checkpoint, or another directory in Hugging Face's form.\n"
@@ -52,7 +55,7 @@ const struct command commands[] = {
      "prune: removes what the keys checkpoint.keep_* do not keep, as the run itself does; they may be given.\n"
      "--dry-run: only says what would go.\n"
      "example: trireme checkpoint prune runs/mine --checkpoint.keep_latest_k=1 --dry-run\n",
-     command_checkpoint, ALL_OF_IT, NULL, NULL, "prune"},
+     command_checkpoint, ALL_OF_IT, NULL, NULL},
     {"show", "program|memory|timeline|mesh CONFIG.yaml | ranks RUN_DIR",
      "the training step as text, its memory, or a trace of it; how ranks are arranged; where they stand",
      "program: every buffer and instruction. memory: bytes over the step and the largest tensors at the peak. With\n"
@@ -64,11 +67,11 @@ const struct command commands[] = {
      "each. cluster=CLUSTER says which node and device a rank is on; svg=FILE draws it.\n"
      "ranks: what each rank of a run does or did last, and for whom it waits; also of a run that has died.\n"
      "example: trireme show memory --model.preset=gpt2-124m\n",
-     command_show, ALL_OF_IT, "ranks", "program", NULL},
+     command_show, ALL_OF_IT, "ranks", "program"},
     {"verify", "CONFIG.yaml", "prove the programs of a run without running them",
      "Every run proves its programs before it starts; this does nothing else, and needs neither data nor memory.\n"
      "example: trireme verify --model.preset=llama3.1-405b\n",
-     command_verify, ALL_OF_IT, NULL, NULL, NULL},
+     command_verify, ALL_OF_IT, NULL, NULL},
     {"simulate", "CONFIG.yaml cluster=CLUSTER | schedule=NAME ...",
      "predict a step on a cluster, or what a pipeline schedule costs",
      "CLUSTER: a name (trireme help clusters) or a file; devices=N takes its first N devices; the keys of\n"
@@ -82,7 +85,7 @@ const struct command commands[] = {
      "ranks. svg=FILE draws the schedule, save=FILE writes it as a file.\n"
      "cost: the largest, over ranks, of last end minus first start; bubble: 1 - work / cost.\n"
      "example: trireme simulate --model.preset=llama3-8b --training.dtype=bf16 --ranks=8 cluster=h100\n",
-     command_simulate, ALL_OF_IT, NULL, NULL, NULL},
+     command_simulate, ALL_OF_IT, NULL, NULL},
     {"plan", "MODEL|CONFIG.yaml cluster=CLUSTER [devices=N]", "search for the best ways to train a model on a cluster",
      "MODEL: a name (trireme help models). Keys that are set are kept; those of training, parallelism and\n"
      "activation_checkpoint may be given without their section. Of mesh, ZeRO stage, units, prefetch, sequence\n"
@@ -97,7 +100,7 @@ const struct command commands[] = {
      "more for their time. \"selective recompute of 39 layers\": save= and --json say which (trireme help\n"
      "activation_checkpoint).\n"
      "example: trireme plan llama3-70b devices=512 cluster=h100 global_batch_size=1024 seq_len=8192\n",
-     command_plan, ALL_OF_IT, NULL, NULL, NULL},
+     command_plan, ALL_OF_IT, NULL, NULL},
     {"bench", "peak|step [CONFIG.yaml] | calibrate [out=FILE]",
      "what the machine can do, and what a training step does",
      "peak: a loop of multiply-adds that stays in registers.\n"
@@ -108,12 +111,48 @@ const struct command commands[] = {
      "from=FILE,FILE cluster=CLUSTER it instead puts another machine's figures into a cluster: matrix products as a\n"
      "CSV with the columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",
-     command_bench, "peak", NULL, NULL, NULL},
+     command_bench, "peak", NULL, NULL},
+    {"tokenizer", "encode|decode|show FILE_OR_DIR", "text to token ids and back; what a tokenizer is",
+     "FILE_OR_DIR: a tokenizer.json, or a directory with one. tokenizer_config.json beside it says how texts begin "
+     "and\n"
+     "end.\n"
+     "encode: reads a text from standard input and prints its ids on one line. What is not UTF-8 counts as U+FFFD.\n"
+     "decode: reads ids from standard input, with blanks between them, and prints their text.\n"
+     "--lines: each line is a text, or has the ids of one. --special: encode adds the special tokens that the\n"
+     "tokenizer puts around a text, decode shows those that it finds.\n"
+     "show: kind, sizes, special tokens, steps from text to ids and back, versions of Unicode.\n"
+     "example: echo Hello | trireme tokenizer encode models/mine --special\n",
+     command_tokenizer, ALL_OF_IT, ALL_OF_IT, NULL},
     {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|exit_codes]",
      "this, a command, configuration keys, the named models, clusters and schedules, or exit codes",
-     "example: trireme help optimizer\n", command_help, NULL, ALL_OF_IT, NULL, NULL},
+     "example: trireme help optimizer\n", command_help, NULL, ALL_OF_IT, NULL},
 };
 const size_t command_count = ARRAY_LENGTH(commands);
+
+// Options that are words alone. `command`: the one that has it, perhaps for one operand alone; NULL: all have it.
+static const struct flag {
+    const char *word;
+    size_t offset; // of a bool in struct arguments
+    const char *command, *operand;
+} FLAGS[] = {
+    {"--json", offsetof(struct arguments, json), NULL, NULL},
+    {"--help", offsetof(struct arguments, help), NULL, NULL},
+    {"-h", offsetof(struct arguments, help), NULL, NULL},
+    {"--dry-run", offsetof(struct arguments, dry_run), "checkpoint", "prune"},
+    {"--lines", offsetof(struct arguments, lines), "tokenizer", NULL},
+    {"--special", offsetof(struct arguments, special), "tokenizer", NULL},
+};
+
+static bool *flag_of(struct arguments *a, const struct flag *flag) {
+    return (bool *)((char *)a + flag->offset);
+}
+
+static const struct flag *find_flag(const char *word) {
+    for (size_t i = 0; i < ARRAY_LENGTH(FLAGS); i++)
+        if (strcmp(FLAGS[i].word, word) == 0)
+            return &FLAGS[i];
+    return NULL;
+}
 
 static const struct command *find_command(const char *name) {
     for (size_t i = 0; i < command_count; i++)
@@ -152,12 +191,9 @@ static bool is_setting(const char *word) {
 static void sort_arguments(struct arguments *out, int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         char *word = argv[i];
-        if (strcmp(word, "--json") == 0) {
-            out->json = true;
-        } else if (strcmp(word, "--dry-run") == 0) {
-            out->dry_run = true;
-        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            out->help = true;
+        const struct flag *flag = find_flag(word);
+        if (flag) {
+            *flag_of(out, flag) = true;
         } else if (strncmp(word, "--", 2) == 0) {
             VEC_PUSH(&out->settings, word);
             if (!strchr(word, '=') && i + 1 < argc)
@@ -201,6 +237,18 @@ static trireme_status refuse_spread_pattern(const struct arguments *a, trireme_e
     return TRIREME_OK;
 }
 
+static trireme_status refuse_foreign_flags(const struct arguments *a, trireme_error *error) {
+    for (size_t i = 0; i < ARRAY_LENGTH(FLAGS); i++) {
+        const struct flag *f = &FLAGS[i];
+        const bool has = !f->command || (strcmp(f->command, a->command->name) == 0 &&
+                                         (!f->operand || arguments_ask_for(a, f->operand)));
+        if (!has && *flag_of((struct arguments *)a, f))
+            FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": only `trireme %s%s%s` has it", f->word, f->command,
+                 f->operand ? " " : "", f->operand ? f->operand : "");
+    }
+    return TRIREME_OK;
+}
+
 // Words that would otherwise be ignored, or taken for a file.
 static trireme_status refuse_unused(const struct arguments *a, trireme_error *error) {
     const struct command *command = a->command;
@@ -212,8 +260,7 @@ static trireme_status refuse_unused(const struct arguments *a, trireme_error *er
     if (a->settings.count && arguments_ask_for(a, command->bare))
         FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": %s %s takes no settings", a->settings.item[0], command->name,
              a->operands.count ? a->operands.item[0] : "by itself");
-    if (a->dry_run && !arguments_ask_for(a, command->dry))
-        FAIL(TRIREME_ERROR_USAGE, "unexpected \"--dry-run\": only `trireme checkpoint prune` has it");
+    TRY(refuse_foreign_flags(a, error));
     if (a->json && arguments_ask_for(a, command->text))
         FAIL(TRIREME_ERROR_USAGE, "a %s is text: leave --json out", command->text);
     return TRIREME_OK;

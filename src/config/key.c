@@ -267,8 +267,6 @@ static const struct {
 } absent_table[] = {
     {"dropout is not supported", "dropout attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop"},
     {"GPUs are not supported", "device device_type cuda gpu gpus"},
-    {"the only tokenizer is that of bytes; token files may be made elsewhere",
-     "tokenizer tokenizer_type tokenizer_path tokenizer_model tokenizer_name vocab_file merge_file hf_assets_path"},
     {"communication runs beside computing wherever the program allows",
      "overlap_grad_reduce overlap_param_gather overlap_p2p_communication overlap_comm"},
     {"all batches have the same size", "rampup_batch_size batch_size_rampup"},

@@ -1,29 +1,47 @@
 #include "data/prepare.h"
 
 #include "data/token_writer.h"
+#include "tokenizer/encoder.h"
+
+static const size_t DOCUMENT_MAX = (size_t)1 << 30; // bytes; a tokenizer takes a document at once
 
 struct preparation {
     const struct prepare_options *options;
     struct token_writer *writer;
-    struct token_list tokens; // of one piece
+    struct encoder *encoder;
+    bool pieces;              // pieces of a document are encoded by themselves: tokens are bytes
+    struct text document;     // in progress, else
+    struct token_list tokens; // of a piece, or a document
     int64_t done, total;      // bytes of input; total is 0 where it is not known
     int64_t text_bytes, document_bytes, empty_documents;
     struct document_bad_lines bad_lines;
 };
 
+static trireme_status prepare_encode(struct preparation *p, const char *bytes, size_t length,
+                                     enum encoder_specials specials, trireme_error *error) {
+    p->tokens.count = 0;
+    TRY(encoder_encode(p->encoder, bytes, length, specials, &p->tokens, error));
+    return token_writer_add(p->writer, p->tokens.item, p->tokens.count, error);
+}
+
 static trireme_status prepare_add_piece(void *user, const char *bytes, size_t length, trireme_error *error) {
     struct preparation *p = user;
-    // A byte tokenizer gives the same tokens wherever a document is cut into pieces.
-    p->tokens.count = 0;
-    tokenizer_encode(p->options->tokenizer, bytes, length, &p->tokens);
     p->document_bytes += (int64_t)length;
-    return token_writer_add(p->writer, p->tokens.item, p->tokens.count, error);
+    if (p->pieces)
+        return prepare_encode(p, bytes, length, ENCODER_TEXT_ALONE, error);
+    if (p->document.length + length > DOCUMENT_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "a document is longer than 1 GiB: cut it into several");
+    text_add_bytes(&p->document, bytes, length);
+    return TRIREME_OK;
 }
 
 static trireme_status end_document(void *user, trireme_error *error) {
     struct preparation *p = user;
     if (p->document_bytes == 0)
         p->empty_documents++;
+    else if (!p->pieces)
+        TRY(prepare_encode(p, p->document.text, p->document.length, ENCODER_DOCUMENT, error));
+    p->document.length = 0;
     p->text_bytes += p->document_bytes;
     p->document_bytes = 0;
     return token_writer_end_document(p->writer, error);
@@ -62,13 +80,14 @@ static trireme_status read_files(struct preparation *p, const struct document_fi
 }
 
 trireme_status prepare_tokens(const struct prepare_options *options, struct prepare_result *out, trireme_error *error) {
-    struct preparation p = {.options = options};
+    struct preparation p = {.options = options, .pieces = strcmp(tokenizer_kind(options->tokenizer), "bytes") == 0};
     struct document_files files = {0};
     struct prepare_result result = {0};
     trireme_status status = TRIREME_OK;
     if (options->input_count == 0)
         FAIL(TRIREME_ERROR_USAGE,
              "there is no input: name .txt or .jsonl files, directories of them, or - for standard input");
+    p.encoder = encoder_create(options->tokenizer);
     for (size_t i = 0; i < options->input_count && status == TRIREME_OK; i++)
         status = document_files_add(&files, options->inputs[i], error);
     if (status != TRIREME_OK)
@@ -92,7 +111,11 @@ trireme_status prepare_tokens(const struct prepare_options *options, struct prep
     result.files = (int64_t)files.count;
     result.empty_documents = p.empty_documents;
     result.bad_lines = p.bad_lines;
+    struct tokenizer_files kept = tokenizer_files(options->tokenizer);
+    if (!p.pieces)
+        token_writer_keep(p.writer, &kept);
     status = token_writer_finish(p.writer, m, error);
+    tokenizer_files_release(&kept);
     if (status != TRIREME_OK)
         goto release_tokens;
     struct text others = {0};
@@ -102,7 +125,9 @@ trireme_status prepare_tokens(const struct prepare_options *options, struct prep
     *out = result;
 release_tokens:
     VEC_RELEASE(&p.tokens);
+    text_release(&p.document);
 release_files:
+    encoder_free(p.encoder);
     document_files_release(&files);
     return status;
 }

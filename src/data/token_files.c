@@ -1,6 +1,7 @@
 #include "data/token_files.h"
 
 #include "base/text.h"
+#include "tokenizer/tokenizer_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,9 +9,8 @@
 #include <unistd.h>
 
 const char *const TOKEN_FILE_ENDING[TOKEN_FILES] = {
-    [TOKEN_FILE_BIN] = ".bin",
-    [TOKEN_FILE_SUMS] = ".sums",
-    [TOKEN_FILE_MANIFEST] = ".json",
+    [TOKEN_FILE_BIN] = ".bin",       [TOKEN_FILE_SUMS] = ".sums",
+    [TOKEN_FILE_MANIFEST] = ".json", [TOKEN_FILE_TOKENIZER] = ".tokenizer",
     [TOKEN_FILE_INDEX] = ".idx",
 };
 
@@ -36,9 +36,12 @@ static trireme_status token_file_rename(const char *prefix, enum token_file file
     return status;
 }
 
-static void token_file_remove(const char *prefix, enum token_file file, const char *more) {
+void token_file_remove(const char *prefix, enum token_file file, const char *more) {
     char *path = token_file_path(prefix, file, more);
-    unlink(path);
+    if (file == TOKEN_FILE_TOKENIZER)
+        tokenizer_files_remove(path);
+    else
+        unlink(path);
     free(path);
 }
 

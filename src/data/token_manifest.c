@@ -1,6 +1,7 @@
 #include "data/token_manifest.h"
 
 #include "base/json.h"
+#include "data/token_files.h"
 
 #include <inttypes.h>
 
@@ -110,24 +111,39 @@ bool token_manifest_recognise(const char *path) {
     return ours;
 }
 
-trireme_status token_manifest_tokenizer(const struct token_manifest *m, struct tokenizer **out, trireme_error *error) {
+static trireme_status manifest_load_tokenizer(const struct token_manifest *m, const char *path, struct tokenizer **out,
+                                              trireme_error *error) {
+    char *prefix = token_prefix(path), *directory = token_file_path(prefix, TOKEN_FILE_TOKENIZER, "");
+    char excerpt[JSON_EXCERPT_BYTES];
+    trireme_status status =
+        file_missing(directory)
+            ? error_set(error, TRIREME_ERROR_USAGE,
+                        "%s is missing: the tokenizer (%s) of the tokens in %s.bin, which `trireme prepare` put there",
+                        directory, json_excerpt(m->tokenizer_kind, excerpt), prefix)
+            : tokenizer_load(directory, out, error);
+    free(prefix);
+    free(directory);
+    return status;
+}
+
+trireme_status token_manifest_tokenizer(const struct token_manifest *m, const char *path, struct tokenizer **out,
+                                        trireme_error *error) {
     struct tokenizer *t = tokenizer_create_bytes();
     char checksum[CHECKSUM_HEX], excerpt[JSON_EXCERPT_BYTES];
-    tokenizer_checksum(t, checksum);
-    trireme_status status = TRIREME_OK;
-    if (strcmp(m->tokenizer_kind, tokenizer_kind(t)) != 0)
-        status = error_set(error, TRIREME_ERROR_USAGE,
-                           "the tokens were made with the tokenizer %s; only \"bytes\" is built in so far",
-                           json_excerpt(m->tokenizer_kind, excerpt));
-    else if (strcmp(m->tokenizer_checksum, checksum) != 0 || m->vocab_size != tokenizer_vocab_size(t))
-        status =
-            error_set(error, TRIREME_ERROR_CORRUPT,
-                      "the tokens were made with another tokenizer of the kind \"bytes\": vocabulary %" PRId64
-                      " and checksum %s, expected %d and %s",
-                      m->vocab_size, json_excerpt(m->tokenizer_checksum, excerpt), tokenizer_vocab_size(t), checksum);
-    if (status == TRIREME_OK)
-        *out = t;
-    else
+    if (strcmp(m->tokenizer_kind, tokenizer_kind(t)) != 0) {
         tokenizer_free(t);
-    return status;
+        TRY(manifest_load_tokenizer(m, path, &t, error));
+    }
+    tokenizer_checksum(t, checksum);
+    if (strcmp(m->tokenizer_checksum, checksum) == 0 && m->vocab_size == tokenizer_vocab_size(t)) {
+        *out = t;
+        return TRIREME_OK;
+    }
+    error_set(error, TRIREME_ERROR_CORRUPT,
+              "%s: the tokens were made with another tokenizer of the kind \"%s\": vocabulary %" PRId64
+              " and checksum %s, expected %d and %s",
+              path, tokenizer_kind(t), m->vocab_size, json_excerpt(m->tokenizer_checksum, excerpt),
+              tokenizer_vocab_size(t), checksum);
+    tokenizer_free(t);
+    return TRIREME_ERROR_CORRUPT;
 }

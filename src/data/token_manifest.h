@@ -32,7 +32,9 @@ trireme_status token_manifest_of_set(const struct token_set *set, struct token_m
                                      trireme_error *error);
 // Whether the file at `path` is a token manifest, of any version.
 bool token_manifest_recognise(const char *path);
-// The tokenizer that made the tokens; caller frees.
-trireme_status token_manifest_tokenizer(const struct token_manifest *m, struct tokenizer **out, trireme_error *error);
+// The tokenizer that made the tokens at `path` (as token_manifest_read takes it): that of bytes, or what is kept in
+// PREFIX.tokenizer/. CORRUPT where that is another one. Caller frees.
+trireme_status token_manifest_tokenizer(const struct token_manifest *m, const char *path, struct tokenizer **out,
+                                        trireme_error *error);
 
 #endif

@@ -28,7 +28,8 @@ struct draft {
 struct token_writer {
     struct draft draft[TOKEN_FILES];
     char *prefix;
-    char *made; // the topmost directory that did not exist before, or NULL
+    char *made;                         // the topmost directory that did not exist before, or NULL
+    const struct tokenizer_files *kept; // NULL: none
     int32_t vocab_size, sequence_limit;
     int width;
     int64_t tokens, sequences, documents;
@@ -136,6 +137,8 @@ static bool is_ours(const struct token_writer *w, enum token_file file) {
         return token_manifest_recognise(draft->path);
     if (file == TOKEN_FILE_SUMS)
         return sums_list_recognise(draft->path);
+    if (file == TOKEN_FILE_TOKENIZER)
+        return tokenizer_files_recognise(draft->path);
     // A .bin does not say what it is. The index beside it does, or the temporary index of a writer that was killed
     // while it put the files in place.
     return begins_with_magic(index->path) || (file == TOKEN_FILE_BIN && begins_with_magic(index->temporary));
@@ -145,6 +148,7 @@ static trireme_status check_target(const struct token_writer *w, trireme_error *
     static const char *const WHAT[TOKEN_FILES] = {[TOKEN_FILE_BIN] = "part of Megatron's .bin/.idx pair",
                                                   [TOKEN_FILE_SUMS] = "a list of checksums",
                                                   [TOKEN_FILE_MANIFEST] = "a manifest of token files",
+                                                  [TOKEN_FILE_TOKENIZER] = "a directory of a tokenizer's files",
                                                   [TOKEN_FILE_INDEX] = "part of Megatron's .bin/.idx pair"};
     struct stat info;
     for (enum token_file file = 0; file < TOKEN_FILES; file++) {
@@ -154,7 +158,7 @@ static trireme_status check_target(const struct token_writer *w, trireme_error *
                 FAIL(TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
             continue;
         }
-        if (!is_ours(w, file) || !S_ISREG(info.st_mode))
+        if (!is_ours(w, file) || (file == TOKEN_FILE_TOKENIZER ? !S_ISDIR(info.st_mode) : !S_ISREG(info.st_mode)))
             FAIL(TRIREME_ERROR_USAGE,
                  "%s: is in the way and not %s; it is left as it is, choose another data.path or remove it", path,
                  WHAT[file]);
@@ -221,8 +225,10 @@ static trireme_status writer_open(struct token_writer *w, trireme_error *error) 
     TRY(make_directories(w, error));
     TRY(check_target(w, error));
     for (enum token_file file = 0; file < TOKEN_FILES; file++)
-        TRY(draft_open(&w->draft[file], error));
+        if (file != TOKEN_FILE_TOKENIZER)
+            TRY(draft_open(&w->draft[file], error));
     token_files_tidy(w->prefix); // no other writer is at work now
+    token_file_remove(w->prefix, TOKEN_FILE_TOKENIZER, ".tmp");
     return TRIREME_OK;
 }
 
@@ -395,6 +401,24 @@ static trireme_status finish_sums(struct token_writer *w, trireme_error *error) 
     return draft_sync(draft, error);
 }
 
+void token_writer_keep(struct token_writer *w, const struct tokenizer_files *files) {
+    w->kept = files;
+}
+
+static trireme_status finish_tokenizer(struct token_writer *w, trireme_error *error) {
+    const char *path = w->draft[TOKEN_FILE_TOKENIZER].temporary;
+    if (!w->kept)
+        return TRIREME_OK;
+    if (mkdir(path, 0777) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot create the directory: %s; nothing was kept", path, strerror(errno));
+    trireme_status status = tokenizer_files_write(w->kept, path, error);
+    if (status == TRIREME_OK)
+        status = file_sync_directory(path, error);
+    if (status != TRIREME_OK)
+        token_file_remove(w->prefix, TOKEN_FILE_TOKENIZER, ".tmp");
+    return status;
+}
+
 static trireme_status writer_finish(struct token_writer *w, const struct token_manifest *manifest,
                                     trireme_error *error) {
     CHECK(w->document_tokens == 0);
@@ -405,9 +429,16 @@ static trireme_status writer_finish(struct token_writer *w, const struct token_m
     TRY(finish_sums(w, error));
     if (manifest)
         TRY(finish_manifest(w, manifest, error));
-    const bool has[TOKEN_FILES] = {
-        [TOKEN_FILE_BIN] = true, [TOKEN_FILE_SUMS] = true, [TOKEN_FILE_MANIFEST] = manifest, [TOKEN_FILE_INDEX] = true};
-    TRY(token_files_replace(w->prefix, has, error));
+    TRY(finish_tokenizer(w, error));
+    const bool has[TOKEN_FILES] = {[TOKEN_FILE_BIN] = true,
+                                   [TOKEN_FILE_SUMS] = true,
+                                   [TOKEN_FILE_MANIFEST] = manifest,
+                                   [TOKEN_FILE_TOKENIZER] = w->kept,
+                                   [TOKEN_FILE_INDEX] = true};
+    trireme_status status = token_files_replace(w->prefix, has, error);
+    if (status != TRIREME_OK)
+        token_file_remove(w->prefix, TOKEN_FILE_TOKENIZER, ".tmp");
+    TRY(status);
     for (enum token_file file = 0; file < TOKEN_FILES; file++)
         w->draft[file].committed = has[file];
     return TRIREME_OK;

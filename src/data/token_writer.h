@@ -1,11 +1,11 @@
 // Writes Megatron's indexed dataset (the layout is in token_shard.h) in constant memory.
 //
-// All files, PREFIX.sums (block_sums.h) among them, are written under temporary names (PREFIX.bin.tmp and so on),
-// synced, and renamed only when every byte is on the disk (token_files.h): whatever fails leaves the files of an
-// earlier run as they were, and nothing else. A writer that is killed leaves the old files, or all new ones, or what
-// token_files_mend makes the old files of again. A second writer of the same prefix is refused while the first runs,
-// where files can be locked; what a killed writer left is taken over. The process must ignore SIGXFSZ if its file size
-// may be limited.
+// All files, PREFIX.sums (block_sums.h) among them, and perhaps the directory PREFIX.tokenizer, are written under
+// temporary names (PREFIX.bin.tmp and so on), synced, and renamed only when every byte is on the disk (token_files.h):
+// whatever fails leaves the files of an earlier run as they were, and nothing else. A writer that is killed leaves the
+// old files, or all new ones, or what token_files_mend makes the old files of again. A second writer of the same prefix
+// is refused while the first runs, where files can be locked; what a killed writer left is taken over. The process must
+// ignore SIGXFSZ if its file size may be limited.
 #ifndef DATA_TOKEN_WRITER_H
 #define DATA_TOKEN_WRITER_H
 
@@ -25,6 +25,9 @@ trireme_status token_writer_add(struct token_writer *w, const int32_t *tokens, s
 trireme_status token_writer_end_document(struct token_writer *w, trireme_error *error);
 int64_t token_writer_tokens(const struct token_writer *w);
 int64_t token_writer_documents(const struct token_writer *w);
+// The files of the tokenizer, which become PREFIX.tokenizer/; without this call there will be none. They must live
+// until the writer is finished.
+void token_writer_keep(struct token_writer *w, const struct tokenizer_files *files);
 // Puts the files in place, with PREFIX.json unless `manifest` is NULL (then an old one is removed). Frees the writer
 // whether it succeeds or not. The last document must have been ended; no document at all is refused.
 trireme_status token_writer_finish(struct token_writer *w, const struct token_manifest *manifest, trireme_error *error);

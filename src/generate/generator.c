@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "kernels/bf16.h"
 #include "run/checkpoint.h"
+#include "tokenizer/encoder.h"
 
 #include <math.h>
 
@@ -225,16 +226,29 @@ int32_t generator_choose(struct generator *g, bool *end) {
 
 // ---- a whole text
 
+// A prompt without text is what the tokenizer puts around a text; where that is nothing, the end of a line.
+static trireme_status continuation_encode(struct continuation *c, const char *prompt, size_t length,
+                                          trireme_error *error) {
+    struct encoder *encoder = encoder_create(c->tokenizer);
+    trireme_status status = encoder_encode(encoder, prompt, length, ENCODER_SPECIALS, &c->prompt, error);
+    if (status == TRIREME_OK && c->prompt.count == 0)
+        status = encoder_encode(encoder, "\n", 1, ENCODER_SPECIALS, &c->prompt, error);
+    encoder_free(encoder);
+    if (status == TRIREME_OK && c->prompt.count == 0)
+        FAIL(TRIREME_ERROR_USAGE, "the prompt has no tokens: give another one");
+    return status;
+}
+
 trireme_status continuation_open(struct continuation *c, struct config *config, const char *path, const char *prompt,
                                  size_t length, trireme_error *error) {
     c->config = config;
     int hold;
     TRY(checkpoint_resolve(path, &c->directory, &hold, error));
     trireme_status status = tokenizer_load(c->directory, &c->tokenizer, error);
-    if (status == TRIREME_OK) {
-        tokenizer_encode(c->tokenizer, length ? prompt : "\n", length ? length : 1, &c->prompt);
+    if (status == TRIREME_OK)
+        status = continuation_encode(c, prompt, length, error);
+    if (status == TRIREME_OK)
         status = generator_fit(c, config, error);
-    }
     if (status == TRIREME_OK)
         status = generator_create(&c->generator, config, c->directory, c->tokenizer, c->prompt.count, error);
     directory_let_go(hold);

@@ -6,7 +6,7 @@ static trireme_status corpus_find_tokenizer(const struct token_set *set, struct 
     struct token_manifest manifest;
     bool found;
     TRY(token_manifest_of_set(set, &manifest, &found, error));
-    return found ? token_manifest_tokenizer(&manifest, out, error) : TRIREME_OK;
+    return found ? token_manifest_tokenizer(&manifest, token_set_shard_path(set, 0), out, error) : TRIREME_OK;
 }
 
 // Refuses token files that name another tokenizer than the one with which `trireme prepare` has made the `prepared`
@@ -88,11 +88,22 @@ int64_t corpus_vocab_size(const struct corpus *c) {
     return c->tokenizer ? tokenizer_vocab_size(c->tokenizer) : 0;
 }
 
-// Whether a model has a tokenizer that Trireme knows. Token files that name their tokenizer never name that one.
-static bool has_known_tokenizer(const char *directory) {
-    struct tokenizer *known = NULL;
-    bool has = *directory && tokenizer_load(directory, &known, NULL) == TRIREME_OK;
-    tokenizer_free(known);
+void corpus_name_ends(const struct corpus *c, bool new_model, struct model_config *model) {
+    if (!c->tokenizer)
+        return;
+    const int32_t bos = tokenizer_bos(c->tokenizer), eos = tokenizer_eos(c->tokenizer);
+    if (bos >= 0 && (new_model || model->bos_token_id < 0))
+        model->bos_token_id = bos;
+    if (eos >= 0 && (new_model || model->eos_token_id < 0))
+        model->eos_token_id = eos;
+}
+
+// Whether a model's tokens are bytes. Token files that name their tokenizer never name that one.
+static bool has_bytes(const char *directory) {
+    struct tokenizer *t = NULL;
+    bool has = *directory && tokenizer_load(directory, &t, NULL) == TRIREME_OK;
+    has = has && strcmp(tokenizer_kind(t), "bytes") == 0;
+    tokenizer_free(t);
     return has;
 }
 
@@ -107,7 +118,7 @@ trireme_status corpus_check_model(const struct corpus *c, const struct config *c
     for (size_t i = 0; i < ARRAY_LENGTH(OF) && OF[i].set; i++) {
         char why[200];
         const char *name = token_set_tokenizer(OF[i].set);
-        if (name && has_known_tokenizer(directory))
+        if (name && has_bytes(directory))
             return config_refuse(config, OF[i].key, error,
                                  "whose tokens are those of %s, but the model in %s has another tokenizer: use token "
                                  "files made with its own, or remove its tokenizer.json to train it on these tokens",

@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "data/sampler.h"
 #include "data/token_manifest.h"
+#include "model/model.h"
 
 // Of "training" or "validation" data.
 #define CORPUS_NO_TARGETS "the %s data has no token to predict: its documents are of one token each"
@@ -28,6 +29,9 @@ trireme_status corpus_sample(struct corpus *corpus, const struct config *config,
 void corpus_close(struct corpus *corpus);
 // The tokenizer's number of tokens; 0 without a tokenizer.
 int64_t corpus_vocab_size(const struct corpus *corpus);
+// Gives a model the tokens with which the tokenizer begins and ends texts: a new one where the tokenizer has them, one
+// with weights, where it has none itself.
+void corpus_name_ends(const struct corpus *corpus, bool new_model, struct model_config *model);
 // Refuses tokens made by another tokenizer than that of the model in `directory` ("": no model), where both are known.
 trireme_status corpus_check_model(const struct corpus *corpus, const struct config *config, const char *directory,
                                   trireme_error *error);

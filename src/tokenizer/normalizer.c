@@ -180,13 +180,28 @@ static trireme_status read_strip(struct normalizer *n, const json_t *step, const
     return json_read_boolean(step, where, "strip_right", JSON_REQUIRED, &s->right, error);
 }
 
+// Two members are ours, for models of sentencepiece; `tokenizers` passes them over. "longest": rules are applied as
+// that library applies them; "kept": texts to which none is applied.
 static trireme_status read_precompiled(struct normalizer *n, const json_t *step, const char *where,
                                        trireme_error *error) {
     const char *base64;
+    bool longest = false;
+    const json_t *kept = NULL, *text;
+    size_t i;
     TRY(json_read_string(step, where, "precompiled_charsmap", JSON_REQUIRED, &base64, error));
+    TRY(json_read_boolean(step, where, "longest", JSON_OPTIONAL, &longest, error));
+    TRY(json_read_array(step, where, "kept", JSON_OPTIONAL, &kept, error));
     struct normal_step *s = add_step(n, (struct normal_step){.apply = apply_charsmap});
     trireme_status status = charsmap_create(&s->charsmap, base64, error);
-    return status == TRIREME_OK ? status : error_prefix(error, status, "%s", where);
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "%s", where);
+    if (longest)
+        charsmap_use_longest(s->charsmap);
+    json_array_foreach((json_t *)kept, i,
+                       text) if (!json_is_string(text) ||
+                                 !charsmap_keep(s->charsmap, json_string_value(text), json_string_length(text)))
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: \"kept\": element %zu is no text, or there twice", where, i);
+    return TRIREME_OK;
 }
 
 static trireme_status read_bert(struct normalizer *n, const json_t *step, const char *where, trireme_error *error) {
@@ -224,7 +239,7 @@ static const struct normalizer_type {
     {{"Strip", "strip_left strip_right"}, read_strip, {0}},
     {{"StripAccents", ""}, NULL, {.map = map_without, .categories = UNICODE_MARKS}},
     {{"Nmt", ""}, NULL, {.map = map_nmt}},
-    {{"Precompiled", "precompiled_charsmap"}, read_precompiled, {0}},
+    {{"Precompiled", "precompiled_charsmap longest kept"}, read_precompiled, {0}},
     {{"BertNormalizer", "clean_text handle_chinese_chars strip_accents lowercase"}, read_bert, {0}},
     {{"ByteLevel", ""}, NULL, {.apply = apply_spell}},
 };

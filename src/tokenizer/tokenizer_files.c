@@ -1,5 +1,8 @@
 #include "tokenizer/tokenizer_files.h"
 
+#include <dirent.h>
+#include <unistd.h>
+
 enum { FILE_LIMIT = 256 << 20 };
 
 static const char *const NAMES[] = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
@@ -37,6 +40,36 @@ trireme_status tokenizer_files_write(const struct tokenizer_files *files, const 
         free(path);
     }
     return status;
+}
+
+bool tokenizer_files_recognise(const char *directory) {
+    DIR *d = opendir(directory);
+    bool all = d != NULL;
+    for (struct dirent *entry; d && all && (entry = readdir(d));) {
+        bool known = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+        for (size_t i = 0; i < ARRAY_LENGTH(NAMES) && !known; i++) {
+            const size_t length = strlen(NAMES[i]);
+            known = strncmp(entry->d_name, NAMES[i], length) == 0 &&
+                    (!entry->d_name[length] || strcmp(entry->d_name + length, ".tmp") == 0);
+        }
+        all = known;
+    }
+    if (d)
+        closedir(d);
+    return all;
+}
+
+void tokenizer_files_remove(const char *directory) {
+    static const char *const ENDINGS[] = {"", ".tmp"};
+    if (file_missing(directory))
+        return;
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++)
+        for (size_t k = 0; k < ARRAY_LENGTH(ENDINGS); k++) {
+            char *path = mem_printf("%s/%s%s", directory, NAMES[i], ENDINGS[k]);
+            unlink(path);
+            free(path);
+        }
+    rmdir(directory);
 }
 
 void tokenizer_files_release(struct tokenizer_files *files) {

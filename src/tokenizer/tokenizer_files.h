@@ -21,6 +21,10 @@ trireme_status tokenizer_files_read(struct tokenizer_files *out, const char *dir
 void tokenizer_files_add(struct tokenizer_files *files, const char *name, char *bytes, size_t length);
 // Writes them into an existing directory, replacing files of the same names.
 trireme_status tokenizer_files_write(const struct tokenizer_files *files, const char *directory, trireme_error *error);
+// Whether a directory holds nothing else than such files, and those that a write which was cut short left.
+bool tokenizer_files_recognise(const char *directory);
+// Removes such files from a directory, which need not be there, and then itself if nothing is left in it.
+void tokenizer_files_remove(const char *directory);
 void tokenizer_files_release(struct tokenizer_files *files);
 
 #endif

@@ -19,11 +19,16 @@ struct tokenizer_parts {
     json_t *description;            // tokenizer.json's members but for model.vocab and model.merges
     struct token_table *tokens;     // of the model; without what "added_tokens" adds
     VEC(struct token_merge) merges; // BPE
-    VEC(double) scores;             // Unigram: of each id
+    VEC(int32_t)
+    ranks;              // BPE: of each merge, ascending; merges of one rank are made from left to right.
+                        // Empty, as of tokenizer.json, which cannot say it: each merge has a rank of its own
+    VEC(double) scores; // Unigram: of each id
+    bool float_scores;  // Unigram: sums of scores are rounded to single precision
+    char *bos, *eos;    // tokens that begin and end texts, where the file names them (tokenizer.json never)
 };
 
-// Reads a tokenizer.json. CORRUPT names the member at fault; a merge whose tokens, or whose product, are not in the
-// vocabulary, is refused. Nothing to release after an error.
+// Reads a tokenizer.json. CORRUPT names the member at fault; a merge whose tokens are not in the vocabulary is refused
+// (one whose product is not, by tokenizer_create). Nothing to release after an error.
 trireme_status tokenizer_parts_parse(struct tokenizer_parts *out, const char *text, size_t length, const char *where,
                                      trireme_error *error);
 // Appends them as tokenizer.json, as `transformers` and `tokenizers` open it: merges as pairs, tokens in order of id.

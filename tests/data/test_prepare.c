@@ -451,15 +451,16 @@ static void test_manifest(void **state) {
         assert_refused(token_manifest_read(names[0], tokens, &m, &found, &error), TRIREME_ERROR_CORRUPT,
                        "t.json: tells of 3 tokens");
     struct tokenizer *t = NULL;
-    assert_ok(token_manifest_tokenizer(&m, &t, &error));
+    assert_ok(token_manifest_tokenizer(&m, names[0], &t, &error));
     assert_int_equal(tokenizer_vocab_size(t), 256);
     tokenizer_free(t);
     struct token_manifest other = m;
     snprintf(other.tokenizer_kind, sizeof other.tokenizer_kind, "bpe");
-    assert_refused(token_manifest_tokenizer(&other, &t, &error), TRIREME_ERROR_USAGE, "only \"bytes\"");
+    assert_refused(token_manifest_tokenizer(&other, names[0], &t, &error), TRIREME_ERROR_USAGE,
+                   "t.tokenizer is missing");
     other = m;
     other.tokenizer_checksum[0] ^= 1;
-    assert_refused(token_manifest_tokenizer(&other, &t, &error), TRIREME_ERROR_CORRUPT, "checksum");
+    assert_refused(token_manifest_tokenizer(&other, names[0], &t, &error), TRIREME_ERROR_CORRUPT, "checksum");
     assert_ok(token_manifest_read(in(state, "out/none"), 3, &m, &found, &error));
     assert_false(found);
     assert_ok(token_manifest_read(in(state, "out/none_*.bin"), 3, &m, &found, &error));

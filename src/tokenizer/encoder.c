@@ -1,0 +1,156 @@
+#include "tokenizer/encoder.h"
+
+#include "base/utf8.h"
+#include "tokenizer/tokenizer_internal.h"
+
+static const size_t TEXT_MAX = (size_t)1 << 30;
+
+struct encoder {
+    const struct tokenizer *t;
+    struct text_work *work;
+    struct bpe_work bpe;
+    struct unigram_work unigram;
+    struct text repaired, normal;
+    struct added_parts parts, normal_parts;
+    struct pieces pieces;
+};
+
+struct encoder *encoder_create(const struct tokenizer *t) {
+    struct encoder *e = mem_alloc(sizeof *e);
+    e->t = t;
+    if (t->type == TOKENIZER_BYTES)
+        return e;
+    e->work = text_work_create();
+    e->bpe.cache = e->unigram.cache = piece_cache_create();
+    return e;
+}
+
+void encoder_free(struct encoder *e) {
+    if (!e)
+        return;
+    piece_cache_free(e->bpe.cache);
+    bpe_work_release(&e->bpe);
+    unigram_work_release(&e->unigram);
+    text_work_free(e->work);
+    text_release(&e->repaired);
+    text_release(&e->normal);
+    VEC_RELEASE(&e->parts);
+    VEC_RELEASE(&e->normal_parts);
+    pieces_release(&e->pieces);
+    free(e);
+}
+
+// The number of bytes of the ill-formed sequence that s[0, length) begins with: as many as might begin a character.
+static size_t ill_formed_bytes(const char *s, size_t length) {
+    size_t count = 1;
+    for (; count < length && count < UTF8_BYTES_MAX; count++) {
+        struct utf8_checker part = {0};
+        if (!utf8_check(&part, s, count + 1))
+            break;
+    }
+    return count;
+}
+
+// The text, or what it becomes where it is not UTF-8.
+static void encoder_repair(struct encoder *e, const char **text, size_t *length) {
+    static const char REPLACEMENT[] = "\xEF\xBF\xBD";
+    struct utf8_checker check = {0};
+    if (utf8_check(&check, *text, *length) && utf8_finish(&check))
+        return;
+    struct text *out = &e->repaired;
+    out->length = 0;
+    for (size_t at = 0; at < *length;) {
+        const size_t whole = utf8_prefix(*text + at, *length - at);
+        text_add_bytes(out, *text + at, whole);
+        at += whole;
+        if (at == *length)
+            break;
+        text_add_bytes(out, REPLACEMENT, sizeof REPLACEMENT - 1);
+        at += ill_formed_bytes(*text + at, *length - at);
+    }
+    *text = out->text;
+    *length = out->length;
+}
+
+static trireme_status encoder_add_pieces(struct encoder *e, struct token_list *out, trireme_error *error) {
+    const struct tokenizer *t = e->t;
+    for (size_t i = 0; i < e->pieces.end.count; i++) {
+        const size_t begin = pieces_begin(&e->pieces, i);
+        const char *piece = e->pieces.bytes.text + begin;
+        const size_t length = e->pieces.end.item[i] - begin;
+        TRY(t->bpe ? bpe_encode(t->bpe, &e->bpe, piece, length, out, error)
+                   : unigram_encode(t->unigram, &e->unigram, piece, length, out, error));
+    }
+    return TRIREME_OK;
+}
+
+// Text between tokens that were found in the raw text. `first`: the whole text begins with it.
+static trireme_status encoder_add_part(struct encoder *e, const char *text, size_t length, bool first,
+                                       struct token_list *out, trireme_error *error) {
+    const struct tokenizer *t = e->t;
+    if (t->normalizer) {
+        e->normal.length = 0;
+        TRY(normalizer_apply(t->normalizer, e->work, text, length, &e->normal, error));
+        text = e->normal.text ? e->normal.text : "";
+        length = e->normal.length;
+    }
+    e->normal_parts.count = 0;
+    added_tokens_cut(t->added, true, text, length, &e->normal_parts);
+    for (size_t i = 0; i < e->normal_parts.count; i++) {
+        const struct added_part part = e->normal_parts.item[i];
+        if (part.id >= 0) {
+            VEC_PUSH(out, part.id);
+            continue;
+        }
+        pieces_clear(&e->pieces);
+        TRY(pre_tokenizer_cut(t->pre_tokenizer, e->work, text + part.begin, part.end - part.begin,
+                              first && part.begin == 0, &e->pieces, error));
+        TRY(encoder_add_pieces(e, out, error));
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status encoder_add_text(struct encoder *e, const char *text, size_t length, struct token_list *out,
+                                       trireme_error *error) {
+    e->parts.count = 0;
+    added_tokens_cut(e->t->added, false, text, length, &e->parts);
+    for (size_t i = 0; i < e->parts.count; i++) {
+        const struct added_part part = e->parts.item[i];
+        if (part.id >= 0)
+            VEC_PUSH(out, part.id);
+        else
+            TRY(encoder_add_part(e, text + part.begin, part.end - part.begin, part.begin == 0, out, error));
+    }
+    return TRIREME_OK;
+}
+
+static void encoder_add_bytes(const char *text, size_t length, struct token_list *out) {
+    VEC_RESERVE(out, out->count + length);
+    for (size_t i = 0; i < length; i++)
+        out->item[out->count++] = (uint8_t)text[i];
+}
+
+trireme_status encoder_encode(struct encoder *e, const char *text, size_t length, enum encoder_specials specials,
+                              struct token_list *out, trireme_error *error) {
+    const struct tokenizer *t = e->t;
+    if (t->type == TOKENIZER_BYTES) {
+        encoder_add_bytes(text, length, out);
+        return TRIREME_OK;
+    }
+    if (length > TEXT_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "a text of %zu bytes is too long to be encoded at once, at most %zu", length,
+             TEXT_MAX);
+    encoder_repair(e, &text, &length);
+    const size_t begin = out->count;
+    for (size_t i = 0; i < t->template.steps.count; i++) {
+        const int32_t step = t->template.steps.item[i];
+        if (step == TEMPLATE_TEXT)
+            TRY(encoder_add_text(e, text, length, out, error));
+        else if (specials != ENCODER_TEXT_ALONE)
+            VEC_PUSH(out, step);
+    }
+    const bool ended = out->count > begin && out->item[out->count - 1] == t->eos;
+    if (specials == ENCODER_DOCUMENT && t->eos >= 0 && !ended)
+        VEC_PUSH(out, t->eos);
+    return TRIREME_OK;
+}

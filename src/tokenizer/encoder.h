@@ -1,0 +1,25 @@
+// What one thread encodes texts with: a tokenizer, memory between its steps, and the tokens of pieces that were met.
+#ifndef TOKENIZER_ENCODER_H
+#define TOKENIZER_ENCODER_H
+
+#include "tokenizer/tokenizer.h"
+
+struct encoder;
+
+enum encoder_specials {
+    ENCODER_TEXT_ALONE, // no tokens but those of the text
+    ENCODER_SPECIALS,   // with the special tokens that the tokenizer puts around a text
+    ENCODER_DOCUMENT,   // the same, and the token that ends texts at the end, once, if the tokenizer has one
+};
+
+// The tokenizer must outlive it. The caller frees.
+struct encoder *encoder_create(const struct tokenizer *t);
+void encoder_free(struct encoder *e);
+// Appends the tokens of text[0, length), which is at most 1 GiB long. What is not UTF-8 is read as U+FFFD, one for each
+// maximal part of an ill-formed sequence (Unicode 15, chapter 3.9, as Python's "replace" does), but by the kind
+// "bytes" as it is. Special tokens that stand in the text count as such. After an error some tokens may have been
+// appended.
+trireme_status encoder_encode(struct encoder *e, const char *text, size_t length, enum encoder_specials specials,
+                              struct token_list *out, trireme_error *error);
+
+#endif

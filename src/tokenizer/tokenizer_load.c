@@ -1,0 +1,203 @@
+// Tokenizers in files and directories.
+#include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/tiktoken_ranks.h"
+#include "tokenizer/tokenizer_internal.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+enum { FILE_LIMIT = 256 << 20, CONFIG_LIMIT = 16 << 20 };
+
+static const char TOKENIZER_JSON[] = "tokenizer.json", TOKENIZER_CONFIG[] = "tokenizer_config.json",
+                  CHAT_TEMPLATE[] = "chat_template.jinja";
+
+// A form of files. `name`: of such a file in a directory.
+struct tokenizer_form {
+    const char *name;
+    bool (*recognise)(const char *bytes, size_t length);
+    trireme_status (*read)(struct tokenizer_parts *out, const char *bytes, size_t length, const char *where,
+                           trireme_error *error);
+};
+
+static bool is_json(const char *bytes, size_t length) {
+    const size_t blank = strspn(bytes, " \t\r\n");
+    return blank < length && bytes[blank] == '{';
+}
+
+// A file's number of ranks tells its pattern.
+static trireme_status read_ranks(struct tokenizer_parts *out, const char *bytes, size_t length, const char *where,
+                                 trireme_error *error) {
+    return tiktoken_ranks_parse(out, bytes, length, NULL, where, error);
+}
+
+static const struct tokenizer_form FORMS[] = {
+    {TOKENIZER_JSON, is_json, tokenizer_parts_parse},
+    {"tokenizer.model", sentencepiece_model_is, sentencepiece_model_parse},
+    {"tokenizer.model", tiktoken_ranks_are, read_ranks},
+};
+
+// The tokenizer's file that `path` is or holds; the caller frees. *directory: where tokenizer_config.json may lie
+// beside it, "" where none counts; the caller frees.
+static trireme_status find_file(const char *path, char **out, char **directory, trireme_error *error) {
+    struct stat info;
+    if (stat(path, &info) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (!S_ISDIR(info.st_mode)) {
+        const char *slash = strrchr(path, '/');
+        const bool named = strcmp(slash ? slash + 1 : path, TOKENIZER_JSON) == 0;
+        *out = mem_strdup(path);
+        *directory = !named ? mem_strdup("") : slash ? mem_printf("%.*s", (int)(slash - path), path) : mem_strdup(".");
+        return TRIREME_OK;
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(FORMS); i++) {
+        char *file = mem_printf("%s/%s", path, FORMS[i].name);
+        if (!file_missing(file)) {
+            *out = file;
+            *directory = mem_strdup(path);
+            return TRIREME_OK;
+        }
+        free(file);
+    }
+    FAIL(TRIREME_ERROR_USAGE,
+         "%s has no tokenizer.json: its model was trained on tokens that `trireme prepare` did not make, and cannot "
+         "generate text",
+         path);
+}
+
+static const struct tokenizer_file *find_kept(const struct tokenizer_files *files, const char *name) {
+    for (size_t i = 0; i < files->files.count; i++)
+        if (strcmp(files->files.item[i].name, name) == 0)
+            return &files->files.item[i];
+    return NULL;
+}
+
+// tokenizer_config.json of a directory's files, if they have one.
+static trireme_status read_config(const struct tokenizer_files *files, const char *directory, json_t **out,
+                                  trireme_error *error) {
+    const struct tokenizer_file *file = find_kept(files, TOKENIZER_CONFIG);
+    char *path = mem_printf("%s/%s", directory, TOKENIZER_CONFIG);
+    trireme_status status = file ? json_parse(file->bytes, file->length, path, out, error) : TRIREME_OK;
+    free(path);
+    return status;
+}
+
+static trireme_status read_parts(struct tokenizer_parts *out, const char *bytes, size_t length, const char *where,
+                                 trireme_error *error) {
+    for (size_t i = 0; i < ARRAY_LENGTH(FORMS); i++)
+        if (FORMS[i].recognise(bytes, length))
+            return FORMS[i].read(out, bytes, length, where, error);
+    FAIL(TRIREME_ERROR_USAGE, "%s: not a tokenizer's file of a known form", where);
+}
+
+static void add_config_token(const struct tokenizer *t, const char *key, int32_t id, struct text *json) {
+    const struct added_token *added = added_tokens_find_id(t->added, id);
+    const struct token_bytes token = token_table_token(t->parts.tokens, id);
+    const struct text spelt = {.text = (char *)(added ? added->content : token.bytes),
+                               .length = added ? added->length : token.length};
+    if (id < 0)
+        json_add_value(json, key, json_null());
+    else
+        json_add_text(json, key, &spelt);
+}
+
+// Keeps the files that a tokenizer is to be saved as: those it came with, or what says the same.
+static void keep_files(struct tokenizer *t, struct tokenizer_files *files, const char *bytes, size_t length,
+                       const char *name) {
+    t->files = *files;
+    *files = (struct tokenizer_files){0};
+    if (!find_kept(&t->files, TOKENIZER_JSON)) {
+        struct text json = {0};
+        if (strcmp(name, TOKENIZER_JSON) == 0)
+            text_add_bytes(&json, bytes, length);
+        else
+            tokenizer_parts_write(&t->parts, &json);
+        tokenizer_files_add(&t->files, TOKENIZER_JSON, json.text, json.length);
+    }
+    if (!find_kept(&t->files, TOKENIZER_CONFIG)) {
+        struct text json = {0};
+        json_begin_object(&json, NULL);
+        json_add_string(&json, "tokenizer_class", "PreTrainedTokenizerFast");
+        add_config_token(t, "bos_token", t->bos, &json);
+        add_config_token(t, "eos_token", t->eos, &json);
+        json_end_object(&json);
+        text_add(&json, "\n");
+        tokenizer_files_add(&t->files, TOKENIZER_CONFIG, json.text, json.length);
+    }
+    const struct tokenizer_file *template = find_kept(&t->files, CHAT_TEMPLATE);
+    if (template && !t->chat_template)
+        t->chat_template = mem_strdup(template->bytes);
+}
+
+// Files of a directory that define its tokenizer, but not what its model generates.
+static trireme_status read_beside(struct tokenizer_files *out, const char *directory, trireme_error *error) {
+    static const char GENERATION[] = "generation_config.json";
+    if (!*directory)
+        return TRIREME_OK;
+    TRY(tokenizer_files_read(out, directory, error));
+    for (size_t i = 0; i < out->files.count; i++)
+        if (strcmp(out->files.item[i].name, GENERATION) == 0) {
+            free(out->files.item[i].bytes);
+            out->files.item[i] = out->files.item[--out->files.count];
+        }
+    return TRIREME_OK;
+}
+
+static trireme_status load_file(const char *file, const char *directory, struct tokenizer **out, trireme_error *error) {
+    struct tokenizer_files beside = {0};
+    struct tokenizer_parts parts = {0};
+    char *bytes = NULL;
+    size_t length = 0;
+    json_t *config = NULL;
+    TRY(file_read(file, FILE_LIMIT, &bytes, &length, error));
+    trireme_status status = read_beside(&beside, directory, error);
+    if (status == TRIREME_OK)
+        status = read_config(&beside, directory, &config, error);
+    if (status == TRIREME_OK)
+        status = read_parts(&parts, bytes, length, file, error);
+    if (status == TRIREME_OK)
+        status = tokenizer_create(out, &parts, config, file, error);
+    if (status == TRIREME_OK)
+        keep_files(*out, &beside, bytes, length, is_json(bytes, length) ? TOKENIZER_JSON : "");
+    tokenizer_files_release(&beside);
+    json_decref(config);
+    free(bytes);
+    return status;
+}
+
+trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error) {
+    char *file = NULL, *directory = NULL;
+    TRY(find_file(path, &file, &directory, error));
+    trireme_status status = load_file(file, directory, out, error);
+    free(file);
+    free(directory);
+    return status;
+}
+
+struct tokenizer_files tokenizer_files(const struct tokenizer *t) {
+    struct tokenizer_files files = {0};
+    for (size_t i = 0; i < t->files.files.count; i++) {
+        const struct tokenizer_file *file = &t->files.files.item[i];
+        char *bytes = mem_alloc(file->length + 1);
+        memcpy(bytes, file->bytes, file->length);
+        tokenizer_files_add(&files, file->name, bytes, file->length);
+    }
+    return files;
+}
+
+bool tokenizer_differs(const struct tokenizer *t, const char *directory, char why[200]) {
+    char *file = mem_printf("%s/%s", directory, TOKENIZER_JSON), own[CHECKSUM_HEX], its[CHECKSUM_HEX];
+    bool has = !file_missing(file);
+    struct tokenizer *other = NULL;
+    trireme_error error = {0};
+    free(file);
+    if (!has)
+        return false;
+    trireme_status status = tokenizer_load(directory, &other, &error);
+    snprintf(why, 200, "%.199s", status == TRIREME_OK ? "its tokens stand for other text" : error.message);
+    if (status != TRIREME_OK)
+        return true;
+    tokenizer_checksum(t, own);
+    tokenizer_checksum(other, its);
+    tokenizer_free(other);
+    return strcmp(own, its) != 0;
+}
