@@ -53,7 +53,11 @@ static trireme_status token_file_set_aside(const char *prefix, enum token_file f
 static trireme_status token_files_restore(const char *prefix, trireme_error *error) {
     const bool had = !token_file_missing(prefix, TOKEN_FILE_INDEX, ".old");
     for (enum token_file file = 0; file < TOKEN_FILES; file++) {
-        if (!token_file_missing(prefix, file, ".old"))
+        const bool old = !token_file_missing(prefix, file, ".old");
+        // A directory does not take the place of another one.
+        if (old && file == TOKEN_FILE_TOKENIZER && !token_file_missing(prefix, file, ""))
+            TRY(token_file_rename(prefix, file, "", ".tmp", error));
+        if (old)
             TRY(token_file_rename(prefix, file, ".old", "", error));
         else if (token_file_missing(prefix, file, ".tmp") && !token_file_missing(prefix, file, "") &&
                  !(had && file == TOKEN_FILE_BIN)) // an index had tokens, which are still in place

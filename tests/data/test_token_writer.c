@@ -153,6 +153,8 @@ static void test_overwriting(void **state) {
     assert_refused(write_documents(in(state, "e"), 256, 0, (int[]){3}, 1, &error), TRIREME_ERROR_USAGE, "in the way");
 }
 
+static bool keeps_tokenizer; // whether sets have one, whose only file holds the number of their tokens
+
 // Writes one document of `count` tokens, all of which are `count`, and their manifest; `first` and `many` as above for
 // the time when the files are put in place.
 static trireme_status write_equal_failing(const char *prefix, int32_t count, int first, int many,
@@ -164,9 +166,15 @@ static trireme_status write_equal_failing(const char *prefix, int32_t count, int
     for (int i = 0; i < count; i++)
         assert_int_equal(token_writer_add(w, &count, 1, error), TRIREME_OK);
     assert_int_equal(token_writer_end_document(w, error), TRIREME_OK);
+    struct tokenizer_files files = {0};
+    tokenizer_files_add(&files, "tokenizer.json", mem_printf("%d", count), 1);
+    if (keeps_tokenizer)
+        token_writer_keep(w, &files);
     failing = first;
     failures = many;
-    return token_writer_finish(w, &manifest, error);
+    trireme_status status = token_writer_finish(w, &manifest, error);
+    tokenizer_files_release(&files);
+    return status;
 }
 
 static trireme_status write_equal(const char *prefix, int32_t count, trireme_error *error) {
@@ -189,6 +197,14 @@ static int which_set(const char *prefix) {
     assert_ok(token_manifest_read(prefix, count, &manifest, &found, &error));
     assert_true(found);
     token_set_close(set);
+    if (keeps_tokenizer) {
+        char *path = mem_printf("%s.tokenizer/tokenizer.json", prefix);
+        size_t length;
+        char *content = get(path, &length);
+        assert_int_equal(atoi(content), count);
+        free(content);
+        free(path);
+    }
     return (int)count;
 }
 
@@ -233,6 +249,36 @@ static void test_failing_replacement(void **state) {
         assert_int_equal(status, TRIREME_ERROR_IO);
         assert_int_equal(count_entries(path), 0);
     }
+}
+
+// The same with a tokenizer, which is a directory; and a set without one takes the place of one that has it.
+static void test_failing_replacement_of_tokenizer(void **state) {
+    const char *prefix = in(state, "t"), *path = ((struct folder *)*state)->path;
+    trireme_status status;
+    keeps_tokenizer = true;
+    for (int kill = 0; kill < 2; kill++) {
+        int failed = 0, first = 0;
+        for (bool made = true; made; first++) {
+            assert_ok(write_equal(prefix, OLD, &error));
+            assert_int_equal(which_set(prefix), OLD);
+            assert_int_equal(count_entries(path), 5);
+            made = replace_failing(prefix, first, kill ? FAILS_ON : 1, &status);
+            failed += status != TRIREME_OK;
+            assert_int_equal(which_set(prefix), status == TRIREME_OK ? NEW : OLD);
+            if (!kill && status != TRIREME_OK)
+                assert_int_equal(count_entries(path), 5);
+        }
+        assert_int_equal(failed, 10 + 1); // renamings of the set, and that of a file of the tokenizer
+    }
+    keeps_tokenizer = false;
+    assert_ok(write_equal(prefix, OLD, &error));
+    assert_int_equal(count_entries(path), 4);
+    // What is not a tokenizer's directory stays.
+    assert_int_equal(mkdir(in(state, "t.tokenizer"), 0777), 0);
+    put_text(in(state, "t.tokenizer/notes.txt"), "mine");
+    assert_refused(write_equal(prefix, NEW, &error), TRIREME_ERROR_USAGE, "t.tokenizer: is in the way");
+    assert_true(exists(in(state, "t.tokenizer/notes.txt")));
+    assert_int_equal(which_set(prefix), OLD);
 }
 
 // Wherever a machine stops, it leaves the old files, or no index and the old one beside it, or all new files.
@@ -377,6 +423,7 @@ int main(void) {
         TEST(test_directories_made),
         TEST(test_overwriting),
         TEST(test_failing_replacement),
+        TEST(test_failing_replacement_of_tokenizer),
         TEST(test_order_on_the_disk),
         TEST(test_two_writers),
         TEST(test_two_writers_in_turn),
