@@ -2,6 +2,7 @@
 #include "base/reserve.h"
 #include "generate/generator.h"
 #include "run/train.h"
+#include "tokenizer/token_stream.h"
 
 const char *trireme_version(void) {
     return TRIREME_VERSION;
@@ -70,18 +71,18 @@ struct reader {
     bool (*text)(void *user, const char *bytes, size_t count);
     void *user;
     atomic_bool stop;
+    struct token_stream stream;
     bool begun; // the prompt, which is not passed on, has arrived
 };
 
 static trireme_status pass_on_text(void *user, const int32_t *tokens, size_t count, trireme_error *error) {
     struct reader *reader = user;
-    if (!reader->begun) {
-        reader->begun = true;
-        return TRIREME_OK;
-    }
     struct text piece = {0};
-    trireme_status status = tokenizer_decode(reader->continuation->tokenizer, tokens, count, false, &piece, error);
-    if (status == TRIREME_OK && !reader->text(reader->user, piece.text ? piece.text : "", piece.length))
+    const bool is_prompt = !reader->begun;
+    reader->begun = true;
+    reader->stream.tokenizer = reader->continuation->tokenizer;
+    trireme_status status = token_stream_add(&reader->stream, tokens, count, &piece, error);
+    if (status == TRIREME_OK && !is_prompt && !reader->text(reader->user, piece.text ? piece.text : "", piece.length))
         reader->stop = true;
     text_release(&piece);
     return status;
@@ -104,6 +105,7 @@ static trireme_status api_generate(const char *directory, const trireme_settings
     trireme_status status = continuation_open(&c, &config, directory, prompt, length, error);
     if (status == TRIREME_OK)
         status = continuation_run(&c, &sink, error);
+    token_stream_release(&reader.stream);
     continuation_release(&c);
     config_release(&config);
     return status;

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "generate/generator.h"
+#include "tokenizer/token_stream.h"
 
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 struct view {
     bool json, terminal; // terminal: where control characters would act
     struct continuation continuation;
+    struct token_stream stream;
     struct token_list tokens; // prompt, then what was chosen
     struct text untold;       // of them
 };
@@ -33,10 +35,11 @@ static trireme_status print_tokens(void *user, const int32_t *tokens, size_t cou
     struct view *v = user;
     for (size_t i = 0; i < count; i++)
         VEC_PUSH(&v->tokens, tokens[i]);
-    if (v->json)
-        return TRIREME_OK;
-    TRY(tokenizer_decode(v->continuation.tokenizer, tokens, count, false, &v->untold, error));
-    return generate_tell(v, false, error);
+    v->stream.tokenizer = v->continuation.tokenizer;
+    TRY(token_stream_add(&v->stream, tokens, count, &v->untold, error));
+    if (v->json && v->tokens.count == v->continuation.prompt.count)
+        v->untold.length = 0; // the prompt is told by itself
+    return v->json ? TRIREME_OK : generate_tell(v, false, error);
 }
 
 static trireme_status generate(struct view *v, struct config *config, const char *path, const atomic_bool *stop,
@@ -49,20 +52,17 @@ static trireme_status generate(struct view *v, struct config *config, const char
     double seconds = 1e-9 * (double)(clock_now() - begin);
     const size_t given = v->continuation.prompt.count, made = v->tokens.count - given;
     struct text out = {0};
-    trireme_status status = generate_tell(v, true, error);
-    if (status == TRIREME_OK && v->json) {
-        struct text text = {0};
-        status = tokenizer_decode(v->continuation.tokenizer, v->tokens.item + given, made, false, &text, error);
+    trireme_status status = v->json ? TRIREME_OK : generate_tell(v, true, error);
+    if (v->json) {
         json_begin_object(&out, NULL);
         json_add_string(&out, "prompt", config->generate.prompt);
-        json_add_text(&out, "text", &text);
+        json_add_text(&out, "text", &v->untold);
         json_begin_array(&out, "tokens");
         for (size_t i = given; i < v->tokens.count; i++)
             json_add_integer(&out, NULL, v->tokens.item[i]);
         json_end_array(&out);
         json_add_number(&out, "tokens_per_second", (double)made / seconds);
         json_end_object(&out);
-        text_release(&text);
     }
     text_add(&out, "\n");
     if (status == TRIREME_OK)
@@ -86,6 +86,7 @@ trireme_status command_generate(const struct arguments *a, trireme_error *error)
     if (status == TRIREME_OK)
         status = generate(&view, &config, a->operands.item[0], stop, error);
     continuation_release(&view.continuation);
+    token_stream_release(&view.stream);
     VEC_RELEASE(&view.tokens);
     text_release(&view.untold);
     config_release(&config);

@@ -226,13 +226,13 @@ int32_t generator_choose(struct generator *g, bool *end) {
 
 // ---- a whole text
 
-// A prompt without text is what the tokenizer puts around a text; where that is nothing, the end of a line.
+// A prompt without text is what the tokenizer puts before a text; where that is nothing, the end of a line.
 static trireme_status continuation_encode(struct continuation *c, const char *prompt, size_t length,
                                           trireme_error *error) {
     struct encoder *encoder = encoder_create(c->tokenizer);
-    trireme_status status = encoder_encode(encoder, prompt, length, ENCODER_SPECIALS, &c->prompt, error);
+    trireme_status status = encoder_encode(encoder, prompt, length, ENCODER_PROMPT, &c->prompt, error);
     if (status == TRIREME_OK && c->prompt.count == 0)
-        status = encoder_encode(encoder, "\n", 1, ENCODER_SPECIALS, &c->prompt, error);
+        status = encoder_encode(encoder, "\n", 1, ENCODER_PROMPT, &c->prompt, error);
     encoder_free(encoder);
     if (status == TRIREME_OK && c->prompt.count == 0)
         FAIL(TRIREME_ERROR_USAGE, "the prompt has no tokens: give another one");

@@ -142,11 +142,14 @@ trireme_status encoder_encode(struct encoder *e, const char *text, size_t length
              TEXT_MAX);
     encoder_repair(e, &text, &length);
     const size_t begin = out->count;
+    bool after = false; // the text
     for (size_t i = 0; i < t->template.steps.count; i++) {
         const int32_t step = t->template.steps.item[i];
+        const bool wanted = specials != ENCODER_TEXT_ALONE && !(specials == ENCODER_PROMPT && after);
+        after |= step == TEMPLATE_TEXT;
         if (step == TEMPLATE_TEXT)
             TRY(encoder_add_text(e, text, length, out, error));
-        else if (specials != ENCODER_TEXT_ALONE)
+        else if (wanted)
             VEC_PUSH(out, step);
     }
     const bool ended = out->count > begin && out->item[out->count - 1] == t->eos;

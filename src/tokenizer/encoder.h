@@ -9,6 +9,7 @@ struct encoder;
 enum encoder_specials {
     ENCODER_TEXT_ALONE, // no tokens but those of the text
     ENCODER_SPECIALS,   // with the special tokens that the tokenizer puts around a text
+    ENCODER_PROMPT,     // with those before it: the text goes on
     ENCODER_DOCUMENT,   // the same, and the token that ends texts at the end, once, if the tokenizer has one
 };
 

@@ -3,6 +3,7 @@
 #include "data/test_data.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/encoder.h"
+#include "tokenizer/token_stream.h"
 
 // ---- bytes
 
@@ -271,15 +272,15 @@ static void test_ends(void **state) {
     static const struct {
         const char *template, *config;
         int bos, eos;
-        int ids[4], document[4]; // of "a", with special tokens and as a document; -1: no more
+        int ids[4], document[4], prompt[4]; // of "a", with special tokens, as a document, a prompt; -1: no more
     } CASES[] = {
-        {"null", NULL, -1, -1, {0, -1}, {0, -1}},
-        {TEMPLATE, NULL, 6, -1, {6, 0, -1}, {6, 0, -1}},
-        {"null", "{\"eos_token\": \"<e>\"}", -1, 6, {0, -1}, {0, 6, -1}},
-        {"null", "{\"eos_token\": {\"content\": \"<e>\"}, \"bos_token\": null}", -1, 6, {0, -1}, {0, 6, -1}},
-        {TEMPLATE, "{\"bos_token\": \"<e>\", \"eos_token\": \"b\"}", 6, 1, {6, 0, -1}, {6, 0, 1, -1}},
-        {"null", "{\"eos_token\": \"<e>\", \"add_eos_token\": true}", -1, 6, {0, 6, -1}, {0, 6, -1}},
-        {TEMPLATE, "{\"bos_token\": \"<e>\", \"add_bos_token\": false}", 6, -1, {0, -1}, {0, -1}},
+        {"null", NULL, -1, -1, {0, -1}, {0, -1}, {0, -1}},
+        {TEMPLATE, NULL, 6, -1, {6, 0, -1}, {6, 0, -1}, {6, 0, -1}},
+        {"null", "{\"eos_token\": \"<e>\"}", -1, 6, {0, -1}, {0, 6, -1}, {0, -1}},
+        {"null", "{\"eos_token\": {\"content\": \"<e>\"}, \"bos_token\": null}", -1, 6, {0, -1}, {0, 6, -1}, {0, -1}},
+        {TEMPLATE, "{\"bos_token\": \"<e>\", \"eos_token\": \"b\"}", 6, 1, {6, 0, -1}, {6, 0, 1, -1}, {6, 0, -1}},
+        {"null", "{\"eos_token\": \"<e>\", \"add_eos_token\": true}", -1, 6, {0, 6, -1}, {0, 6, -1}, {0, -1}},
+        {TEMPLATE, "{\"bos_token\": \"<e>\", \"add_bos_token\": false}", 6, -1, {0, -1}, {0, -1}, {0, -1}},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
         struct tokenizer *t = NULL;
@@ -288,10 +289,11 @@ static void test_ends(void **state) {
         assert_int_equal(tokenizer_bos(t), CASES[i].bos);
         assert_int_equal(tokenizer_eos(t), CASES[i].eos);
         struct encoder *e = encoder_create(t);
-        for (int document = 0; document < 2; document++) {
-            const int *expected = document ? CASES[i].document : CASES[i].ids;
+        static const enum encoder_specials WAYS[] = {ENCODER_SPECIALS, ENCODER_DOCUMENT, ENCODER_PROMPT};
+        for (int way = 0; way < 3; way++) {
+            const int *expected = way == 0 ? CASES[i].ids : way == 1 ? CASES[i].document : CASES[i].prompt;
             struct token_list ids = {0};
-            assert_ok(encoder_encode(e, "a", 1, document ? ENCODER_DOCUMENT : ENCODER_SPECIALS, &ids, &error));
+            assert_ok(encoder_encode(e, "a", 1, WAYS[way], &ids, &error));
             for (size_t k = 0; k < ids.count; k++)
                 assert_int_equal(ids.item[k], expected[k]);
             assert_int_equal(expected[ids.count], -1);
@@ -383,6 +385,35 @@ static void test_token_bytes(void **state) {
     tokenizer_free(t);
 }
 
+// Token by token, the text is that of all tokens together: the blank that begins it is left out, no other one is.
+static void test_stream(void **state) {
+    (void)state;
+    enum { COUNT = 1000 };
+    struct tokenizer *t = NULL;
+    char *text = small_with("decoder", "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\":"
+                                       " {\"String\": \"\\u0120\"}, \"content\": \" \"}, {\"type\": \"Fuse\"},"
+                                       " {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}");
+    assert_ok(create(text, NULL, &t, &error));
+    struct token_stream stream = {.tokenizer = t};
+    struct text streamed = {0}, whole = {0};
+    struct token_list ids = {0};
+    for (int i = 0; i < COUNT; i++) {
+        VEC_PUSH(&ids, (int32_t[]){3, 0, 3, 3, 6}[i % 5]);
+        assert_ok(token_stream_add(&stream, &ids.item[i], 1, &streamed, &error));
+    }
+    assert_ok(tokenizer_decode(t, ids.item, ids.count, false, &whole, &error));
+    assert_string_equal(streamed.text, whole.text);
+    assert_refused(token_stream_add(&stream, (int32_t[]){7}, 1, &streamed, &error), TRIREME_ERROR_USAGE, "token 7");
+    assert_ok(token_stream_add(&stream, (int32_t[]){4}, 1, &streamed, &error));
+    assert_string_equal(streamed.text + whole.length, "ab");
+    token_stream_release(&stream);
+    text_release(&streamed);
+    text_release(&whole);
+    VEC_RELEASE(&ids);
+    tokenizer_free(t);
+    free(text);
+}
+
 // transformers saves what it opened with a template that adds nothing.
 static void test_load_resaved(void **state) {
     struct tokenizer *t = tokenizer_create_bytes();
@@ -436,6 +467,7 @@ int main(void) {
         cmocka_unit_test(test_ill_formed),
         cmocka_unit_test(test_long_pieces),
         cmocka_unit_test(test_token_bytes),
+        cmocka_unit_test(test_stream),
         cmocka_unit_test_setup_teardown(test_files_kept, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
