@@ -5,6 +5,10 @@
 
 #include "base/text.h"
 
+// A file of another form than tokenizer.json, from which that beside it was made. It comes first, since tokenizer.json
+// cannot say that merges have one rank, or that sums are rounded: ids would be others.
+#define TOKENIZER_SOURCE "tokenizer.source"
+
 struct tokenizer_file {
     const char *name; // within the directory; a constant
     char *bytes;

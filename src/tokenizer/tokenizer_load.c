@@ -6,14 +6,16 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-enum { FILE_LIMIT = 256 << 20, CONFIG_LIMIT = 16 << 20 };
+enum { FILE_LIMIT = 256 << 20 };
 
-static const char TOKENIZER_JSON[] = "tokenizer.json", TOKENIZER_CONFIG[] = "tokenizer_config.json",
-                  CHAT_TEMPLATE[] = "chat_template.jinja";
+#define TOKENIZER_JSON "tokenizer.json"
+static const char TOKENIZER_CONFIG[] = "tokenizer_config.json", CHAT_TEMPLATE[] = "chat_template.jinja";
 
-// A form of files. `name`: of such a file in a directory.
+// In a directory, the first one that is there counts.
+static const char *const NAMED[] = {TOKENIZER_SOURCE, TOKENIZER_JSON, "tokenizer.model"};
+
+// A form of files, told apart by their content.
 struct tokenizer_form {
-    const char *name;
     bool (*recognise)(const char *bytes, size_t length);
     trireme_status (*read)(struct tokenizer_parts *out, const char *bytes, size_t length, const char *where,
                            trireme_error *error);
@@ -31,10 +33,21 @@ static trireme_status read_ranks(struct tokenizer_parts *out, const char *bytes,
 }
 
 static const struct tokenizer_form FORMS[] = {
-    {TOKENIZER_JSON, is_json, tokenizer_parts_parse},
-    {"tokenizer.model", sentencepiece_model_is, sentencepiece_model_parse},
-    {"tokenizer.model", tiktoken_ranks_are, read_ranks},
+    {is_json, tokenizer_parts_parse},
+    {sentencepiece_model_is, sentencepiece_model_parse},
+    {tiktoken_ranks_are, read_ranks},
 };
+
+// The tokenizer's file in a directory, NULL if there is none; the caller frees.
+static char *find_named(const char *directory) {
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMED); i++) {
+        char *file = mem_printf("%s/%s", directory, NAMED[i]);
+        if (!file_missing(file))
+            return file;
+        free(file);
+    }
+    return NULL;
+}
 
 // The tokenizer's file that `path` is or holds; the caller frees. *directory: where tokenizer_config.json may lie
 // beside it, "" where none counts; the caller frees.
@@ -49,15 +62,10 @@ static trireme_status find_file(const char *path, char **out, char **directory, 
         *directory = !named ? mem_strdup("") : slash ? mem_printf("%.*s", (int)(slash - path), path) : mem_strdup(".");
         return TRIREME_OK;
     }
-    for (size_t i = 0; i < ARRAY_LENGTH(FORMS); i++) {
-        char *file = mem_printf("%s/%s", path, FORMS[i].name);
-        if (!file_missing(file)) {
-            *out = file;
-            *directory = mem_strdup(path);
-            return TRIREME_OK;
-        }
-        free(file);
-    }
+    *out = find_named(path);
+    *directory = *out ? mem_strdup(path) : NULL;
+    if (*out)
+        return TRIREME_OK;
     FAIL(TRIREME_ERROR_USAGE,
          "%s has no tokenizer.json: its model was trained on tokens that `trireme prepare` did not make, and cannot "
          "generate text",
@@ -100,17 +108,23 @@ static void add_config_token(const struct tokenizer *t, const char *key, int32_t
         json_add_text(json, key, &spelt);
 }
 
+// Adds a file, unless there is one of that name.
+static void keep_bytes(struct tokenizer_files *files, const char *name, const char *bytes, size_t length) {
+    struct text copy = {0};
+    if (find_kept(files, name))
+        return;
+    text_add_bytes(&copy, bytes, length);
+    tokenizer_files_add(files, name, copy.text, copy.length);
+}
+
 // Keeps the files that a tokenizer is to be saved as: those it came with, or what says the same.
-static void keep_files(struct tokenizer *t, struct tokenizer_files *files, const char *bytes, size_t length,
-                       const char *name) {
+static void keep_files(struct tokenizer *t, struct tokenizer_files *files, const char *bytes, size_t length) {
     t->files = *files;
     *files = (struct tokenizer_files){0};
+    keep_bytes(&t->files, is_json(bytes, length) ? TOKENIZER_JSON : TOKENIZER_SOURCE, bytes, length);
     if (!find_kept(&t->files, TOKENIZER_JSON)) {
         struct text json = {0};
-        if (strcmp(name, TOKENIZER_JSON) == 0)
-            text_add_bytes(&json, bytes, length);
-        else
-            tokenizer_parts_write(&t->parts, &json);
+        tokenizer_parts_write(&t->parts, &json);
         tokenizer_files_add(&t->files, TOKENIZER_JSON, json.text, json.length);
     }
     if (!find_kept(&t->files, TOKENIZER_CONFIG)) {
@@ -157,7 +171,7 @@ static trireme_status load_file(const char *file, const char *directory, struct 
     if (status == TRIREME_OK)
         status = tokenizer_create(out, &parts, config, file, error);
     if (status == TRIREME_OK)
-        keep_files(*out, &beside, bytes, length, is_json(bytes, length) ? TOKENIZER_JSON : "");
+        keep_files(*out, &beside, bytes, length);
     tokenizer_files_release(&beside);
     json_decref(config);
     free(bytes);
@@ -177,16 +191,14 @@ struct tokenizer_files tokenizer_files(const struct tokenizer *t) {
     struct tokenizer_files files = {0};
     for (size_t i = 0; i < t->files.files.count; i++) {
         const struct tokenizer_file *file = &t->files.files.item[i];
-        char *bytes = mem_alloc(file->length + 1);
-        memcpy(bytes, file->bytes, file->length);
-        tokenizer_files_add(&files, file->name, bytes, file->length);
+        keep_bytes(&files, file->name, file->bytes, file->length);
     }
     return files;
 }
 
 bool tokenizer_differs(const struct tokenizer *t, const char *directory, char why[200]) {
-    char *file = mem_printf("%s/%s", directory, TOKENIZER_JSON), own[CHECKSUM_HEX], its[CHECKSUM_HEX];
-    bool has = !file_missing(file);
+    char *file = find_named(directory), own[CHECKSUM_HEX], its[CHECKSUM_HEX];
+    const bool has = file != NULL;
     struct tokenizer *other = NULL;
     trireme_error error = {0};
     free(file);
