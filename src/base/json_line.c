@@ -45,8 +45,10 @@ static struct json_part scan_string(struct scan *s) {
         scan_refuse(s, "a string");
         return (struct json_part){0};
     }
-    while (s->at < s->end && *s->at != '"')
-        s->at += *s->at == '\\' && s->end - s->at > 1 ? 2 : 1;
+    const char *at = s->at, *end = s->end;
+    while (at < end && *at != '"')
+        at += *at == '\\' && end - at > 1 ? 2 : 1;
+    s->at = at;
     if (!scan_passes(s, '"')) {
         scan_refuse(s, "the end of a string");
         return (struct json_part){0};
@@ -162,7 +164,7 @@ static bool is_key(struct json_part written, const char *key) {
     }
 }
 
-static void scan_members(struct scan *s, const char *key, struct json_line *out) {
+static void scan_members(struct scan *s, struct json_wanted *wanted, size_t count, struct json_line *out) {
     scan_passes(s, '{');
     if (scan_passes(s, '}'))
         return;
@@ -174,10 +176,11 @@ static void scan_members(struct scan *s, const char *key, struct json_line *out)
             return;
         if (out->members++ == 0)
             out->first = name;
-        if (is_key(name, key)) {
-            out->found++;
-            out->value = value;
-        }
+        for (size_t i = 0; i < count; i++)
+            if (is_key(name, wanted[i].key)) {
+                wanted[i].found++;
+                wanted[i].value = value;
+            }
     } while (scan_passes(s, ','));
     if (!scan_passes(s, '}'))
         scan_refuse(s, "a comma or }");
@@ -186,19 +189,37 @@ static void scan_members(struct scan *s, const char *key, struct json_line *out)
 trireme_status json_line_find(const char *line, size_t length, int64_t offset, const char *key, struct json_line *out,
                               trireme_error *error) {
     struct scan s = {line, line, line + length, offset, error};
+    struct json_wanted wanted = {.key = key};
     *out = (struct json_line){0};
     scan_space(&s);
     const char *begin = s.at;
     if (begin < s.end && *begin == '{')
-        scan_members(&s, key, out);
+        scan_members(&s, &wanted, 1, out);
     else
         scan_value(&s);
+    out->value = wanted.value;
+    out->found = wanted.found;
     if (s.at) {
         out->whole = (struct json_part){begin, (size_t)(s.at - begin)};
         scan_space(&s);
         if (s.at < s.end)
             scan_refuse(&s, "the end of the line");
     }
+    return s.at ? TRIREME_OK : TRIREME_ERROR_CORRUPT;
+}
+
+trireme_status json_line_find_members(const char *line, size_t length, int64_t offset, struct json_wanted *wanted,
+                                      size_t count, trireme_error *error) {
+    struct scan s = {line, line, line + length, offset, error};
+    struct json_line whole = {0};
+    scan_space(&s);
+    if (s.at == s.end || *s.at != '{')
+        scan_refuse(&s, "an object");
+    else
+        scan_members(&s, wanted, count, &whole);
+    scan_space(&s);
+    if (s.at && s.at < s.end)
+        scan_refuse(&s, "the end of the line");
     return s.at ? TRIREME_OK : TRIREME_ERROR_CORRUPT;
 }
 

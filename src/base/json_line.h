@@ -27,6 +27,15 @@ struct json_line {
 // character than {.
 trireme_status json_line_find(const char *line, size_t length, int64_t offset, const char *key, struct json_line *out,
                               trireme_error *error);
+// A member that is looked for in an object, and how many there are; `value`: of the last one.
+struct json_wanted {
+    const char *key;
+    struct json_part value;
+    size_t found;
+};
+// Finds all of wanted[count] in one walk. CORRUPT where the line is not an object.
+trireme_status json_line_find_members(const char *line, size_t length, int64_t offset, struct json_wanted *wanted,
+                                      size_t count, trireme_error *error);
 // Checks that json_string_read can read a string.
 trireme_status json_string_check(struct json_part string, int64_t offset, trireme_error *error);
 // Puts the next bytes that a checked string stands for into out[room], room >= 4, and moves *string past what they are

@@ -275,10 +275,11 @@ static void show_json(struct text *out, const struct tokenizer *t, const char *c
 
 static trireme_status tokenizer_run_show(const struct arguments *a, const struct tokenizer *t, trireme_error *error) {
     struct text out = {0};
-    char checksum[CHECKSUM_HEX], *patterns = expression_unicode_version();
+    char checksum[CHECKSUM_HEX];
     if (a->lines || a->special)
         FAIL(TRIREME_ERROR_USAGE, "unexpected \"%s\": tokenizer show takes only --json",
              a->lines ? "--lines" : "--special");
+    char *patterns = expression_unicode_version();
     tokenizer_checksum(t, checksum);
     (a->json ? show_json : show_text)(&out, t, checksum, patterns);
     trireme_status status = print_text(&out, error);

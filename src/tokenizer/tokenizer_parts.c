@@ -243,16 +243,16 @@ static trireme_status parts_read_merges(struct parts_reader *r, struct tokenizer
 
 // ---- the rest
 
-// Finds a member of an object inside the text; none where `need` is optional.
-static trireme_status parts_find(const char *text, struct json_part object, const char *where, const char *key,
-                                 struct json_part *out, trireme_error *error) {
-    struct json_line line;
-    trireme_status status = json_line_find(object.text, object.length, object.text - text, key, &line, error);
+// Finds members of an object inside the text, each at most once.
+static trireme_status parts_find(const char *text, struct json_part object, const char *where,
+                                 struct json_wanted *wanted, size_t count, trireme_error *error) {
+    trireme_status status =
+        json_line_find_members(object.text, object.length, object.text - text, wanted, count, error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "%s", where);
-    if (line.found > 1)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s: \"%s\" is there twice", where, key);
-    *out = line.value;
+    for (size_t i = 0; i < count; i++)
+        if (wanted[i].found > 1)
+            FAIL(TRIREME_ERROR_CORRUPT, "%s: \"%s\" is there twice", where, wanted[i].key);
     return TRIREME_OK;
 }
 
@@ -291,13 +291,14 @@ static trireme_status parts_read(struct tokenizer_parts *p, const char *text, si
     if (!utf8_check(&utf8, text, length) || !utf8_finish(&utf8))
         FAIL(TRIREME_ERROR_CORRUPT, "%s: byte %" PRId64 ": not UTF-8", where, utf8.start);
     const struct json_part whole = {text, length};
-    struct json_part model = {0}, vocab = {0}, merges = {0};
-    TRY(parts_find(text, whole, where, "model", &model, error));
+    struct json_wanted top = {.key = "model"}, inside[] = {{.key = "vocab"}, {.key = "merges"}};
+    TRY(parts_find(text, whole, where, &top, 1, error));
+    const struct json_part model = top.value;
     if (!model.text || *model.text != '{')
         FAIL(TRIREME_ERROR_CORRUPT, "%s: \"model\" is %s: it must be an object", where,
              model.text ? "of another kind" : "missing");
-    TRY(parts_find(text, model, where, "vocab", &vocab, error));
-    TRY(parts_find(text, model, where, "merges", &merges, error));
+    TRY(parts_find(text, model, where, inside, ARRAY_LENGTH(inside), error));
+    const struct json_part vocab = inside[0].value, merges = inside[1].value;
     TRY(parts_describe(p, text, length, where, vocab, merges, error));
     if (!vocab.text || !strchr("{[", *vocab.text))
         return TRIREME_OK; // of a kind that is refused by its name
