@@ -2,10 +2,10 @@
 // number of times that it occurs is kept up to date; a queue has the pairs in order of that number, with the words in
 // which each occurs, so that a merge touches only those words.
 //
-// Numbers in the queue may be out of date: a pair at its head whose number has changed is put back with the new one. A
-// pair may be in the queue several times, each time with the words in which it appeared at one moment. This happens
-// when a token is made in two ways ("--" + "-" and "-" + "--"), since then new pairs with it appear a second time. The
-// number of a pair still counts the places where it was merged. Both is as in `tokenizers`; both decides the order.
+// Numbers in the queue may be out of date: a pair at its head whose number has changed is put back with the new one.
+// A pair enters the queue once, in the round of the merge that makes the younger of its tokens, since new neighbours
+// always have that token; and no token is made in two ways, since what becomes of a token's characters does not depend
+// on what is beside them.
 #include "tokenizer/bpe_merges.h"
 
 #include "base/utf8.h"
@@ -16,7 +16,7 @@ enum { SLOTS_LEAST = 1 << 16, PROGRESS_MERGES = 64 };
 
 struct bpe_pair {
     uint64_t key;   // left << 32 | right
-    uint64_t count; // of its occurrences, those merged among them
+    uint64_t count; // of its occurrences, until it is merged
     uint32_t word;  // the last one that was noted for it, plus 1
     uint32_t round; // at which merge that was
     size_t noted;   // how many words were noted in this round; then where the next one goes
@@ -218,7 +218,7 @@ static void word_merge(struct bpe_learner *l, uint32_t index, struct token_merge
 
 // ---- merges
 
-// The token that a merge makes: a new one, unless it was made in another way before.
+// The token that a merge makes: a new one, unless a special token is spelt so.
 static trireme_status token_make(struct bpe_learner *l, struct token_merge merge, int32_t *made, trireme_error *error) {
     struct token_table *tokens = l->parts->tokens;
     const struct token_bytes left = token_table_token(tokens, merge.left),
@@ -263,29 +263,11 @@ static trireme_status merges_learn(struct bpe_learner *l, trireme_error *error) 
     return TRIREME_OK;
 }
 
-// Of a pair that was merged several times the last merge counts, as in `tokenizers`.
-static void merges_keep_last(struct bpe_learner *l) {
-    struct token_merge *item = l->parts->merges.item;
-    size_t kept = l->parts->merges.count;
-    l->round++;
-    for (size_t i = l->parts->merges.count; i-- > 0;) {
-        struct bpe_pair *pair = &l->pairs.item[pair_of(l, item[i].left, item[i].right)];
-        if (pair->round != l->round)
-            item[--kept] = item[i];
-        pair->round = l->round;
-    }
-    l->parts->merges.count -= kept;
-    if (kept)
-        memmove(item, item + kept, l->parts->merges.count * sizeof *item);
-}
-
 trireme_status bpe_learn(const struct bpe_learning *learning, struct tokenizer_parts *parts, trireme_error *error) {
     struct bpe_learner l = {.learning = learning, .parts = parts, .round = 1};
     words_make(&l);
     round_end(&l);
     const trireme_status status = merges_learn(&l, error);
-    if (status == TRIREME_OK)
-        merges_keep_last(&l);
     VEC_RELEASE(&l.symbols);
     VEC_RELEASE(&l.words);
     VEC_RELEASE(&l.pairs);
