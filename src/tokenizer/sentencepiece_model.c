@@ -6,6 +6,8 @@
 #include "tokenizer/merge_recovery.h"
 #include "tokenizer/sentencepiece_proto.h"
 
+#include <math.h>
+
 // U+2581, by which pieces spell a space.
 #define SPACE_MARK "\xE2\x96\x81"
 
@@ -103,6 +105,8 @@ static json_t *decoder_json(const struct sentencepiece_proto *proto) {
     json_object_set_new(json_object_get(surface, "pattern"), "String",
                         text_json(proto->pieces.item[proto->unknown].text));
     json_object_set_new(surface, "content", text_json(proto->unknown_surface));
+    // Before tokens are put together: others may spell it.
+    json_array_append_new(steps, surface);
     if (proto->byte_fallback)
         json_array_append_new(steps, json_pack("{s:s}", "type", "ByteFallback"));
     json_array_append_new(steps, json_pack("{s:s}", "type", "Fuse"));
@@ -111,7 +115,6 @@ static json_t *decoder_json(const struct sentencepiece_proto *proto) {
     if (proto->escape_whitespaces && (proto->add_dummy_prefix || proto->remove_extra_whitespaces))
         json_array_append_new(steps, json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content", SPACE_MARK, "start",
                                                proto->remove_extra_whitespaces ? BLANKS_MOST : 1, "stop", 0));
-    json_array_append_new(steps, surface);
     if (proto->escape_whitespaces)
         json_array_append_new(steps, replace_json("String", SPACE_MARK, " "));
     return description_sequence("decoders", steps);
@@ -182,8 +185,15 @@ static trireme_status merges_make(const struct sentencepiece_proto *proto, struc
 
 // ---- parts
 
-// The library prefers a piece that the user defined to others by this score, whatever is in the file.
+// What the library takes for the score of a piece. Those that the user defined are preferred to others, whatever the
+// file says; control pieces, bytes and the unknown piece are not found in a text that looks like them.
 #define DEFINED_SCORE (-0.1f)
+
+static double piece_score(const struct sentencepiece *piece) {
+    return piece->type == SENTENCEPIECE_NORMAL         ? piece->score
+           : piece->type == SENTENCEPIECE_USER_DEFINED ? DEFINED_SCORE
+                                                       : -INFINITY;
+}
 
 static trireme_status parts_make(const struct sentencepiece_proto *proto, struct tokenizer_parts *out,
                                  const char *where, trireme_error *error) {
@@ -197,7 +207,7 @@ static trireme_status parts_make(const struct sentencepiece_proto *proto, struct
                  json_excerpt_bytes(piece->text.bytes, piece->text.length, shown));
         }
         if (proto->kind == SENTENCEPIECE_UNIGRAM)
-            VEC_PUSH(&out->scores, piece->type == SENTENCEPIECE_USER_DEFINED ? DEFINED_SCORE : piece->score);
+            VEC_PUSH(&out->scores, piece_score(piece));
     }
     if (proto->kind == SENTENCEPIECE_UNIGRAM)
         return TRIREME_OK;

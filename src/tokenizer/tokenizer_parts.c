@@ -355,7 +355,7 @@ static void parts_write_vocab(const struct tokenizer_parts *p, struct text *out)
         text_add(out, "%s%s", between, scored ? "[" : "");
         parts_write_token(out, token);
         if (scored) {
-            json_add_number(out, NULL, p->scores.item[id]);
+            json_add_number(out, NULL, isinf(p->scores.item[id]) ? 0 : p->scores.item[id]);
             text_add(out, "]");
         } else {
             text_add(out, ":%d", id);

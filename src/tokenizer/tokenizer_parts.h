@@ -20,11 +20,13 @@ struct tokenizer_parts {
     struct token_table *tokens;     // of the model; without what "added_tokens" adds
     VEC(struct token_merge) merges; // BPE
     VEC(int32_t)
-    ranks;              // BPE: of each merge, ascending; merges of one rank are made from left to right.
-                        // Empty, as of tokenizer.json, which cannot say it: each merge has a rank of its own
-    VEC(double) scores; // Unigram: of each id
-    bool float_scores;  // Unigram: sums of scores are rounded to single precision
-    char *bos, *eos;    // tokens that begin and end texts, where the file names them (tokenizer.json never)
+    ranks; // BPE: of each merge, ascending; merges of one rank are made from left to right.
+           // Empty, as of tokenizer.json, which cannot say it: each merge has a rank of its own
+    VEC(double)
+    scores;            // Unigram: of each id; minus infinity: no text becomes that token, which
+                       // tokenizer.json cannot say
+    bool float_scores; // Unigram: sums of scores are rounded to single precision
+    char *bos, *eos;   // tokens that begin and end texts, where the file names them (tokenizer.json never)
 };
 
 // Reads a tokenizer.json. CORRUPT names the member at fault; a merge whose tokens are not in the vocabulary is refused

@@ -30,13 +30,16 @@ static trireme_status unigram_add_tokens(struct unigram *u, const char *where, t
         if (token.length > PIECE_MAX)
             FAIL(TRIREME_ERROR_USAGE, "%s: token %d has %u bytes; at most %d are supported", where, id, token.length,
                  PIECE_MAX);
+        if (isinf(u->scores[id]))
+            continue; // no text becomes it
         // Tokens are different from each other, so this fails for want of room alone.
         if (token.length && !byte_trie_add(&u->trie, token.bytes, token.length, id))
             FAIL(TRIREME_ERROR_USAGE, "%s: the vocabulary has more than %d beginnings of tokens", where,
                  BYTE_TRIE_NODES_MAX);
         least = MIN(least, u->scores[id]);
     }
-    u->unk_score = least - UNK_PENALTY;
+    const double unknown = (isinf(least) ? 0 : least) - UNK_PENALTY;
+    u->unk_score = u->float_scores ? (double)(float)unknown : unknown;
     return TRIREME_OK;
 }
 

@@ -5,6 +5,8 @@
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/tiktoken_ranks.h"
 
+#include <math.h>
+
 // ---- models of sentencepiece, written by hand
 
 static void add_varint(struct text *t, uint64_t value) {
@@ -97,8 +99,9 @@ static void assert_member(const struct tokenizer_parts *parts, const char *membe
 static void test_bpe(void **state) {
     (void)state;
     struct text t = small_model(BPE);
+    add_piece(&t, "abac", -6, NORMAL);
     struct tokenizer_parts parts = parse(&t);
-    assert_int_equal(token_table_size(parts.tokens), 10);
+    assert_int_equal(token_table_size(parts.tokens), 11);
     // bc and abc have one score; aba is not made by merges, and nothing is made of it.
     static const struct token_merge MERGES[] = {{7, 8}, {6, 4}, {3, 8}, {6, 7}};
     static const int32_t RANKS[] = {0, 0, 0, 2};
@@ -128,7 +131,8 @@ static void test_unigram(void **state) {
     struct text t = small_model(UNIGRAM);
     struct tokenizer_parts parts = parse(&t);
     assert_int_equal(parts.scores.count, 10);
-    assert_true(parts.scores.item[3] == -2 && parts.scores.item[9] == -0.1f && parts.float_scores);
+    assert_true(parts.scores.item[3] == -2 && parts.scores.item[9] == -0.1f && isinf(parts.scores.item[1]) &&
+                parts.float_scores);
     assert_member(&parts, "model", "{\"byte_fallback\": false, \"type\": \"Unigram\", \"unk_id\": 0}");
     assert_member(&parts, "pre_tokenizer", "null");
     assert_member(&parts, "post_processor", "null");
@@ -204,6 +208,9 @@ static void test_refused_models(void **state) {
     REFUSE(BPE, TRIREME_ERROR_CORRUPT, "no field of a protobuf message, or one that is cut short",
            add_varint(&t, 1 << 3 | PROTOBUF_BYTES);
            add_varint(&t, UINT64_MAX));
+    REFUSE(BPE, TRIREME_ERROR_CORRUPT, "no field of a protobuf message, or one that is cut short",
+           add_varint(&t, 99 << 3 | PROTOBUF_BYTES);
+           add_varint(&t, 1));
     t = (struct text){0};
     add_trainer(&t, BPE);
     refuse(t, TRIREME_ERROR_CORRUPT, "it has 0 pieces");

@@ -141,7 +141,7 @@ static void check_tiktoken(const json_t *line) {
 
 static void test_ids_of_sentencepiece(void **state) {
     (void)state;
-    assert_int_equal(files_each("sentencepiece", check_sentencepiece), 7);
+    assert_int_equal(files_each("sentencepiece", check_sentencepiece), 9);
 }
 
 static void test_ids_of_tiktoken(void **state) {

@@ -41,7 +41,9 @@ def text_of(r):
 
 def texts(seed, count):
     r = random.Random(seed)
-    return ["", " ", "  ", "\u2581", " a", "a ", "\u2581a \u2581", "a  b", "\n", "<sep>", "x<sep> y", "foo bar"] + [
+    return ["", " ", "  ", "\u2581", " a", "a ", "\u2581a \u2581", "a  b", "\n", "<sep>", "x<sep> y", "foo bar",
+            "a<unk>b<s></s>c", "<0x41>x <0x0A>", "x①② ①①②",
+            " ".join(r.choices(WORDS, k=150)), "aststa" * 60 + "tsa" * 60] + [
         text_of(r) for _ in range(count)]
 
 
@@ -80,6 +82,11 @@ def equal_scores(piece):
         piece.score = -1e9
 
 
+def one_score(piece):
+    if piece.type == 1 and len(piece.piece) > 1:
+        piece.score = -1
+
+
 def sentencepiece_lines():
     given = texts(1, 150)
     plain = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
@@ -89,6 +96,9 @@ def sentencepiece_lines():
     CORPUS.extend(blanks * 20)
     yield sentencepiece_line("bpe, equal scores", sentencepiece_model(
         equal_scores, model_type="bpe", vocab_size=460, byte_fallback=True, split_by_whitespace=False, **plain),
+        given + blanks)
+    yield sentencepiece_line("bpe, one score", sentencepiece_model(
+        one_score, model_type="bpe", vocab_size=400, byte_fallback=True, split_by_whitespace=False, **plain),
         given + blanks)
     del CORPUS[-len(blanks) * 20:]
     yield sentencepiece_line("bpe, defined by the user", sentencepiece_model(
@@ -108,6 +118,11 @@ def sentencepiece_lines():
         yield sentencepiece_line("unigram, rules", sentencepiece_model(
             model_type="unigram", vocab_size=450, byte_fallback=True, normalization_rule_tsv=file.name,
             user_defined_symbols=["<sep>", "ing", "①②"]), given)
+    CORPUS.extend("-" * n for n in range(1, 40))
+    yield sentencepiece_line("unigram, sums that are equal but for rounding", sentencepiece_model(
+        model_type="unigram", vocab_size=120, normalization_rule_name="identity", max_sentencepiece_length=3),
+        ["-" * n for n in range(1, 60)])
+    del CORPUS[-39:]
 
 
 def tiktoken_line(pattern, regex):
@@ -158,14 +173,14 @@ def training_line(name, given, pattern, regex, vocab_size, min_frequency, specia
 
 
 def runs(seed, alphabet, count):
-    """Text in which tokens are made in several ways, and pairs have equal counts."""
+    """Runs of characters, in which pairs overlap and have equal counts."""
     r = random.Random(seed)
     return ["".join(r.choice(alphabet) * r.choice([1, 1, 2, 3, 5, 8, 13]) + r.choice(["", "", " ", "\n"])
                     for _ in range(40)) for _ in range(count)]
 
 
 def training_lines():
-    yield training_line("words", CORPUS[:100], "gpt2", GPT2, 500, 2, ["<|bos|>", "<|eos|>"])
+    yield training_line("words", CORPUS[:100], "gpt2", GPT2, 500, 2, ["<|bos|>", "<|eos|>", "the", "he", "er"])
     yield training_line("all kinds of text", texts(4, 200), "llama3", LLAMA3, 700, 0, ["<s>", "the"])
     yield training_line("runs", runs(5, "-=.#ab", 60), "gpt2", GPT2, 600, 0, [])
     yield training_line("two letters", runs(6, "ab", 40), "gpt2", GPT2, 2000, 3, ["<|eos|>", "a"])
