@@ -42,6 +42,8 @@ trireme_status command_plan(const struct arguments *arguments, trireme_error *er
 trireme_status command_bench(const struct arguments *arguments, trireme_error *error);
 trireme_status command_tokenizer(const struct arguments *arguments, trireme_error *error);
 trireme_status command_help(const struct arguments *arguments, trireme_error *error);
+// trireme tokenizer train (command_tokenizer_train.c).
+trireme_status command_tokenizer_train(const struct arguments *arguments, trireme_error *error);
 extern const struct command commands[];
 extern const size_t command_count;
 
@@ -49,7 +51,8 @@ extern const size_t command_count;
 // the command's name are meant by their names alone.
 trireme_status arguments_config(const struct arguments *arguments, const char *path, struct config *out,
                                 trireme_error *error);
-// Whether `part` of their command, one of alone, bare, text and dry, holds for these arguments.
+// Whether `part` of their command, one of alone, bare and text, holds for these arguments: it lists the first operands
+// for which it does.
 bool arguments_ask_for(const struct arguments *arguments, const char *part);
 // TRIREME_ERROR_USAGE unless there are `least` to `most` operands, none of them empty.
 trireme_status arguments_expect(const struct arguments *arguments, size_t least, size_t most, trireme_error *error);

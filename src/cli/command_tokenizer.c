@@ -1,4 +1,4 @@
-// trireme tokenizer encode|decode|show: text to token ids and back.
+// trireme tokenizer encode|decode|show: text to token ids and back. Training is in command_tokenizer_train.c.
 #include "base/json.h"
 #include "cli/cli.h"
 #include "tokenizer/added_tokens.h"
@@ -296,6 +296,8 @@ trireme_status command_tokenizer(const struct arguments *a, trireme_error *error
     } PARTS[] = {{"encode", tokenizer_run_encode}, {"decode", tokenizer_run_decode}, {"show", tokenizer_run_show}};
     TRY(arguments_expect(a, 1, SIZE_MAX, error));
     const char *what = a->operands.item[0];
+    if (strcmp(what, "train") == 0)
+        return command_tokenizer_train(a, error);
     for (size_t i = 0; i < ARRAY_LENGTH(PARTS); i++) {
         if (strcmp(PARTS[i].name, what) != 0)
             continue;
@@ -307,5 +309,5 @@ trireme_status command_tokenizer(const struct arguments *a, trireme_error *error
         tokenizer_free(t);
         return status;
     }
-    FAIL(TRIREME_ERROR_USAGE, "what to do with a tokenizer is encode, decode or show, not \"%s\"", what);
+    FAIL(TRIREME_ERROR_USAGE, "what to do with a tokenizer is encode, decode, show or train, not \"%s\"", what);
 }

@@ -41,8 +41,8 @@ const struct command commands[] = {
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
      command_eval, NULL, NULL, NULL},
     {"generate", "DIR --prompt TEXT", "continue a text with a model",
-     "DIR is a run directory or one in Hugging Face's form, of a model whose tokens are bytes. On a terminal,\n"
-     "control characters are shown as \\xNN. The keys below may be given without their section.\n"
+     "DIR is a run directory or one in Hugging Face's form, with the model's tokenizer. On a terminal, control\n"
+     "characters are shown as \\xNN. The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
      command_generate, ALL_OF_IT, NULL, NULL},
     {"checkpoint", "list|verify|diff DIR ... | prune RUN_DIR",
@@ -112,17 +112,19 @@ const struct command commands[] = {
      "CSV with the columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step --training.dtype=bf16\n",
      command_bench, "peak", NULL, NULL},
-    {"tokenizer", "encode|decode|show FILE_OR_DIR", "text to token ids and back; what a tokenizer is",
-     "FILE_OR_DIR: a tokenizer.json, or a directory with one. tokenizer_config.json beside it says how texts begin "
-     "and\n"
-     "end.\n"
+    {"tokenizer", "encode|decode|show FILE_OR_DIR | train INPUT... --output=DIR",
+     "text to token ids and back; what a tokenizer is; a new one",
+     "FILE_OR_DIR: a tokenizer.json, a .model of sentencepiece, ranks of tiktoken, or a directory with one of them.\n"
+     "tokenizer_config.json beside it says how texts begin and end.\n"
      "encode: reads a text from standard input and prints its ids on one line. What is not UTF-8 counts as U+FFFD.\n"
      "decode: reads ids from standard input, with blanks between them, and prints their text.\n"
      "--lines: each line is a text, or has the ids of one. --special: encode adds the special tokens that the\n"
      "tokenizer puts around a text, decode shows those that it finds.\n"
      "show: kind, sizes, special tokens, steps from text to ids and back, versions of Unicode.\n"
-     "example: echo Hello | trireme tokenizer encode models/mine --special\n",
-     command_tokenizer, ALL_OF_IT, ALL_OF_IT, NULL},
+     "train: learns byte-level BPE from text as `trireme prepare` reads it. The keys below may be given without their\n"
+     "section.\n"
+     "example: trireme tokenizer train book.txt --output=tokenizers/mine --vocab_size=4096\n",
+     command_tokenizer, ALL_OF_IT, "encode decode show", NULL},
     {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|exit_codes]",
      "this, a command, configuration keys, the named models, clusters and schedules, or exit codes",
      "example: trireme help optimizer\n", command_help, NULL, ALL_OF_IT, NULL},

@@ -21,7 +21,7 @@ trireme_status arguments_refuse(const struct arguments *a, trireme_status status
 }
 
 bool arguments_ask_for(const struct arguments *a, const char *part) {
-    return part && (strcmp(part, ALL_OF_IT) == 0 || (a->operands.count && strcmp(part, a->operands.item[0]) == 0));
+    return part && (strcmp(part, ALL_OF_IT) == 0 || (a->operands.count && text_lists(part, a->operands.item[0])));
 }
 
 // Whether the file describes a model, as Hugging Face's config.json does. A file of any other ending is not read, since

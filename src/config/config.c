@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 // More than any configuration that config_print writes: each text at its longest, every character an escape.
-enum { FILE_MAX_BYTES = 8 << 20 };
+enum { FILE_MAX_BYTES = 16 << 20 };
 
 static const struct key *key_known(const char *key) {
     const struct key *found = key_find_full(key);

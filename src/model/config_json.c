@@ -337,7 +337,7 @@ static trireme_status read_llama_family(const struct model_reader *r) {
                               r->error));
     else
         TRY(read_fixed(r, "use_parallel_residual", false, "the MLP works on what attention makes"));
-    TRY(read_fixed(r, "qk_layernorm", false, "LayerNorm of queries and keys is not implemented"));
+    TRY(read_fixed(r, "qk_layernorm", false, "queries and keys have no LayerNorm"));
     TRY(read_fixed(r, "use_bidirectional_attention", false, "tokens attend to those before them"));
     TRY(rope_read(r));
     TRY(read_parts(r));

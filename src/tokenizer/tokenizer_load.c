@@ -117,26 +117,11 @@ static void keep_bytes(struct tokenizer_files *files, const char *name, const ch
     tokenizer_files_add(files, name, copy.text, copy.length);
 }
 
-// Keeps the files that a tokenizer is to be saved as: those it came with, or what says the same.
+// Keeps the files that a tokenizer came with.
 static void keep_files(struct tokenizer *t, struct tokenizer_files *files, const char *bytes, size_t length) {
     t->files = *files;
     *files = (struct tokenizer_files){0};
     keep_bytes(&t->files, is_json(bytes, length) ? TOKENIZER_JSON : TOKENIZER_SOURCE, bytes, length);
-    if (!find_kept(&t->files, TOKENIZER_JSON)) {
-        struct text json = {0};
-        tokenizer_parts_write(&t->parts, &json);
-        tokenizer_files_add(&t->files, TOKENIZER_JSON, json.text, json.length);
-    }
-    if (!find_kept(&t->files, TOKENIZER_CONFIG)) {
-        struct text json = {0};
-        json_begin_object(&json, NULL);
-        json_add_string(&json, "tokenizer_class", "PreTrainedTokenizerFast");
-        add_config_token(t, "bos_token", t->bos, &json);
-        add_config_token(t, "eos_token", t->eos, &json);
-        json_end_object(&json);
-        text_add(&json, "\n");
-        tokenizer_files_add(&t->files, TOKENIZER_CONFIG, json.text, json.length);
-    }
     const struct tokenizer_file *template = find_kept(&t->files, CHAT_TEMPLATE);
     if (template && !t->chat_template)
         t->chat_template = mem_strdup(template->bytes);
@@ -192,6 +177,21 @@ struct tokenizer_files tokenizer_files(const struct tokenizer *t) {
     for (size_t i = 0; i < t->files.files.count; i++) {
         const struct tokenizer_file *file = &t->files.files.item[i];
         keep_bytes(&files, file->name, file->bytes, file->length);
+    }
+    if (!find_kept(&files, TOKENIZER_JSON)) {
+        struct text json = {0};
+        tokenizer_parts_write(&t->parts, &json);
+        tokenizer_files_add(&files, TOKENIZER_JSON, json.text, json.length);
+    }
+    if (!find_kept(&files, TOKENIZER_CONFIG)) {
+        struct text json = {0};
+        json_begin_object(&json, NULL);
+        json_add_string(&json, "tokenizer_class", "PreTrainedTokenizerFast");
+        add_config_token(t, "bos_token", t->bos, &json);
+        add_config_token(t, "eos_token", t->eos, &json);
+        json_end_object(&json);
+        text_add(&json, "\n");
+        tokenizer_files_add(&files, TOKENIZER_CONFIG, json.text, json.length);
     }
     return files;
 }

@@ -420,45 +420,6 @@ def test_pipes():
     assert code == 0 and tool.strict_json(out)["step_seconds"] == expected, (code, out, err)
 
 
-def test_make_tokens():
-    """The example replaces token files, which a run may have open, instead of writing into them."""
-    os.mkdir("stub")
-    tool.write("stub/tokenizers.py", """\
-class Tokenizer:
-    from_file = classmethod(lambda cls, path: cls())
-    get_vocab_size = lambda self: 256
-    def encode(self, text, add_special_tokens):
-        self.ids = list(text.encode())
-        return self
-""")
-    example = os.path.join(os.path.dirname(__file__), "../../examples/make_tokens.py")
-    arguments = [sys.executable, example, "tokenizer.json", "made/t"]
-    environment = {**os.environ, "PYTHONPATH": "stub"}
-    subprocess.run([*arguments, "t.txt", "c.yaml"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
-    tool.good("train", "c.yaml", "--data.path=made/t", "--model.vocab_size=256")
-    before = tool.read("made/t.bin"), tool.read("made/t.idx")
-    with open("made/t.bin", "rb") as tokens, open("made/t.idx", "rb") as index:
-        subprocess.run([*arguments, "c.yaml"], env=environment, check=True, stdout=subprocess.DEVNULL)
-        assert (tokens.read(), index.read()) == before
-    assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
-    assert tool.read("made/t.bin") == b"".join(bytes([b, 0]) for b in tool.read("c.yaml"))
-    # Ends of lines stay as they are; files that another tokenizer left beside the tokens do not.
-    tool.write("crlf.txt", b"a\r\nb\rc\n")
-    tool.good("prepare", "t.txt", "--data.path=made/t")
-    subprocess.run([*arguments, "crlf.txt"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    assert sorted(os.listdir("made")) == ["t.bin", "t.idx"]
-    assert tool.read("made/t.bin")[::2] == b"a\r\nb\rc\n"
-    # For input that cannot be read there is one line, and everything stays as it was.
-    before = tool.snapshot("made")
-    tool.write("latin.txt", b"caf\xe9\n")
-    for text, why in ("missing.txt", "No such file"), ("latin.txt", "can't decode byte 0xe9"):
-        done = subprocess.run([*arguments, "t.txt", text], env=environment, stderr=subprocess.PIPE, text=True)
-        assert done.returncode == 1 and done.stderr.count("\n") == 1, done
-        assert done.stderr.startswith(f"{text}: ") and why in done.stderr, done.stderr
-    assert tool.snapshot("made") == before
-
-
 def test_show():
     program = tool.good("show", "program", "c.yaml")
     assert program.startswith("program train ") and "matmul" in program

@@ -165,4 +165,34 @@ def test_other_tokenizer_refused():
     assert not os.path.exists("other/t.tokenizer")
 
 
+def test_learnt():
+    """A tokenizer that is learnt from text speaks it in fewer tokens, and goes through prepare, train and generate."""
+    out = tool.strict_json(tool.good("tokenizer", "train", "t.txt", "--output=mine", "--vocab_size=300", "--json"))
+    assert out["path"] == "mine" and out["vocab_size"] == out["merges"] + 256 + 2 <= 300, out
+    text = tool.read("t.txt").decode()
+    ids = pipe(text.encode(), "encode", "mine").split()
+    assert 0 < len(ids) < len(text) / 2
+    tool.good("prepare", "t.txt", "--data.path=text/mine", "--data.tokenizer=mine")
+    tokens = tool.read("text/mine.bin")
+    assert [int(i) for i in ids] + [1] == list(memoryview(tokens).cast("H")) # <|eos|> ends the document
+    tool.good("train", "c.yaml", "--data.path=text/mine", "--run.directory=mine.run")
+    assert tool.good("generate", "mine.run", "--prompt=The", "--max_new_tokens=4").startswith("The")
+    # The same text gives the same tokenizer; nothing is replaced, and what is wrong is said before anything is read.
+    tool.good("tokenizer", "train", "t.txt", "--output=again", "--vocab_size=300")
+    assert tool.read("mine/tokenizer.json") == tool.read("again/tokenizer.json")
+    tool.good("tokenizer", "train", "t.txt", "--output=bare", "--vocab_size=270", "--bos=", "--eos=",
+              "--pattern=llama3")
+    assert tool.strict_json(tool.good("tokenizer", "show", "bare", "--json"))["added_tokens"] == []
+    kept = tool.snapshot(".")
+    for words, why in ((["--output=mine"], "tokenizer.output: given mine, where a tokenizer.json is"),
+                       ([], "name the directory to write: --output=DIR"),
+                       (["--output=new", "--vocab_size=257"], "257"), (["--output=new", "--pattern=gpt9"], "gpt9"),
+                       (["--output=new", "--pattern=(a"], r"byte 0: \( without"),
+                       (["--output=new", "--lr=1"], "optimizer.lr: tokenizer train does not use this key")):
+        tool.refused(2, why, "tokenizer", "train", "t.txt", *words)
+    tool.refused(2, "nowhere.txt", "tokenizer", "train", "nowhere.txt", "--output=new")
+    tool.refused(2, "tokenizer show takes no settings", "tokenizer", "show", "mine", "--vocab_size=300")
+    assert tool.snapshot(".") == kept
+
+
 tool.main(globals())

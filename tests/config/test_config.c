@@ -315,7 +315,7 @@ static void test_unknown_names(void **state) {
         "xylophone:\n  steps: 5\n",
         "run.yaml:1: xylophone: unknown section; there are model, training, optimizer, lr_scheduler, data, "
         "activation_checkpoint, checkpoint, validation, metrics, profiling, parallelism, outer, comm, generate, "
-        "show, run");
+        "tokenizer, show, run");
     expect_refused("training.steps: 5\n", "run.yaml:1: training.steps: write `training:` on a line, and below it, "
                                           "indented, `steps:` with its value");
     expect_refused("training:\n  \"st\\e[2Jeps\\n\": 5\n",
@@ -548,10 +548,10 @@ static void test_wrong_yaml(void **state) {
     memset(nested, ' ', deep);
     free(nested);
 
-    size_t huge = (8 << 20) + 1;
+    size_t huge = (16 << 20) + 1;
     char *blanks = mem_alloc(huge + 1);
     memset(blanks, '\n', huge);
-    expect_refused(blanks, "run.yaml: 8388609 bytes, a configuration has at most 8388608");
+    expect_refused(blanks, "run.yaml: 16777217 bytes, a configuration has at most 16777216");
     free(blanks);
 }
 

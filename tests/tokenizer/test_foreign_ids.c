@@ -2,6 +2,7 @@
 // (tools/reference/tokenizer_files.py). The steps are run one by one, without looking for special tokens in the text,
 // which the libraries do not do.
 #include "base/base64.h"
+#include "data/test_data.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/normalizer.h"
@@ -10,13 +11,6 @@
 #include "tokenizer/test_files.h"
 #include "tokenizer/tiktoken_ranks.h"
 #include "tokenizer/unigram.h"
-
-#define assert_ok(expression)              \
-    do {                                   \
-        trireme_error error = {0};         \
-        if ((expression) != TRIREME_OK)    \
-            fail_msg("%s", error.message); \
-    } while (0)
 
 struct steps {
     struct tokenizer_parts parts;
