@@ -153,11 +153,32 @@ static void test_steps(void **state) {
     token_set_close(set);
 }
 
+// Sources of one size are not gone through in one order.
+static void test_orders(void **state) {
+    const char *path[] = {counting_source(state, "a", 0, MANY), counting_source(state, "b", SECOND, MANY)};
+    struct token_set *set;
+    struct sampler s;
+    assert_ok(token_set_open_sources(path, 2, &set, &error));
+    const struct sampler_options o = {.seed = 1, .seq_len = LENGTH, .global_batch_size = ROWS, .vocab_size = 100000};
+    assert_ok(sampler_init(&s, set, &o, &error));
+    int alike = 0;
+    for (int64_t step = 0; step < 5; step++) {
+        int32_t first[ROWS];
+        first_tokens(&s, SAMPLER_TRAIN, step, first);
+        for (int r = 0; r < ROWS; r++)
+            for (int q = 0; q < ROWS; q++)
+                alike += first[r] + SECOND == first[q];
+    }
+    assert_in_range(alike, 0, 5); // of 25
+    token_set_close(set);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_written),
         cmocka_unit_test(test_shares),
         cmocka_unit_test_setup_teardown(test_steps, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_orders, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,6 +117,10 @@ static void classes_of_gradients(void **unused) {
            "adds to no norm", "norm_sum");
     refuse(CLASSES OTHER_CLASS "  %25[1] = norm_sum %14[1] - - - phase optimizer\n" CLIP_OF("%25"),
            "does not add to a sum of which a norm is made", "square_sum");
+    // A sum without squares is only for ranks of which others have some.
+    refuse(CLASSES MORE_SQUARES "  %24[1] = zero phase optimizer\n"
+                                "  %25[1] = norm_sum %14[1] %24[1] - - phase optimizer\n" CLIP_OF("%25"),
+           "no squares are summed in a", "a");
 }
 
 // Two norms, each of some gradients, by which these are clipped.
