@@ -165,8 +165,8 @@ static void muon_zero(const struct optimizer_update *u, int updates, int64_t fro
     if (from == to)
         return;
     const struct operand gap = {.buffer = updates, .offset = from, .ndim = 1, .dim = {to - from}, .stride = {1}};
-    program_emit(u->program, u->template, OP_ZERO, PHASE_OPTIMIZER, NONE, 0, NULL, 1, &gap, NULL)->predicate =
-        u->outputs.finite;
+    // Also where the step is skipped: islands skip steps of their own, but these zeros are the same on all.
+    program_emit(u->program, u->template, OP_ZERO, PHASE_OPTIMIZER, NONE, 0, NULL, 1, &gap, NULL);
 }
 
 // Zeros between the unit's tensors.
