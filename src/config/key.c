@@ -265,7 +265,6 @@ static bool key_is_meant(const struct key *key, enum reading reading, const char
 static const struct {
     const char *answer, *names;
 } absent_table[] = {
-    {"dropout is not supported", "dropout attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop"},
     {"GPUs are not supported", "device device_type cuda gpu gpus"},
     {"communication runs beside computing wherever the program allows",
      "overlap_grad_reduce overlap_param_gather overlap_p2p_communication overlap_comm"},

@@ -152,7 +152,8 @@ trireme_status model_config_resolve(struct model_config *out, const struct confi
 // Whether the model's number of positions follows training.seq_len.
 bool model_config_follows_length(const struct config *config);
 // Reads a config.json, or the one in a directory. Members that change the arithmetic in a way that is not implemented
-// are refused; those that `transformers` ignores or that matter only elsewhere (caches) are ignored, and so is dropout.
+// are refused; those that `transformers` ignores or that matter only elsewhere (caches) are ignored, and so is dropout,
+// which is for a run to refuse.
 trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error);
 // Appends "attn_pdrop 0.1, ..." for the dropout that such a file asks for. Nothing where it cannot be read.
 void model_config_dropout(const char *path, struct text *out);

@@ -213,25 +213,12 @@ static trireme_status start_find_tokenizer(struct run *r, trireme_error *error) 
     return TRIREME_OK;
 }
 
-// Dropout of the model that the configuration names, which those who fine-tune it may expect.
-static void tell_of_dropout(const struct run *r) {
-    const struct config_model *m = &r->config->model;
-    const char *from = *m->init_from ? m->init_from : m->config;
-    struct text rates = {0};
-    if (*from && r->leads)
-        model_config_dropout(from, &rates);
-    if (rates.length)
-        run_tell(r, "trained without dropout, which is not supported: %s asks for %s", from, rates.text);
-    text_release(&rates);
-}
-
 static trireme_status load_values(struct run *r, trireme_error *error) {
     if (r->resumed_from) {
         TRY(checkpoint_load(&r->engine, r->control, r->resumed_from, &r->progress, error));
         island_load(r);
         return TRIREME_OK;
     }
-    tell_of_dropout(r);
     r->without_values = !engine_initialise(&r->engine, (uint64_t)r->config->training.seed, r->callbacks->stop);
     if (!*r->start)
         return TRIREME_OK;
@@ -453,10 +440,26 @@ static void say_in_progress(struct run *r) {
     r->progress.data = r->leads ? mem_strdup(r->data) : NULL;
 }
 
+// A model whose config.json asks for dropout is trained without it only by somebody who knows.
+static trireme_status check_dropout(const struct config *config, trireme_error *error) {
+    const char *from = *config->model.init_from ? config->model.init_from : config->model.config;
+    struct text rates = {0};
+    trireme_status status = TRIREME_OK;
+    if (*from && config->model.dropout == CONFIG_DROPOUT_CONFIGURED)
+        model_config_dropout(from, &rates);
+    if (rates.length)
+        status = config_refuse(config, "model.dropout", error,
+                               "but %s asks for %s, and dropout is not supported: set it to none to train without",
+                               from, rates.text);
+    text_release(&rates);
+    return status;
+}
+
 trireme_status run_start(struct run *r, const struct model_config *model, const struct parallel *plan,
                          struct tuning *tuning, const struct member *member, trireme_error *error) {
     struct program_specs specs = r->corpus->has_validation ? TRAIN_AND_EVALUATE : TRAIN_ALONE;
     specs.saves = true;
+    TRY(check_dropout(r->config, error));
     TRY(engine_create(&r->engine, r->config, model, plan, specs, member, error));
     TRY(loader_create(&r->loader, r->corpus, &r->engine, r->control, r->callbacks->stop, error));
     if (r->config->profiling.trace_step)
