@@ -8,8 +8,8 @@ PYTHON        ?= python3
 LLM_C         ?=
 PARTS         ?=
 export PREFIX_PATH
-# What `make test` leaves out.
-REST = build:long build-asan build-clang:quick
+# What `make test` leaves out. `make asan` runs the longest tests under the sanitizers, too.
+REST = build:long build-asan:quick,usual build-clang:quick
 
 configure = cmake --preset $(1) $(if $(PREFIX_PATH),-DCMAKE_PREFIX_PATH="$(PREFIX_PATH)") >/dev/null
 build     = $(call configure,$(1)) && cmake --build --preset $(1)
@@ -86,7 +86,7 @@ help:
 	@echo "make            build build/trireme and the library"
 	@echo "make check      build, run the quick tests: for after each change"
 	@echo "make test       the same and the tests that take longer: whether this build can be trusted"
-	@echo "make test-all   what make test leaves out: the longest tests, all tests under the sanitizers, the quick ones"
+	@echo "make test-all   what make test leaves out: the longest tests, its own under the sanitizers, the quick ones"
 	@echo "                compiled by clang, and each fuzz target for a few seconds"
 	@echo "make equal      train on every mesh of up to 8 ranks and print how far each is from one rank"
 	@echo "make demo       install what is missing, build, train a small model on real text"
