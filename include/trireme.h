@@ -83,11 +83,11 @@ TRIREME_API trireme_status trireme_train(const trireme_settings *settings,
                                          bool (*stepped)(void *user, const trireme_progress *progress), void *user,
                                          trireme_trained *trained, trireme_error *error);
 
-// Continues `prompt` (`length` bytes) with the model in `directory`, which is a Hugging Face directory or a run's; the
-// model's tokens must be bytes. Since a model must have something to continue, a length of 0 (`prompt` may then be
-// NULL) stands for a newline. `text` is called with `user` and each piece of the continuation as it comes; returning
-// false ends the continuation, and the result is still TRIREME_OK. The settings of section `generate` apply, except
-// generate.prompt.
+// Continues `prompt` (`length` bytes) with the model in `directory`, which is a Hugging Face directory or a run's, with
+// its tokenizer. Since a model must have something to continue, a length of 0 (`prompt` may then be NULL) stands for a
+// newline where the tokenizer begins texts with nothing. `text` is called with `user` and each piece of the
+// continuation as it comes, whole characters where it is UTF-8; returning false ends the continuation, and the result
+// is still TRIREME_OK. The settings of section `generate` apply, except prompt, batch and samples.
 TRIREME_API trireme_status trireme_generate(const char *directory, const trireme_settings *settings, const char *prompt,
                                             size_t length, bool (*text)(void *user, const char *bytes, size_t count),
                                             void *user, trireme_error *error);

@@ -1,8 +1,7 @@
 // The public functions of include/trireme.h.
 #include "base/reserve.h"
-#include "generate/generator.h"
+#include "generate/continuation.h"
 #include "run/train.h"
-#include "tokenizer/token_stream.h"
 
 const char *trireme_version(void) {
     return TRIREME_VERSION;
@@ -67,24 +66,33 @@ trireme_status trireme_train(const trireme_settings *settings,
 
 // The callback of trireme_generate, and what it needs.
 struct reader {
-    const struct continuation *continuation;
     bool (*text)(void *user, const char *bytes, size_t count);
     void *user;
     atomic_bool stop;
-    struct token_stream stream;
-    bool begun; // the prompt, which is not passed on, has arrived
 };
 
-static trireme_status pass_on_text(void *user, const int32_t *tokens, size_t count, trireme_error *error) {
+static trireme_status pass_on_text(void *user, size_t text, const char *bytes, size_t count, trireme_error *error) {
+    (void)text, (void)error;
     struct reader *reader = user;
-    struct text piece = {0};
-    const bool is_prompt = !reader->begun;
-    reader->begun = true;
-    reader->stream.tokenizer = reader->continuation->tokenizer;
-    trireme_status status = token_stream_add(&reader->stream, tokens, count, &piece, error);
-    if (status == TRIREME_OK && !is_prompt && !reader->text(reader->user, piece.text ? piece.text : "", piece.length))
+    if (!reader->stop && !reader->text(reader->user, bytes, count))
         reader->stop = true;
-    text_release(&piece);
+    return TRIREME_OK;
+}
+
+static trireme_status api_continue(const struct config *config, const char *directory, const char *prompt,
+                                   size_t length, struct reader *reader, trireme_error *error) {
+    struct continuation c = {0};
+    struct continued_text text = {0};
+    const struct continuation_sink sink = {reader, pass_on_text, &reader->stop};
+    trireme_status status = continuation_open(&c, config, directory, error);
+    if (status == TRIREME_OK)
+        status = continuation_encode(&c, prompt ? prompt : "", length, &text.prompt, error);
+    if (status == TRIREME_OK)
+        status = continuation_load(&c, 1, text.prompt.count, error);
+    if (status == TRIREME_OK)
+        status = continuation_run(&c, &text, 1, &sink, error);
+    continued_text_release(&text);
+    continuation_release(&c);
     return status;
 }
 
@@ -99,14 +107,8 @@ static trireme_status api_generate(const char *directory, const trireme_settings
         FAIL(TRIREME_ERROR_USAGE, "text is NULL, expected the function that takes what is generated");
     struct config config;
     TRY(api_load(&config, settings, error));
-    struct continuation c = {0};
-    struct reader reader = {.continuation = &c, .text = text, .user = user};
-    const struct continuation_sink sink = {&reader, pass_on_text, &reader.stop};
-    trireme_status status = continuation_open(&c, &config, directory, prompt, length, error);
-    if (status == TRIREME_OK)
-        status = continuation_run(&c, &sink, error);
-    token_stream_release(&reader.stream);
-    continuation_release(&c);
+    struct reader reader = {.text = text, .user = user};
+    trireme_status status = api_continue(&config, directory, prompt, length, &reader, error);
     config_release(&config);
     return status;
 }

@@ -40,9 +40,11 @@ const struct command commands[] = {
      "ranks share the work, and the model, as the keys of parallelism say.\n"
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
      command_eval, NULL, NULL, NULL},
-    {"generate", "DIR --prompt TEXT", "continue a text with a model",
-     "DIR is a run directory or one in Hugging Face's form, with the model's tokenizer. On a terminal, control\n"
-     "characters are shown as \\xNN. The keys below may be given without their section.\n"
+    {"generate", "DIR --prompt TEXT | --batch=FILE", "continue texts with a model",
+     "DIR is a run directory or one in Hugging Face's form, with the model's tokenizer. A text that gets longer than\n"
+     "the model sees goes on with the later half of what it saw. Several texts (samples, batch) come with a line ---\n"
+     "between them, with --json as one object in each line. On a terminal, control characters are shown as \\xNN.\n"
+     "The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
      command_generate, ALL_OF_IT, NULL, NULL},
     {"checkpoint", "list|verify|diff DIR ... | prune RUN_DIR",

@@ -43,6 +43,11 @@ static int compile_scalar(struct compiled *c, const char *name, enum dtype dtype
     return program_buffer(&c->program, name, dtype, kind, SCOPE_STEP, 1, (int64_t[]){1});
 }
 
+// `count` whole numbers of a step.
+static int compile_numbers(struct compiled *c, const char *name, int64_t count) {
+    return program_buffer(&c->program, name, DTYPE_I32, KIND_INPUT, SCOPE_STEP, 1, &count);
+}
+
 // One number for each token of `rows` rows of each sequence.
 static int token_input(struct compiled *c, const char *name, int64_t sequences, int64_t rows) {
     const bool parts = mesh_present(&c->program.mesh, AXES_PARTS); // two dims, to say which of them is split
@@ -108,7 +113,7 @@ void compiled_begin(struct compiled *c, const struct compile_options *o, const s
                            .count = NONE,
                            .loss = NONE,
                            .at = NONE,
-                           .row = NONE,
+                           .picked = NONE,
                            .logits = NONE};
     c->outputs = (struct optimizer_outputs){NONE, NONE, NONE};
     program_init(&c->program, program_kinds[spec->kind].name, spec->batch.microbatches);
@@ -651,28 +656,28 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
                                 trireme_error *error) {
     struct compiled c;
     const bool cached = spec->context > 0;
-    const int64_t rows = spec->batch.seq_len;
+    const int64_t sequences = spec->batch.sequences, rows = spec->batch.seq_len;
     compile_begin(&c, o, spec);
     struct program *p = &c.program;
     if (cached) {
         emit_cache_declare(&c.cache, p, &o->state->table, &o->state->caches, o->model);
-        c.at = c.cache.at = compile_scalar(&c, "at", DTYPE_I32, KIND_INPUT);
+        c.at = c.cache.at = compile_numbers(&c, "at", sequences);
     }
-    c.tokens = token_input(&c, "tokens", 1, rows);
-    c.positions = token_input(&c, "positions", 1, rows);
+    c.tokens = token_input(&c, "tokens", sequences, rows);
+    c.positions = token_input(&c, "positions", sequences, rows);
     if (!cached)
-        c.starts = token_input(&c, "starts", 1, rows);
-    c.row = compile_scalar(&c, "row", DTYPE_I32, KIND_INPUT);
+        c.starts = token_input(&c, "starts", sequences, rows);
+    c.picked = compile_numbers(&c, "picked", spec->picked);
     struct emitter e = emitter_for(&c, o);
     e.cache = cached ? &c.cache : NULL;
     e.template = program_template(p, "decode", PHASE_FORWARD, 0);
     int hidden = emit_stage(&e, virtual_stage(o, 0), NONE);
-    // Only one row's logits are wanted: pick it as an embedding picks a token.
-    int picked =
-        program_buffer(p, "norm.row", o->state->dtype, KIND_ACT, SCOPE_LOCAL, 2, (int64_t[]){1, o->model->hidden_size});
+    // Only some rows' logits are wanted: pick them as an embedding picks tokens.
+    int picked = program_buffer(p, "norm.picked", o->state->dtype, KIND_ACT, SCOPE_LOCAL, 2,
+                                (int64_t[]){spec->picked, o->model->hidden_size});
     struct operand result = compile_whole(&c, picked);
     program_emit(p, e.template, OP_EMBED, PHASE_FORWARD, NONE,
-                 GIVEN(EMBED, [INPUT(EMBED, ids)] = compile_whole(&c, c.row),
+                 GIVEN(EMBED, [INPUT(EMBED, ids)] = compile_whole(&c, c.picked),
                        [INPUT(EMBED, w)] = compile_whole(&c, hidden), [INPUT(EMBED, first)] = operand_none()),
                  1, &result, NULL);
     c.logits = emit_head(&e, picked, "logits");

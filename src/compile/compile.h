@@ -45,8 +45,9 @@ enum {
 // stage's state.
 struct program_spec {
     enum program_kind kind;
-    struct batch_shape batch; // GENERATE: one sequence, of the tokens that are fed at once
-    int64_t context;          // GENERATE: tokens of the cache; 0: there is none, all tokens are fed at once
+    struct batch_shape batch; // GENERATE: the tokens that are fed at once of each sequence
+    int64_t context;          // GENERATE: tokens of each sequence's cache; 0: there is none, all are fed at once
+    int64_t picked;           // GENERATE: of how many rows the logits are wanted
 };
 
 // What ranks of one stage keep between steps: made before their programs, which share it.
@@ -99,8 +100,9 @@ struct compiled {
     int count;                              // output, f64[1]: targets that are not masked
     int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats
     struct optimizer_outputs outputs;
-    int at, row;             // generation: inputs, i32[1]: position of the first row; the row whose logits are wanted
-    int logits;              // generation: output, [1, padded_vocab_size]
+    int at;                  // generation: input, i32[sequences]: the position of the first row of each
+    int picked;              // generation: input, i32[spec.picked]: the rows whose logits are wanted
+    int logits;              // generation: output, [spec.picked, padded_vocab_size]
     struct emit_cache cache; // generation
 };
 
@@ -117,8 +119,8 @@ typedef void keep_entries(struct stage_state *state, const struct config *config
 // state must outlive it.
 //   compile_train     a training step: all microbatches, then the update
 //   compile_evaluate  the loss of a batch
-//   compile_generate  a decoding step: tokens from position `at` on enter the cache; the logits of row `row` come out.
-//                     Without a cache all tokens go through as in training.
+//   compile_generate  a decoding step: each sequence's tokens enter its cache from position `at` on; the logits of the
+//                     rows `picked` come out. Without a cache all tokens go through as in training.
 //   compile_outer_...  the parts of an outer step (outer.h)
 typedef trireme_status compile_program(struct compiled *out, const struct compile_options *options,
                                        const struct program_spec *spec, trireme_error *error);

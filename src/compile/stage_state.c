@@ -33,7 +33,7 @@ void keep_caches(struct stage_state *s, const struct config *config, const struc
                  const struct program_spec *spec) {
     (void)config;
     if (spec->context > 0 && !s->caches.of)
-        emit_cache_add(&s->caches, &s->table, model, spec->context, s->dtype);
+        emit_cache_add(&s->caches, &s->table, model, spec->batch.sequences, spec->context, s->dtype);
 }
 
 void stage_state_create(struct stage_state *s, const struct config *config, const struct model_config *model,

@@ -26,8 +26,9 @@ static void add_wanted(struct stages *s) {
 }
 
 static bool same_spec(const struct program_spec *a, const struct program_spec *b) {
-    return a->kind == b->kind && a->context == b->context && a->batch.sequences == b->batch.sequences &&
-           a->batch.seq_len == b->batch.seq_len && a->batch.microbatches == b->batch.microbatches;
+    return a->kind == b->kind && a->context == b->context && a->picked == b->picked &&
+           a->batch.sequences == b->batch.sequences && a->batch.seq_len == b->batch.seq_len &&
+           a->batch.microbatches == b->batch.microbatches;
 }
 
 // Whether the first virtual stage of a pipeline has frozen parameters alone: then no gradient would have to come to it.

@@ -276,7 +276,6 @@ static const struct {
     {"inputs are named without a key", "input inputs input_file input_files"},
     {"a configuration file is named without a key", "config config_file job_config_file config_yaml yaml_cfg"},
     {"trireme eval measures a model", "eval_only skip_train"},
-    {"generate.seed gives another text each time", "num_samples num_return_sequences best_of"},
     {"every step is compiled and its attention fused",
      "compile torch_compile use_flash_attn use_flash_attention flash_attn flash_attention attn_implementation"
      " attention_backend transformer_impl use_fused_kernels"},

@@ -203,7 +203,8 @@ int emit_out(struct emitter *e, int layer, const char *part, int x, int residual
 // ---- layers
 
 void emit_cache_add(struct emit_cache *entries, struct state_table *state, const struct model_config *c,
-                    int64_t context, enum dtype dtype) {
+                    int64_t sequences, int64_t context, enum dtype dtype) {
+    entries->context = context;
     entries->of = mem_alloc((size_t)c->num_hidden_layers * sizeof *entries->of);
     for (int layer = 0; layer < c->num_hidden_layers; layer++) {
         for (int k = 0; k < CACHE_BUFFERS; k++)
@@ -211,13 +212,14 @@ void emit_cache_add(struct emit_cache *entries, struct state_table *state, const
         for (int i = 0; i < LAYER_PARTS; i++) {
             const struct layer_part *part = model_layer_part(model_layer(c, layer), i);
             if (part->cache)
-                part->cache(state, c, layer, context, dtype, entries->of[layer]);
+                part->cache(state, c, layer, sequences * context, dtype, entries->of[layer]);
         }
     }
 }
 
 void emit_cache_declare(struct emit_cache *cache, struct program *p, const struct state_table *state,
                         const struct emit_cache *entries, const struct model_config *c) {
+    cache->context = entries->context;
     cache->of = mem_alloc((size_t)c->num_hidden_layers * sizeof *cache->of);
     for (int layer = 0; layer < c->num_hidden_layers; layer++)
         for (int k = 0; k < CACHE_BUFFERS; k++) {

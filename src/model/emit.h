@@ -9,11 +9,13 @@
 enum { CACHE_BUFFERS = 2 };
 struct emit_cache {
     int (*of)[CACHE_BUFFERS]; // [layers]: entries of the state, or their buffers in a program; NONE where there is none
-    int at;                   // i32[1], in a program: the position of the first row
+    int at;                   // i32[sequences], in a program: the position of the first row of each
+    int64_t context;          // tokens of each sequence
 };
-// Adds the entries for `context` tokens; declares their buffers in a program. emit_cache_release frees either list.
+// Adds the entries for `sequences` of `context` tokens; declares their buffers in a program. emit_cache_release frees
+// either list.
 void emit_cache_add(struct emit_cache *entries, struct state_table *state, const struct model_config *config,
-                    int64_t context, enum dtype dtype);
+                    int64_t sequences, int64_t context, enum dtype dtype);
 void emit_cache_declare(struct emit_cache *cache, struct program *program, const struct state_table *state,
                         const struct emit_cache *entries, const struct model_config *config);
 void emit_cache_release(struct emit_cache *cache);

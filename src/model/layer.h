@@ -23,8 +23,8 @@ struct layer_part {
     // Appends its forward pass: what it makes of residual stream `x` is added to `onto`, which is the same unless the
     // model's parts are parallel. Returns the sum.
     int (*emit)(struct emitter *emitter, int layer, int x, int onto);
-    // Adds to the state what generation keeps of the tokens before, for `context` tokens, as entries of STATE_CACHE.
-    void (*cache)(struct state_table *state, const struct model_config *config, int layer, int64_t context,
+    // Adds to the state what generation keeps of the tokens before, for `rows` tokens, as entries of STATE_CACHE.
+    void (*cache)(struct state_table *state, const struct model_config *config, int layer, int64_t rows,
                   enum dtype dtype, int out[static CACHE_BUFFERS]);
     // The most numbers that it makes of a token at once, gradients and parts for other ranks apart.
     int64_t (*width)(const struct model_config *config);

@@ -36,7 +36,7 @@ def test_eval_and_generate():
     for choice in ["--temperature=0"], ["--seed=3"], ["--seed=3", "--top_k=5"], ["--seed=3", "--top_p=0.5"]:
         arguments = ["generate", "run", "--prompt", "The qu", "--max_new_tokens=9", *choice]
         first, second = tool.good_json(*arguments), tool.good_json(*arguments)
-        assert set(first) == {"prompt", "text", "tokens", "tokens_per_second"}, first
+        assert set(first) == {"prompt", "text", "tokens", "finish_reason", "tokens_per_second"}, first
         assert first["prompt"] == "The qu" and len(first["tokens"]) == 9, first
         assert first["tokens"] == second["tokens"] and first["text"] == second["text"]
     every = ["generate", "run", "--prompt=The qu", "--max_new_tokens=9", "--seed=3"] # of all 256 tokens
@@ -44,23 +44,58 @@ def test_eval_and_generate():
     plain = tool.good("generate", "run", "--prompt=The qu", "--max_new_tokens=9", "--temperature=0")
     assert plain.startswith("The qu"), plain
     assert tool.good("generate", "run", "prompt=The qu", "max_new_tokens=9", "temperature=0") == plain
-    # By default it writes as far as the model has positions: 16 here, of which the last token takes none.
+    # Past the 16 positions of the model the text slides, which is said; the first 16 tokens do not depend on that.
     long = ["generate", "run", "--temperature=0"]
-    for prompt in "T", "The qu", "The quick brown ":
-        made, most = tool.good_json(*long, "--prompt", prompt)["tokens"], 17 - len(prompt)
-        assert len(made) == most, (prompt, made)
-        for count, cache in (most, "true"), (most, "false"), (most - 1, "true"), (1, "true"), (0, "true"):
-            arguments = [f"--max_new_tokens={count}", f"--generate.cache={cache}"]
-            assert tool.good_json(*long, "--prompt", prompt, *arguments)["tokens"] == made[:count], (count, cache)
-        tool.refused(2, rf"16 positions .* leaves room for {most}\b", *long, "--prompt", prompt,
-                     f"--max_new_tokens={most + 1}")
-    for given, says in ([], True), (["--max_new_tokens=16"], False), (["--max_new_tokens=2"], False):
-        code, _, err = tool.run(*long, "--prompt=T", *given)
-        assert code == 0 and ("last position, after 16 new" in err) == says == bool(err), (code, err, given)
-    for given in (), ("--max_new_tokens=1",):
-        line = tool.refused(2, "prompt has 20 tokens.*16 positions.*shorten", "generate", "run", "--prompt=" + 20 * "a",
-                            *given)
-        assert "max_new_tokens" not in line, line
+    for prompt in "T", "The qu", "The quick brown ", 3 * "The quick brown ":
+        made = tool.good_json(*long, "--prompt", prompt, "--max_new_tokens=40")["tokens"]
+        assert len(made) == 40 == len(tool.good_json(*long, "--prompt", prompt, "--max_new_tokens=40",
+                                                     "--cache=false")["tokens"])
+        for count in 1, max(1, 17 - len(prompt)), 0:
+            assert tool.good_json(*long, "--prompt", prompt, f"--max_new_tokens={count}")["tokens"] == made[:count]
+    assert len(tool.good_json(*long, "--prompt=T")["tokens"]) == 256
+    for count, says in (16, ""), (17, "sees 16 tokens at once: of the text the first 9 were out of sight"):
+        code, _, err = tool.run(*long, "--prompt=T", f"--max_new_tokens={count}")
+        assert code == 0 and (says in err) and bool(says) == bool(err), (code, err, count)
+
+
+def test_stop_and_samples():
+    tool.good("train", "c.yaml")
+    made = tool.good_json("generate", "run", "--prompt=The", "--max_new_tokens=12", "--seed=1")
+    text = made["text"]
+    # As text, whatever tokens: up to the stop string, which comes first of two.
+    stop = text[5:7]
+    stopped = tool.good_json("generate", "run", "--prompt=The", "--max_new_tokens=12", "--seed=1",
+                             "--stop=" + json.dumps([stop, text[9:]]))
+    assert stopped["text"] == text[:text.index(stop)] and stopped["finish_reason"] == "stop", (stopped, text)
+    assert made["finish_reason"] == "length", made
+    tool.refused(2, r'generate\.stop: given .*, which begins like a list', "generate", "run", '--stop=[""]')
+    # The same text, alone or among others; a sample has random numbers of its own.
+    tool.write("prompts.jsonl", '{"prompt": "The"}\n\n{"id": 3, "prompt": "over\\n"}\n')
+    tool.write("prompts.txt", "The\nover\r\n\n")
+    many = ["generate", "run", "--max_new_tokens=20", "--seed=1", "--training.kernels=reference"]
+    alone = tool.good_json(*many, "--prompt=The")
+    for size in 1, 3, 8:
+        lines = tool.good(*many, "--json", "--batch=prompts.jsonl", "--samples=2", f"--batch_size={size}").splitlines()
+        made = [tool.strict_json(line) for line in lines]
+        assert [(m["index"], m["sample"], m["prompt"]) for m in made] == [
+            (0, 0, "The"), (0, 1, "The"), (1, 0, "over\n"), (1, 1, "over\n")], made
+        assert made[0]["tokens"] == alone["tokens"] != made[1]["tokens"], made
+    out = tool.good(*many, "--batch=prompts.txt", "--temperature=0", "--max_new_tokens=3")
+    parts = out.split("---\n")
+    assert len(parts) == 2 and parts[0].startswith("The") and parts[1].startswith("over") and "\r" not in out, out
+    tool.write("bad.jsonl", '{"prompt": "The"}\n{"text": "The"}\n')
+    tool.refused(4, r'bad\.jsonl:2: .*"prompt"', *many, "--batch=bad.jsonl")
+    tool.write("empty.txt", " \n")
+    tool.refused(2, "empty.txt: has no prompt", *many, "--batch=empty.txt")
+    tool.refused(2, "generate.batch: .*too: give one", *many, "--batch=prompts.txt", "--prompt=The")
+    tool.refused(2, "nowhere", *many, "--batch=nowhere")
+    # Whatever ends texts, in generation_config.json too.
+    made = tool.good_json("generate", "run", "--prompt=The", "--max_new_tokens=12", "--seed=1")["tokens"]
+    shutil.copytree("run/checkpoint/step-6", "ends")
+    for ends in made[4], [made[4], 300]:
+        tool.write("ends/generation_config.json", json.dumps({"eos_token_id": ends, "temperature": 0.1}))
+        ended = tool.good_json("generate", "ends", "--prompt=The", "--max_new_tokens=12", "--seed=1")
+        assert ended["tokens"] == made[:made.index(made[4])] and ended["finish_reason"] == "eos", ended
 
 
 def test_model_without_a_run():

@@ -36,7 +36,7 @@ static void what_is_meant_is_told(void **state) {
         {"normalization", "; use model.family: one of auto, gpt2, llama"},
         {"training.compile", "; every step is compiled and its attention fused"},
         {"use-flash-attn", "; every step is compiled and its attention fused"},
-        {"num_samples", "; generate.seed gives another text each time"},
+        {"num_samples", "; use generate.samples: a whole number from 1 to 65536 (texts)"},
         {"exit-interval", "; a signal saves and ends a run (man trireme, train)"},
         // Words of schedules alone, and of plans.
         {"chunks", "; use parallelism.pipeline_parallel_chunks: a whole number from 0 to 65536 (chunks)"},

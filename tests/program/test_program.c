@@ -13,7 +13,7 @@ static void check_generation(const struct small_model *small, bool cached) {
     const struct engine *e = &small->engine;
     const int64_t context = e->parallel->batch.seq_len;
     const struct program_spec spec = {
-        .kind = PROGRAM_GENERATE, .batch = {1, cached ? 3 : context, 1}, .context = cached ? context : 0};
+        .kind = PROGRAM_GENERATE, .batch = {2, cached ? 3 : context, 1}, .context = cached ? context : 0, .picked = 2};
     const struct parallel plan = parallel_single(e->model);
     struct stages stages;
     trireme_error error = {0};

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { KEYS, VALUES }; // what generation keeps (emit_cache): [context, kv_heads, head_dim] each
+enum { KEYS, VALUES }; // what generation keeps (emit_cache): [sequences * context, kv_heads, head_dim] each
 
 // ---- parameters
 
@@ -150,17 +150,45 @@ static void attention_split_k_norm(const struct splitter *s, const struct parame
 // `heads` heads of packed projections, those of `length` rows of each sequence, the first of them number `first`.
 static struct operand heads_of(const struct emitter *e, int qkv, int64_t length, int64_t first, int64_t heads) {
     int64_t width = e->program->buffers.item[qkv].dim[1], size = e->config->head_dim;
-    struct operand view = {.buffer = qkv, .offset = first * size};
-    if (e->cache) {
-        view.ndim = 3;
-        memcpy(view.dim, (int64_t[]){emit_row_count(e), heads, size}, 3 * sizeof(int64_t));
-        memcpy(view.stride, (int64_t[]){width, size, 1}, 3 * sizeof(int64_t));
-    } else {
-        view.ndim = 4;
-        memcpy(view.dim, (int64_t[]){e->batch->sequences, length, heads, size}, 4 * sizeof(int64_t));
-        memcpy(view.stride, (int64_t[]){length * width, width, size, 1}, 4 * sizeof(int64_t));
-    }
+    struct operand view = {.buffer = qkv, .offset = first * size, .ndim = 4};
+    memcpy(view.dim, (int64_t[]){e->batch->sequences, length, heads, size}, 4 * sizeof(int64_t));
+    memcpy(view.stride, (int64_t[]){length * width, width, size, 1}, 4 * sizeof(int64_t));
     return view;
+}
+
+// Sequence `number` of a view whose first dim counts sequences.
+static struct operand sequence_view(struct operand view, int64_t number) {
+    view.offset += number * view.stride[0];
+    view.ndim--;
+    memmove(view.dim, view.dim + 1, (size_t)view.ndim * sizeof *view.dim);
+    memmove(view.stride, view.stride + 1, (size_t)view.ndim * sizeof *view.stride);
+    return view;
+}
+
+// Generation: each sequence's rows join its own cache from its own position on, and attend to it.
+static void attention_cached(struct emitter *e, int layer, const struct operand qkv[3], struct operand out,
+                             const union attribute *how) {
+    const struct emit_cache *cache = e->cache;
+    const struct model_config *c = e->config;
+    const int64_t sequences = e->batch->sequences;
+    const int64_t kept[] = {sequences, cache->context, c->num_key_value_heads, c->head_dim};
+    const struct operand keys = operand_shape(emit_whole_operand(e, cache->of[layer][KEYS]), 4, kept),
+                         values = operand_shape(emit_whole_operand(e, cache->of[layer][VALUES]), 4, kept),
+                         at = operand_shape(emit_whole_operand(e, cache->at), 2, (int64_t[]){sequences, 1});
+    for (int64_t s = 0; s < sequences; s++) {
+        const struct operand kc = sequence_view(keys, s), vc = sequence_view(values, s), from = sequence_view(at, s),
+                             heads = sequence_view(out, s);
+        emit_forward(e, OP_CACHE_APPEND, layer,
+                     GIVEN(CACHE_APPEND, [INPUT(CACHE_APPEND, k)] = sequence_view(qkv[1], s),
+                           [INPUT(CACHE_APPEND, v)] = sequence_view(qkv[2], s), [INPUT(CACHE_APPEND, at)] = from,
+                           [INPUT(CACHE_APPEND, kc)] = kc, [INPUT(CACHE_APPEND, vc)] = vc),
+                     MADE(CACHE_APPEND, [OUTPUT(CACHE_APPEND, kc1)] = kc, [OUTPUT(CACHE_APPEND, vc1)] = vc), NULL);
+        emit_forward(e, OP_ATTENTION_CACHED, layer,
+                     GIVEN(ATTENTION_CACHED, [INPUT(ATTENTION_CACHED, q)] = sequence_view(qkv[0], s),
+                           [INPUT(ATTENTION_CACHED, kc)] = kc, [INPUT(ATTENTION_CACHED, vc)] = vc,
+                           [INPUT(ATTENTION_CACHED, at)] = from),
+                     1, &heads, how);
+    }
 }
 
 // Packed projections of a layer: queries, keys and values in one buffer, or queries apart from the others.
@@ -215,30 +243,18 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
     int o = emit_new_activation(e, layer, "attention.heads", emit_row_count(e), h * size);
     const double scale = 1 / sqrt(c->attention_scalar > 0 ? c->attention_scalar : (double)size), cap = c->attention_cap;
     const int64_t window = model_layer(c, layer)->sliding_window;
+    struct operand heads =
+        operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){e->batch->sequences, e->seq_rows, h, size});
     if (e->cache) {
-        struct operand keys = emit_whole_operand(e, e->cache->of[layer][KEYS]),
-                       values = emit_whole_operand(e, e->cache->of[layer][VALUES]);
-        struct operand at = emit_whole_operand(e, e->cache->at);
-        struct operand heads = operand_shape(emit_whole_operand(e, o), 3, (int64_t[]){emit_row_count(e), h, size});
-        emit_forward(
-            e, OP_CACHE_APPEND, layer,
-            GIVEN(CACHE_APPEND, [INPUT(CACHE_APPEND, k)] = k, [INPUT(CACHE_APPEND, v)] = v,
-                  [INPUT(CACHE_APPEND, at)] = at, [INPUT(CACHE_APPEND, kc)] = keys, [INPUT(CACHE_APPEND, vc)] = values),
-            MADE(CACHE_APPEND, [OUTPUT(CACHE_APPEND, kc1)] = keys, [OUTPUT(CACHE_APPEND, vc1)] = values), NULL);
-        emit_forward(e, OP_ATTENTION_CACHED, layer,
-                     GIVEN(ATTENTION_CACHED, [INPUT(ATTENTION_CACHED, q)] = q, [INPUT(ATTENTION_CACHED, kc)] = keys,
-                           [INPUT(ATTENTION_CACHED, vc)] = values, [INPUT(ATTENTION_CACHED, at)] = at),
-                     1, &heads,
-                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ATTENTION_CACHED, scale)] = {.f = scale},
-                                                          [ATTRIBUTE(ATTENTION_CACHED, window)] = {.i = window},
-                                                          [ATTRIBUTE(ATTENTION_CACHED, cap)] = {.f = cap}});
+        attention_cached(e, layer, (struct operand[]){q, k, v}, heads,
+                         (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ATTENTION_CACHED, scale)] = {.f = scale},
+                                                              [ATTRIBUTE(ATTENTION_CACHED, window)] = {.i = window},
+                                                              [ATTRIBUTE(ATTENTION_CACHED, cap)] = {.f = cap}});
         return o;
     }
     int lse = emit_new_statistic(e, layer, "attention.lse", 3, (int64_t[]){e->batch->sequences, h, e->seq_rows});
     struct operand starts =
         operand_shape(emit_whole_operand(e, e->starts), 2, (int64_t[]){e->batch->sequences, e->seq_rows});
-    struct operand heads =
-        operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){e->batch->sequences, e->seq_rows, h, size});
     emit_forward(e, OP_ATTENTION, layer,
                  GIVEN(ATTENTION, [INPUT(ATTENTION, q)] = q, [INPUT(ATTENTION, k)] = k, [INPUT(ATTENTION, v)] = v,
                        [INPUT(ATTENTION, starts)] = starts,
@@ -386,7 +402,7 @@ static int attention_emit(struct emitter *e, int layer, int x, int onto) {
     return emit_out(e, layer, "attention.out", heads, onto, "attention_after", "attention.residual");
 }
 
-static void attention_cache(struct state_table *state, const struct model_config *c, int layer, int64_t context,
+static void attention_cache(struct state_table *state, const struct model_config *c, int layer, int64_t rows,
                             enum dtype dtype, int out[static CACHE_BUFFERS]) {
     static const char *const NAME[] = {[KEYS] = "keys", [VALUES] = "values"};
     for (int i = 0; i < CACHE_BUFFERS; i++) {
@@ -395,7 +411,7 @@ static void attention_cache(struct state_table *state, const struct model_config
                                                         .dtype = dtype,
                                                         .role = STATE_CACHE,
                                                         .ndim = 3,
-                                                        .dim = {context, c->num_key_value_heads, c->head_dim},
+                                                        .dim = {rows, c->num_key_value_heads, c->head_dim},
                                                         .owner = NONE});
         free(name);
     }
