@@ -1,6 +1,6 @@
 // trireme eval DIR: loss, perplexity and bits per byte.
+#include "cli/command_eval.h"
 #include "base/json.h"
-#include "cli/cli.h"
 #include "cli/console.h"
 #include "run/evaluation.h"
 
@@ -41,22 +41,16 @@ static const char KEYS[] =
     "training.seq_len training.global_batch_size training.micro_batch_size training.logits_rows training.dtype "
     "training.kernels training.threads training.pin_threads parallelism.* comm.*";
 
-trireme_status command_eval(const struct arguments *a, trireme_error *error) {
-    struct config config;
-    TRY(arguments_config(a, NULL, &config, error));
-    const struct evaluation_watch watch = {eval_show_progress, stop_on_signals()};
+static trireme_status eval_tokens(const struct arguments *a, const struct config *config, const atomic_bool *stop,
+                                  trireme_error *error) {
+    const struct evaluation_watch watch = {eval_show_progress, stop};
     struct evaluation result;
-    trireme_status status = arguments_expect(a, 1, 1, error);
-    if (status == TRIREME_OK && config_expect(&config, KEYS, "eval", error) != TRIREME_OK)
-        status = arguments_refuse(a, error->status, error);
-    if (status == TRIREME_OK && config.parallelism.island_degree != 1)
-        status =
-            config_refuse(&config, "parallelism.island_degree", error, "but eval reads one model: it has no islands");
-    if (status == TRIREME_OK)
-        status = console_begin(error); // other ranks do not wait until somebody reads how far this one is
-    if (status == TRIREME_OK)
-        status = evaluation_run(&result, &config, a->operands.item[0], &watch, error);
-    config_release(&config);
+    if (config_expect(config, KEYS, "eval", error) != TRIREME_OK)
+        return arguments_refuse(a, error->status, error);
+    if (config->parallelism.island_degree != 1)
+        return config_refuse(config, "parallelism.island_degree", error, "but eval reads one model: it has no islands");
+    TRY(console_begin(error)); // other ranks do not wait until somebody reads how far this one is
+    trireme_status status = evaluation_run(&result, config, a->operands.item[0], &watch, error);
     progress_clear();
     TRY(status);
     if (result.rank > 0)
@@ -64,4 +58,16 @@ trireme_status command_eval(const struct arguments *a, trireme_error *error) {
     if (!isfinite(result.loss.loss))
         FAIL(TRIREME_ERROR_DIVERGED, "the loss is not finite with the weights in %s", a->operands.item[0]);
     return eval_report(a, &result, error);
+}
+
+trireme_status command_eval(const struct arguments *a, trireme_error *error) {
+    struct config config;
+    TRY(arguments_config(a, NULL, &config, error));
+    const atomic_bool *stop = stop_on_signals();
+    trireme_status status = arguments_expect(a, 1, 1, error);
+    if (status == TRIREME_OK)
+        status = *config.eval.text || *config.eval.multiple_choice ? eval_texts(a, &config, stop, error)
+                                                                   : eval_tokens(a, &config, stop, error);
+    config_release(&config);
+    return status;
 }

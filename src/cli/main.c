@@ -33,11 +33,14 @@ const struct command commands[] = {
      "and stops; the same command resumes, on any mesh.\n"
      "example: trireme train examples/shakespeare.yaml --data.path=text/mine --run.directory=runs/mine\n",
      command_train, NULL, NULL, NULL},
-    {"eval", "DIR data.path=PREFIX", "loss, perplexity and bits per byte of a model",
+    {"eval", "DIR data.path=PREFIX | text=PATH | multiple_choice=FILE.jsonl",
+     "loss, perplexity and bits per byte of a model; the share of questions that it answers rightly",
      "DIR is a run directory or one in Hugging Face's form. All tokens of data.path count, or the part that\n"
      "data.split sets apart; validation.steps limits the batches. A run's model gets sequences as long as the\n"
      "run's, and as many in a batch, unless training.seq_len or training.global_batch_size say otherwise. Many\n"
      "ranks share the work, and the model, as the keys of parallelism say.\n"
+     "text and multiple_choice are measured as EleutherAI's lm-evaluation-harness does it, by one rank, with as many\n"
+     "tokens at once as the model has positions, or as training.seq_len says. output=FILE.jsonl: each one's part.\n"
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
      command_eval, NULL, NULL, NULL},
     {"generate", "DIR --prompt TEXT | --batch=FILE", "continue texts with a model",

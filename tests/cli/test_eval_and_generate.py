@@ -118,6 +118,65 @@ def test_model_without_a_run():
         shutil.rmtree("model")
 
 
+# What lm-evaluation-harness says through `transformers` (test_lm_eval.py) of the model of test_questions: the
+# log-likelihoods of each choice.
+QUESTIONS = (
+    ("The quick", ["brown", "lazy dog", "brown fox"], 0, [-20.58466, -24.74843, -32.75581]),
+    ("The quick brown \u3000 ", ["fox", "fux\u00e4"], 0, [-38.02001, -56.21500]),
+    ("", ["The", "over the lazy dog."], 1, [-10.44176, -60.31699]),
+    ("jumps over the lazy dog. " * 6, ["The", "quick"], 1, [-12.70699, -20.97911]),
+)
+TEXTS = ("The quick brown fox jumps over the lazy dog. " * 3, " the\n", "x")
+TEXT_SCORES = {"word_perplexity": 598621.43, "byte_perplexity": 20.47042, "bits_per_byte": 4.3554688}
+
+
+def test_questions():
+    tool.good("tokenizer", "train", "t.txt", "--output=tokens", "--vocab_size=270")
+    tool.good("prepare", "t.txt", "--data.path=text/merged", "--data.tokenizer=tokens")
+    tool.good("train", "c.yaml", "--data.path=text/merged", "--training.kernels=reference", "--training.steps=12")
+    lines = [{"context" if n else "query": query, "choices": choices, "answer" if n else "gold": gold}
+             for n, (query, choices, gold, _) in enumerate(QUESTIONS)]
+    tool.write("questions.jsonl", "\n".join(json.dumps(line) + "\n" for line in lines))
+    tool.write("texts.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    ask = ["eval", "run", "--multiple_choice=questions.jsonl"]
+    made = tool.good_json(*ask, "--output=answers.jsonl")
+    answers = [json.loads(line) for line in tool.read("answers.jsonl").splitlines()]
+    chosen = {"acc": [], "acc_norm": [], "acc_bytes": []}
+    for (_, choices, gold, lls), answer in zip(QUESTIONS, answers, strict=True):
+        said = answer["log_likelihoods"]
+        assert all(abs(a - b) < 1e-4 for a, b in zip(said, lls, strict=True)), (said, lls)
+        for name, by in ("acc", lambda _: 1), ("acc_norm", len), ("acc_bytes", lambda choice: len(choice.encode())):
+            scores = [ll / by(choice) for ll, choice in zip(lls, choices)]
+            chosen[name].append(scores.index(max(scores)) == gold)
+            assert answer[name] == chosen[name][-1], (name, answer)
+    for name, right in chosen.items():
+        mean = sum(right) / 4
+        assert made[name] == mean and abs(made[name + "_stderr"] - (mean * (1 - mean) / 3) ** 0.5) < 1e-12, made
+    assert f"acc {made['acc']:.4f} +- {made['acc_stderr']:.4f}, acc_norm" in tool.good(*ask)
+    made = tool.good_json("eval", "run", "--text=texts.jsonl")
+    for name, value in TEXT_SCORES.items():
+        assert abs(made[name] / value - 1) < 1e-5, (name, value, made)
+    assert made["documents"] == 3 and "bits per byte" in tool.good("eval", "run", "--text=texts.jsonl")
+    # The parts of a question's line, and what cannot be judged.
+    for line, code, says in (
+            ('{"query": "a", "choices": ["b"], "gold": 1}', 4, 'bad.jsonl:2: "gold"'),
+            ('{"query": "a", "choices": [], "gold": 0}', 4, 'bad.jsonl:2: "choices" is empty'),
+            ('{"query": "a", "choices": ["b", 3], "gold": 0}', 4, r'bad.jsonl:2: "choices"\[1\] is no text'),
+            ('{"choices": ["b"], "gold": 0}', 4, 'bad.jsonl:2: .*"query"'),
+            ('{"query": "a", "choices": ["%s"], "gold": 0}' % ("xyz" * 20), 2, "bad.jsonl:2: 61 tokens .*takes 16"),
+            ("{", 4, "bad.jsonl:2: ")):
+        tool.write("bad.jsonl", json.dumps(lines[0]) + "\n" + line + "\n")
+        tool.refused(code, says, "eval", "run", "--multiple_choice=bad.jsonl")
+    tool.write("bad.jsonl", '{"query": "a", "choices": [""], "gold": 0}')
+    tool.refused(2, "bad.jsonl:1: .*no token of its own", "eval", "run", "--multiple_choice=bad.jsonl",
+                 "--eval.delimiter=")
+    tool.write("bad.jsonl", "\n")
+    tool.refused(2, "bad.jsonl: has no question", "eval", "run", "--multiple_choice=bad.jsonl")
+    tool.refused(2, "data.path: eval with .* does not use this key", *ask, "--data.path=text/merged")
+    tool.refused(2, "eval.text: .*too: give one", *ask, "--text=texts.jsonl")
+    tool.refused(2, "given 17, but the model has 16 positions", *ask, "--training.seq_len=17")
+
+
 def test_interrupted():
     tool.write("long.txt", "The quick brown fox jumps over the lazy dog. " * 500000)
     tool.good("prepare", "long.txt", "--data.path=text/long")

@@ -35,6 +35,7 @@ def prepare_files():
     os.makedirs("notes")
     tool.write("notes/a.txt", text[::-1])
     tool.good("prepare", "book.txt", "notes", "--data.path=text/other")
+    tool.write("questions.jsonl", '{"query": "3 times", "choices": ["3", "4"], "gold": 0}\n')
     for prefix in "tokens/mine", "text/wiki", "text/code":
         tool.good("prepare", "book.txt", f"--data.path={prefix}")
     os.makedirs("shards")
