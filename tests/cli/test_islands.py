@@ -61,6 +61,14 @@ def test_resuming():
     tool.refused(2, "outer.method", "train", "c.yaml", "--run.directory=between", "--training.steps=9")
 
 
+def test_weights_to_start_from():
+    """All islands have them: what they save without learning anything are the weights, to the last bit."""
+    tool.good("train", "c.yaml", "--run.directory=first")
+    tool.good("train", "c.yaml", *ISLANDS, "--model.init_from=first", "--optimizer.lr=0", "--training.steps=1",
+              "--validation.freq=0", "--run.directory=of_first")
+    assert tool.weights("first", 6)[0] == tool.weights("of_first", 1)[0]
+
+
 def test_an_interval_that_changes():
     # What is under way at step 5 arrives before islands meet again, though it was to arrive later.
     run = ["train", "c.yaml", *ISLANDS, "--outer.delay_steps=4", "--training.steps=8", "--checkpoint.interval=5",
