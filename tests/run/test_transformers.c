@@ -108,15 +108,17 @@ static void check_choices(const struct config *config, const char *directory, co
     const struct safetensors_tensor *t = safetensors_find(file, "logits");
     assert_true(t && t->dtype == SAFETENSORS_F32 && t->ndim == 3);
     const int64_t vocab = t->shape[2];
-    assert_ok(generator_create(&generator, config, directory, NULL, SEQ_LEN, &error), &error);
+    assert_ok(generator_create(&generator, config, directory, NULL, 1, SEQ_LEN, &error), &error);
+    generator_begin(generator, 0, 0);
     for (int64_t i = 0; i < SEQ_LEN; i++) {
         const float *logits = (const float *)t->data + i * vocab;
         int64_t best = 0;
         bool end;
         for (int64_t k = 1; k < vocab; k++)
             best = logits[k] > logits[best] ? k : best;
-        assert_ok(generator_feed(generator, &batch->tokens[i], 1, &error), &error);
-        const int32_t chosen = generator_choose(generator, &end);
+        assert_ok(generator_add(generator, 0, &batch->tokens[i], 1, &error), &error);
+        assert_ok(generator_run(generator, &error), &error);
+        const int32_t chosen = generator_choose(generator, 0, &end);
         if (chosen != best && !(logits[best] - logits[chosen] < 1e-4))
             fail_msg("after %d tokens: %d with logit %g, and not %d with logit %g", (int)i + 1, chosen,
                      (double)logits[chosen], (int)best, (double)logits[best]);
