@@ -55,8 +55,8 @@ def test_settings():
             name = given[0].strip("-").split("=")[0]
             untouched(2, rf'no key "{name}": did you mean devices= \(devices of the cluster\)\?', *command, *given)
         untouched(2, r'no key "nodes": did you mean devices= ', *command, "nodes=8")
-        for given in ["top=3"], ["--top", "3"]:
-            untouched(2, r'no key "top" \(given: "3"\): its own keys are cluster, devices, .*; `trireme help config` ',
+        for given in ["best=3"], ["--best", "3"]:
+            untouched(2, r'no key "best" \(given: "3"\): its own keys are cluster, devices, .*; `trireme help config` ',
                       *command, *given)
         untouched(2, r"rank: unknown key, given 8; use show\.rank", *command, "rank=8")
     untouched(2, r'no key "cluter": did you mean cluster= ', "plan", "gpt2-124m", "cluter=h100")
@@ -83,7 +83,7 @@ def test_settings():
     untouched(2, r'unexpected "--x=y": help train takes no settings', "help", "train", "--x=y")
     untouched(2, r'unexpected "train"; usage: trireme help \[.*clusters\|schedules\|exit_codes\]$', "help", "show",
               "train")
-    untouched(2, r'no key "top": its own keys are ', "plan", "gpt2-124m", "cluster=h100", "--top")
+    untouched(2, r'no key "best": its own keys are ', "plan", "gpt2-124m", "cluster=h100", "--best")
     for topic in [], ["train"], ["clusters"], ["schedules"]:
         untouched(2, r"help .*is text: leave --json out", "help", *topic, "--json")
     tool.good("train", "--help", "--json")
