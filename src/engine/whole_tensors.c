@@ -3,7 +3,9 @@
 enum { ANY_STAGE = -1 };
 
 void whole_create(struct whole *w, const struct engine *e) {
-    *w = (struct whole){.engine = e, .islands = mesh_group_size(&e->parallel->mesh, AXES_ISLAND)};
+    *w = (struct whole){.engine = e,
+                        .islands = mesh_group_size(&e->parallel->mesh, AXES_ISLAND),
+                        .island = mesh_index(&e->parallel->mesh, e->member.rank, AXES_ISLAND)};
     w->stage = mem_alloc(e->table->parameters.count * sizeof *w->stage);
     // A tied embedding is on the last stage too: the first one that has a unit counts.
     for (int s = e->parallel->mesh.degree[AXIS_PP] - 1; s > 0; s--) {
@@ -44,9 +46,8 @@ static bool tensor_is_saved(const struct whole *w, const struct parameter *p) {
 void whole_holdings(const struct whole *w, enum engine_values what, int island, int group, enum whole_use use,
                     struct holding_list *out) {
     const struct engine *e = w->engine;
-    const struct mesh *mesh = &e->parallel->mesh;
     const int rank = e->member.rank;
-    if (mesh_index(mesh, rank, AXES_ISLAND) != island)
+    if (w->island != island)
         return;
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i];
@@ -56,7 +57,7 @@ void whole_holdings(const struct whole *w, enum engine_values what, int island, 
         struct holding h = {.group = group,
                             .rank = rank,
                             .number = p->whole,
-                            .same = mesh_present(mesh, tensor_replicas(w, p->unit)),
+                            .same = mesh_present(&e->parallel->mesh, tensor_replicas(w, p->unit)),
                             .held = {part.begin, part.end},
                             .columns = p->dim[1],
                             .regions = p->regions,

@@ -8,7 +8,7 @@
 struct whole {
     const struct engine *engine;
     int *stage; // [parameters of the whole model]: the pipeline stage whose values are saved
-    int islands;
+    int islands, island; // how many there are, and the rank's
 };
 
 void whole_create(struct whole *whole, const struct engine *engine);

@@ -89,9 +89,8 @@ static trireme_status load_state(struct loading *l, const char *directory, const
 static trireme_status load_model(struct loading *l, const char *directory, bool masters, bool exact,
                                  trireme_error *error) {
     const struct engine *e = l->whole.engine;
-    const int island = mesh_index(&e->parallel->mesh, e->member.rank, AXES_ISLAND),
-              group = kept_values_find(&l->kept, ENGINE_PARAMETERS, island),
-              low = masters ? kept_values_find(&l->kept, ENGINE_REMAINDERS, island) : NONE;
+    const int group = kept_values_find(&l->kept, ENGINE_PARAMETERS, l->whole.island),
+              low = masters ? kept_values_find(&l->kept, ENGINE_REMAINDERS, l->whole.island) : NONE;
     const struct parameter_values parameters = loading_values(l, group),
                                   remainders = low == NONE ? parameters : loading_values(l, low);
     return model_files_load(directory, e->model, e->table, &parameters, low == NONE ? NULL : &remainders, exact,
