@@ -14,7 +14,7 @@ static void fuzz_normalizer(const json_t *step, struct text_work *work, const ch
     struct normalizer *n = NULL;
     struct text out = {0};
     if (normalizer_create(&n, step, "fuzz", error) == TRIREME_OK &&
-        normalizer_apply(n, work, text, length, &out, error) == TRIREME_OK)
+        normalizer_apply(n, work, text, length, false, &out, error) == TRIREME_OK)
         check_text(out.text, out.length);
     normalizer_free(n);
     text_release(&out);

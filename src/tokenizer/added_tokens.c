@@ -14,6 +14,7 @@ struct added_set {
 struct added_tokens {
     VEC(struct added_token) tokens; // by id
     struct added_set sets[2];       // not normalized, normalized
+    size_t reach;                   // bytes of the longest one, in either form
 };
 
 size_t added_tokens_count(const struct added_tokens *a) {
@@ -90,12 +91,13 @@ static trireme_status added_prepare(struct added_tokens *a, const struct normali
         const char *sought = t->content;
         size_t length = t->length;
         if (t->normalized) {
-            status = normalizer_apply(normalizer, work, t->content, t->length, &normal, error);
+            status = normalizer_apply(normalizer, work, t->content, t->length, false, &normal, error);
             t->normal = normal.text ? normal.text : mem_strdup("");
             t->normal_length = normal.length;
             sought = t->normal, length = t->normal_length;
         }
         set->any = true;
+        a->reach = MAX(a->reach, length);
         if (status == TRIREME_OK && !byte_trie_add(&set->trie, sought, length, (int32_t)i))
             status = error_set(error, TRIREME_ERROR_CORRUPT, "%s: %s is there twice, or is nothing once normalized",
                                where, json_excerpt(t->content, excerpt));
@@ -240,4 +242,22 @@ void added_tokens_cut(const struct added_tokens *a, bool normalized, const char 
     }
     if (done < length)
         VEC_PUSH(out, (struct added_part){done, length, -1});
+}
+
+bool added_tokens_touch(const struct added_tokens *a, bool normalized, const char *text, size_t length, size_t at) {
+    const struct added_set *set = &a->sets[normalized];
+    for (size_t begin = at - MIN(at, a->reach); set->any && begin <= at; begin++) {
+        uint32_t node = 0;
+        size_t i = begin;
+        for (; i < length && (node = byte_trie_step(&set->trie, node, (uint8_t)text[i])) != 0; i++)
+            if (i + 1 >= at && set->trie.values.item[node] >= 0)
+                return true;
+        if (i == length)
+            return true;
+    }
+    return false;
+}
+
+size_t added_tokens_reach(const struct added_tokens *a) {
+    return a->reach;
 }

@@ -45,5 +45,10 @@ struct added_parts {
 // the longest. `normalized`: those that are looked for in the normalized text, else the others.
 void added_tokens_cut(const struct added_tokens *a, bool normalized, const char *text, size_t length,
                       struct added_parts *out);
+// Whether a token may end or begin at text[at], at < length, or reach across it, whatever comes behind this text.
+// `normalized` as above.
+bool added_tokens_touch(const struct added_tokens *a, bool normalized, const char *text, size_t length, size_t at);
+// Bytes of the longest text that is looked for.
+size_t added_tokens_reach(const struct added_tokens *a);
 
 #endif

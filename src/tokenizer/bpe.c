@@ -424,3 +424,12 @@ trireme_status bpe_encode(const struct bpe *b, struct bpe_work *w, const char *p
     }
     return bpe_merge_cached(b, w, piece + begin, length - begin, out, error);
 }
+
+bool bpe_has_seam(const struct bpe *b, const struct text *left, const struct text *right) {
+    size_t at = left->length - 1, before, after;
+    while (at > 0 && ((uint8_t)left->text[at] & 0xC0) == 0x80)
+        at--;
+    const uint32_t x = unicode_decode(left->text + at, &before), y = unicode_decode(right->text, &after);
+    return b->cuts && !b->ignore_merges && bpe_find_character(b, x, left->text + at, before) >= 0 &&
+           bpe_find_character(b, y, right->text, after) >= 0 && !is_joined(b, x, y);
+}

@@ -31,5 +31,8 @@ void bpe_free(struct bpe *b);
 // where there is an unknown character and "unk_token" names no token.
 trireme_status bpe_encode(const struct bpe *b, struct bpe_work *work, const char *piece, size_t length,
                           struct token_list *out, trireme_error *error);
+// Whether no merge joins tokens of which one ends with a character and the next begins with another, so that a piece of
+// two characters and more may be cut between them.
+bool bpe_has_seam(const struct bpe *b, const struct text *left, const struct text *right);
 
 #endif

@@ -21,6 +21,7 @@ struct normal_step {
     struct pattern *pattern;   // replaced
     char *content;             // by, or put in front
     struct charsmap *charsmap; // rules
+    bool seams;                // normalizer_has_seams, of `apply`
 };
 
 struct normalizer {
@@ -163,7 +164,7 @@ static struct normal_step *add_step(struct normalizer *n, struct normal_step s) 
 static trireme_status read_prepend(struct normalizer *n, const json_t *step, const char *where, trireme_error *error) {
     const char *content;
     TRY(json_read_string(step, where, "prepend", JSON_REQUIRED, &content, error));
-    add_step(n, (struct normal_step){.apply = apply_prepend, .content = mem_strdup(content)});
+    add_step(n, (struct normal_step){.apply = apply_prepend, .content = mem_strdup(content), .seams = true});
     return TRIREME_OK;
 }
 
@@ -171,7 +172,9 @@ static trireme_status read_replace(struct normalizer *n, const json_t *step, con
     const char *content;
     TRY(json_read_string(step, where, "content", JSON_REQUIRED, &content, error));
     struct normal_step *s = add_step(n, (struct normal_step){.apply = apply_replace, .content = mem_strdup(content)});
-    return pattern_create(&s->pattern, json_object_get(step, "pattern"), where, error);
+    TRY(pattern_create(&s->pattern, json_object_get(step, "pattern"), where, error));
+    s->seams = pattern_is_character(s->pattern);
+    return TRIREME_OK;
 }
 
 static trireme_status read_strip(struct normalizer *n, const json_t *step, const char *where, trireme_error *error) {
@@ -195,6 +198,7 @@ static trireme_status read_precompiled(struct normalizer *n, const json_t *step,
     trireme_status status = charsmap_create(&s->charsmap, base64, error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "%s", where);
+    s->seams = !longest; // a letter and what is behind it are two clusters
     if (longest)
         charsmap_use_longest(s->charsmap);
     json_array_foreach((json_t *)kept, i,
@@ -216,7 +220,7 @@ static trireme_status read_bert(struct normalizer *n, const json_t *step, const 
     if (chinese)
         add_step(n, (struct normal_step){.map = map_chinese});
     if (strip) {
-        add_step(n, (struct normal_step){.apply = apply_form, .form = NORMAL_NFD});
+        add_step(n, (struct normal_step){.apply = apply_form, .form = NORMAL_NFD, .seams = true});
         add_step(n, (struct normal_step){.map = map_without, .categories = 1u << CATEGORY_MN});
     }
     if (lowercase)
@@ -229,10 +233,10 @@ static const struct normalizer_type {
     trireme_status (*read)(struct normalizer *n, const json_t *step, const char *where, trireme_error *error);
     struct normal_step step; // added where there is nothing to read
 } NORMALIZER_TYPES[] = {
-    {{"NFC", ""}, NULL, {.apply = apply_form, .form = NORMAL_NFC}},
-    {{"NFD", ""}, NULL, {.apply = apply_form, .form = NORMAL_NFD}},
-    {{"NFKC", ""}, NULL, {.apply = apply_form, .form = NORMAL_NFKC}},
-    {{"NFKD", ""}, NULL, {.apply = apply_form, .form = NORMAL_NFKD}},
+    {{"NFC", ""}, NULL, {.apply = apply_form, .form = NORMAL_NFC, .seams = true}},
+    {{"NFD", ""}, NULL, {.apply = apply_form, .form = NORMAL_NFD, .seams = true}},
+    {{"NFKC", ""}, NULL, {.apply = apply_form, .form = NORMAL_NFKC, .seams = true}},
+    {{"NFKD", ""}, NULL, {.apply = apply_form, .form = NORMAL_NFKD, .seams = true}},
     {{"Lowercase", ""}, NULL, {.map = map_lower}},
     {{"Prepend", "prepend"}, read_prepend, {0}},
     {{"Replace", "pattern content"}, read_replace, {0}},
@@ -241,7 +245,7 @@ static const struct normalizer_type {
     {{"Nmt", ""}, NULL, {.map = map_nmt}},
     {{"Precompiled", "precompiled_charsmap longest kept"}, read_precompiled, {0}},
     {{"BertNormalizer", "clean_text handle_chinese_chars strip_accents lowercase"}, read_bert, {0}},
-    {{"ByteLevel", ""}, NULL, {.apply = apply_spell}},
+    {{"ByteLevel", ""}, NULL, {.apply = apply_spell, .seams = true}},
 };
 static const struct step_kind NORMALIZERS = {"normalizer", "normalizers", &NORMALIZER_TYPES[0].type,
                                              ARRAY_LENGTH(NORMALIZER_TYPES), sizeof *NORMALIZER_TYPES};
@@ -283,7 +287,7 @@ void normalizer_free(struct normalizer *n) {
 }
 
 trireme_status normalizer_apply(const struct normalizer *n, struct text_work *work, const char *text, size_t length,
-                                struct text *out, trireme_error *error) {
+                                bool continues, struct text *out, trireme_error *error) {
     if (!n || !n->count) {
         text_add_bytes(out, text, length);
         return TRIREME_OK;
@@ -298,7 +302,9 @@ trireme_status normalizer_apply(const struct normalizer *n, struct text_work *wo
             to->length = 0;
         const size_t begin = to->length;
         work->limit = begin + limit;
-        if (s->apply)
+        if (continues && s->apply == apply_prepend)
+            text_add_bytes(to, text, length);
+        else if (s->apply)
             TRY(s->apply(s, work, text, length, to, error));
         else
             for (size_t at = 0, bytes; at < length; at += bytes)
@@ -309,4 +315,11 @@ trireme_status normalizer_apply(const struct normalizer *n, struct text_work *wo
         length = to->length - begin;
     }
     return TRIREME_OK;
+}
+
+bool normalizer_has_seams(const struct normalizer *n) {
+    for (size_t i = 0; n && i < n->count; i++)
+        if (n->item[i].apply && !n->item[i].seams)
+            return false;
+    return true;
 }

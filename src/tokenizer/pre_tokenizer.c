@@ -360,3 +360,60 @@ trireme_status pre_tokenizer_cut(const struct pre_tokenizer *p, struct text_work
     }
     return TRIREME_OK;
 }
+
+// ---- seams
+
+static enum pattern_seam cut_seam(const struct cut *c, uint32_t left, uint32_t right) {
+    if (c->pattern)
+        return pattern_seam(c->pattern, left, right);
+    const uint8_t *categories = unicode_categories();
+    const bool l = unicode_is(categories, left, left < 0x80 ? c->ascii : c->categories);
+    const bool r = unicode_is(categories, right, right < 0x80 ? c->ascii : c->categories);
+    return l ? (r ? SEAM_BOTH : SEAM_LEFT) : r ? SEAM_RIGHT : SEAM_WITHIN;
+}
+
+static uint32_t last_character(const struct text *t) {
+    size_t at = t->length - 1, bytes;
+    while (at > 0 && ((uint8_t)t->text[at] & 0xC0) == 0x80)
+        at--;
+    return unicode_decode(t->text + at, &bytes);
+}
+
+// Applies a cut that leaves one piece one piece.
+static void seam_spell(const struct cut *c, struct text_work *work, struct text *text) {
+    struct pieces *out = &work->pieces[0];
+    const struct cut_input in = {.bytes = text->text, .end = &text->length, .count = 1};
+    bool first = false;
+    pieces_clear(out);
+    CHECK(c->apply(c, work, &in, out, &first, NULL) == TRIREME_OK);
+    text->length = 0;
+    text_add_bytes(text, out->bytes.text, out->bytes.length);
+}
+
+enum piece_seam pre_tokenizer_seam(const struct pre_tokenizer *p, struct text_work *work, struct text *left,
+                                   struct text *right) {
+    for (size_t i = 0; p && i < p->count; i++) {
+        const struct cut *c = &p->item[i];
+        size_t bytes;
+        if (c->apply == cut_replace_spaces || c->apply == cut_spell) {
+            seam_spell(c, work, left);
+            seam_spell(c, work, right);
+            continue;
+        }
+        // A text that begins with what is put in front gets nothing.
+        if (c->apply == cut_prepend) {
+            if (c->scheme != METASPACE_FIRST && strncmp(right->text, c->character, strlen(c->character)) != 0)
+                return PIECE_SEAM_UNKNOWN;
+            continue;
+        }
+        if (c->apply != cut_split)
+            return PIECE_SEAM_UNKNOWN;
+        const enum pattern_seam seam = cut_seam(c, last_character(left), unicode_decode(right->text, &bytes));
+        const bool l = seam == SEAM_LEFT || seam == SEAM_BOTH, r = seam == SEAM_RIGHT || seam == SEAM_BOTH;
+        if (seam == SEAM_UNKNOWN || (seam != SEAM_WITHIN && JOINED[c->behavior][l != c->invert][r != c->invert]))
+            return PIECE_SEAM_UNKNOWN;
+        if (seam != SEAM_WITHIN)
+            return PIECE_SEAM_BETWEEN;
+    }
+    return PIECE_SEAM_WITHIN;
+}

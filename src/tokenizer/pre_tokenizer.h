@@ -19,4 +19,12 @@ void pre_tokenizer_free(struct pre_tokenizer *p);
 trireme_status pre_tokenizer_cut(const struct pre_tokenizer *p, struct text_work *work, const char *text, size_t length,
                                  bool first, struct pieces *out, trireme_error *error);
 
+// What a seam between two characters of a normalized text is: whether a text that is cut there becomes the same pieces
+// as when it is whole, which end there; or the one piece there becomes two, and whether that matters is left to the
+// model. The pre-tokenizer turns the characters at the end of *left and at the beginning of *right into those that the
+// pieces have there.
+enum piece_seam { PIECE_SEAM_UNKNOWN, PIECE_SEAM_WITHIN, PIECE_SEAM_BETWEEN };
+enum piece_seam pre_tokenizer_seam(const struct pre_tokenizer *p, struct text_work *work, struct text *left,
+                                   struct text *right);
+
 #endif

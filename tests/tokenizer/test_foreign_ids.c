@@ -55,7 +55,7 @@ static void encode(struct steps *s, const char *text) {
     struct unigram_work unigram = {0};
     s->normal.length = s->ids.count = 0;
     pieces_clear(&s->pieces);
-    assert_ok(normalizer_apply(s->normalizer, s->work, text, strlen(text), &s->normal, &error));
+    assert_ok(normalizer_apply(s->normalizer, s->work, text, strlen(text), false, &s->normal, &error));
     if (s->normal.length)
         assert_ok(pre_tokenizer_cut(s->cut, s->work, s->normal.text, s->normal.length, true, &s->pieces, &error));
     for (size_t i = 0; i < s->pieces.end.count; i++) {

@@ -1,7 +1,10 @@
 // Tokenizers against what `tokenizers` makes of the same files (models.jsonl, by tools/reference/tokenizer_models.py).
 #include "base/json.h"
+#include "base/rng.h"
 #include "data/test_data.h"
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/encoder.h"
+#include "tokenizer/split_patterns.h"
 
 static struct tokenizer *tokenizer_of(const json_t *text) {
     struct tokenizer *t = NULL;
@@ -73,6 +76,115 @@ static void check_written(const json_t *line, const struct tokenizer *t) {
     text_release(&json);
 }
 
+// ---- seams
+
+static uint64_t number_next(uint64_t *counter) {
+    return rng_philox(1, 2, ++*counter).word[0];
+}
+
+// A text of fragments at which steps of tokenizers might go wrong, mostly words and spaces.
+static void add_fragments(const struct tokenizer *t, uint64_t *random, int count, struct text *out) {
+    static const char *const FRAGMENTS[] = {
+        "  ", "\n\n", "\t", "\r\n", " \n ", "'s", "'LL", "'re ", "1", "23 456", ".", " !?", "...\n", "_", "-", "\xC3\xA9",
+        "e\xCC\x81", "\xCC\x81", "\xE4\xBD\xA0\xE5\xA5\xBD", "\xE4\xBD\xA0\n\xE5\xA5\xBD", "\xE3\x80\x82\n", "\xE2\x96\x81",
+        "\xEF\xAC\x81 x", "\xC4\xB0 i", "\xC2\xA0", "\xE3\x80\x80", "a\xE2\x80\x8D b", "\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD", "\xD7\xA9 \xD7\x9C",
+        "\xED\x95\x9C \xEA\xB8\x80"};
+    static const char *const WORDS[] = {"the", "The", "a", "word", "He", "x", "don", "ing", "LL", "lo"};
+    const struct added_tokens *added = tokenizer_added(t);
+    for (int i = 0; i < count; i++) {
+        const uint64_t which = number_next(random) % 16;
+        if (which < 11)
+            text_add(out, "%s%s", WORDS[number_next(random) % ARRAY_LENGTH(WORDS)], which < 6 ? " " : which < 8 ? "\n" : "");
+        else if (which == 11 && added_tokens_count(added))
+            text_add(out, "%s", added_tokens_at(added, number_next(random) % added_tokens_count(added))->content);
+        else
+            text_add(out, "%s", FRAGMENTS[number_next(random) % ARRAY_LENGTH(FRAGMENTS)]);
+    }
+}
+
+// Encodes a text in parts, as more and more of it comes. Returns how many seams there were.
+static int encode_parts(struct encoder *e, uint64_t *random, const struct text *text, struct token_list *out) {
+    size_t begin = 0, seen = 0;
+    int seams = 0;
+    while (seen < text->length) {
+        const size_t more = 1 + number_next(random) % 40;
+        seen = MIN(text->length, seen + more);
+        const bool ends = seen == text->length;
+        const size_t part = ends ? seen - begin : encoder_seam(e, text->text + begin, seen - begin);
+        if (part == 0)
+            continue;
+        assert_ok(encoder_encode_part(e, text->text + begin, part, (struct encoder_part){begin == 0, ends},
+                                      ENCODER_DOCUMENT, out, &error));
+        begin += part;
+        seams += !ends;
+    }
+    return seams;
+}
+
+static int count_seams(const struct tokenizer *t, const char *name) {
+    struct encoder *e = encoder_create(t);
+    uint64_t random = 7;
+    int seams = 0;
+    for (int round = 0; round < 300; round++) {
+        struct text text = {0};
+        struct token_list whole = {0}, parts = {0};
+        add_fragments(t, &random, 60, &text);
+        if (encoder_encode(e, text.text, text.length, ENCODER_DOCUMENT, &whole, NULL) == TRIREME_OK) {
+            seams += encode_parts(e, &random, &text, &parts);
+            if (whole.count != parts.count || memcmp(whole.item, parts.item, whole.count * sizeof *whole.item) != 0)
+                fail_msg("%s: other ids in parts of %s", name, text.text);
+        }
+        text_release(&text);
+        VEC_RELEASE(&whole);
+        VEC_RELEASE(&parts);
+    }
+    encoder_free(e);
+    return seams;
+}
+
+// The tokenizer of a line with other pieces and some normal form; of some words in a row it has one token.
+static int count_seams_with(const json_t *line, const struct tokenizer *like, const char *form, json_t *pieces) {
+    json_t *root = json_loads(json_string_value(json_object_get(line, "tokenizer")), 0, NULL);
+    json_object_set_new(root, "normalizer", json_pack("{ss}", "type", form));
+    json_object_set_new(root, "pre_tokenizer", pieces);
+    for (int i = 0; i < 2; i++)
+        json_array_append_new(json_object_get(root, "added_tokens"),
+                              json_pack("{si ss sb sb sb sb sb}", "id", tokenizer_vocab_size(like) + i, "content",
+                                        i ? "The word" : "a the", "single_word", 0, "lstrip", 0, "rstrip", 0,
+                                        "normalized", i, "special", 0));
+    char *text = json_dumps(root, 0);
+    json_t *string = json_string(text);
+    struct tokenizer *t = tokenizer_of(string);
+    const int seams = count_seams(t, form);
+    tokenizer_free(t);
+    json_decref(string);
+    free(text);
+    json_decref(root);
+    return seams;
+}
+
+// Documents that are encoded in parts have the tokens of whole ones; which tokenizers have seams at all, is known.
+static void check_seams(const json_t *line, const struct tokenizer *t) {
+    static const char *const PATTERNS[] = {"gpt2", "cl100k", "o200k", "llama3", "qwen2"};
+    const char *name = json_string_value(json_object_get(line, "name"));
+    static const char *const WITHOUT[] = {"some bytes", "some bytes, fused", "suffix", "prefix",
+                                          "unigram of whole texts"};
+    const int seams = count_seams(t, name);
+    bool none = false;
+    for (size_t i = 0; i < ARRAY_LENGTH(WITHOUT); i++)
+        none |= strcmp(name, WITHOUT[i]) == 0;
+    if (none ? seams > 0 : seams < 1000)
+        fail_msg("%s: %d seams", name, seams);
+    if (strcmp(name, "byte level") != 0)
+        return;
+    for (size_t i = 0; i < ARRAY_LENGTH(PATTERNS); i++)
+        assert_true(count_seams_with(line, t, i % 2 ? "NFD" : "NFC",
+                                     split_pattern_json(split_pattern_find(PATTERNS[i]))) > 1000);
+    json_t *prefixed = json_pack("{ss sb}", "type", "ByteLevel", "add_prefix_space", 1);
+    assert_true(count_seams_with(line, t, "NFKC", prefixed) > 1000);
+    assert_int_equal(count_seams_with(line, t, "NFC", split_pattern_json("[a-z]+| ")), 0);
+}
+
 static void test_models(void **state) {
     (void)state;
     char *text;
@@ -86,6 +198,7 @@ static void test_models(void **state) {
         struct tokenizer *t = tokenizer_of(json_object_get(line, "tokenizer"));
         check_tokenizer(line, t);
         check_written(line, t);
+        check_seams(line, t);
         tokenizer_free(t);
         json_decref(line);
     }

@@ -103,7 +103,7 @@ static void tool_apply(const struct tool *t, const char *text, size_t length, st
     if (t->pre_tokenizer)
         status = pre_tokenizer_cut(t->pre_tokenizer, t->work, text, length, true, out, &error);
     else {
-        status = normalizer_apply(t->normalizer, t->work, text, length, &out->bytes, &error);
+        status = normalizer_apply(t->normalizer, t->work, text, length, false, &out->bytes, &error);
         VEC_PUSH(&out->end, out->bytes.length);
     }
     if (status != TRIREME_OK)
@@ -362,7 +362,7 @@ static void test_hostile_charsmap(void **state) {
         base64_add(&base64, file.text, file.length);
         json_t *description = json_pack("{s:s,s:s}", "type", "Precompiled", "precompiled_charsmap", base64.text);
         assert_int_equal(normalizer_create(&n, description, "here", &error), TRIREME_OK);
-        assert_int_equal(normalizer_apply(n, work, "ba", 2, &out, &error), TRIREME_OK);
+        assert_int_equal(normalizer_apply(n, work, "ba", 2, false, &out, &error), TRIREME_OK);
         assert_int_equal(out.text[0], 'b');
         assert_string_equal(out.text + 1, CASES[i].made);
         normalizer_free(n);
@@ -405,7 +405,7 @@ static void test_growth(void **state) {
                                 : *CASES[i].kind == 'p' ? pre_tokenizer_create(&p, tree, "a.json", &error)
                                                         : decoder_create(&d, tree, "a.json", &error);
         if (status == TRIREME_OK && n)
-            status = normalizer_apply(n, work, "\xC3\xA9 a", 4, &out, &error);
+            status = normalizer_apply(n, work, "\xC3\xA9 a", 4, false, &out, &error);
         else if (status == TRIREME_OK)
             status = pre_tokenizer_cut(p, work, "\xC3\xA9 a", 4, true, &pieces, &error);
         assert_int_equal(status, TRIREME_ERROR_USAGE);
@@ -434,7 +434,7 @@ static void test_long_runs(void **state) {
     for (int i = 0; i < 500000; i++)
         text_add(&marks, "%s", i % 2 ? "\u0327" : "\u0301");
     int64_t begun = clock_thread();
-    assert_int_equal(normalizer_apply(n, work, marks.text, marks.length, &out, &error), TRIREME_OK);
+    assert_int_equal(normalizer_apply(n, work, marks.text, marks.length, false, &out, &error), TRIREME_OK);
     assert_true(clock_thread() - begun < 2000000000);
     assert_int_equal(out.length, marks.length);
     assert_memory_equal(out.text, "\u0327\u0327", 4);
