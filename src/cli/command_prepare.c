@@ -34,6 +34,7 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
         json_add_integer(&out, "tokens", r->manifest.tokens);
         json_add_integer(&out, "text_bytes", r->manifest.text_bytes);
         json_add_integer(&out, "vocab_size", r->manifest.vocab_size);
+        json_add_integer(&out, "resumed_tokens", r->resumed_tokens);
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
@@ -43,6 +44,9 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
                  counted(r->manifest.documents, "document").text, counted(r->files, "file").text, shown.text,
                  shown.text);
         text_release(&shown);
+        if (r->resumed_tokens)
+            text_add(&out, "went on after %s that an interrupted run had saved\n",
+                     counted(r->resumed_tokens, "token").text);
         if (r->empty_documents)
             text_add(&out, "left out: %s without text\n", counted(r->empty_documents, "document").text);
         if (r->bad_lines.count)

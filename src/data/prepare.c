@@ -1,50 +1,200 @@
+// The caller's thread reads text into jobs: some documents, or a part of a long one. Threads encode jobs, and the
+// caller's thread writes their tokens in the order of the text (base/ordered_work.h).
+//
+// A job knows the position in the input behind it. With what was written up to there, that is all that is needed to go
+// on: files before it are passed over, and of the file it is in, documents are read and dropped up to it.
 #include "data/prepare.h"
 
+#include "base/build.h"
+#include "base/clock.h"
+#include "base/ordered_work.h"
+#include "base/parallel_for.h"
 #include "data/token_writer.h"
 #include "tokenizer/encoder.h"
 
-static const size_t DOCUMENT_MAX = (size_t)1 << 30; // bytes; a tokenizer takes a document at once
+#include <sys/stat.h>
+
+static const size_t DOCUMENT_MAX = (size_t)1 << 30; // bytes of a document that cannot be cut
+static const size_t JOB_BYTES = 256 << 10;
+static const int64_t SAVE_AFTER = 10000000000; // nanoseconds
+
+// Where the reader is, and what it has counted up to there.
+struct prepare_position {
+    int64_t file;      // that is being read
+    int64_t documents; // that have ended in it
+    int64_t bytes;     // taken of the document in progress
+    int64_t text_bytes, empty_documents;
+    struct document_bad_lines bad_lines; // before this file
+};
+
+struct prepare_part {
+    size_t end, tokens_end; // of its text and tokens, in those of the job
+    struct encoder_part of; // a document
+};
+
+struct prepare_job {
+    struct text text;
+    VEC(struct prepare_part) parts;
+    struct token_list tokens;
+    struct prepare_position after;
+    trireme_status status;
+    trireme_error error;
+};
 
 struct preparation {
     const struct prepare_options *options;
+    char of[CHECKSUM_HEX]; // what the tokens are made of; empty where nothing is saved
     struct token_writer *writer;
-    struct encoder *encoder;
-    bool pieces;              // pieces of a document are encoded by themselves: tokens are bytes
-    struct text document;     // in progress, else
-    struct token_list tokens; // of a piece, or a document
-    int64_t done, total;      // bytes of input; total is 0 where it is not known
-    int64_t text_bytes, document_bytes, empty_documents;
+    struct encoder **encoder; // [threads]
+    struct encoder *seams;    // of the reader
+    struct ordered_work *work;
+    int slots;
+    struct prepare_job *jobs, *job; // [slots]; the one being filled
+    size_t job_bytes, next_cut;     // bytes in the job at which a seam is looked for
+    bool begun;                     // the document in progress has parts in earlier jobs
+    int64_t document_bytes;         // of the document in progress
+    struct text rest;               // behind a seam
+    struct prepare_position at, from, written;
+    int64_t saved_at;
+    int64_t done, total; // bytes of input; total is 0 where it is not known
     struct document_bad_lines bad_lines;
 };
 
-static trireme_status prepare_encode(struct preparation *p, const char *bytes, size_t length,
-                                     enum encoder_specials specials, trireme_error *error) {
-    p->tokens.count = 0;
-    TRY(encoder_encode(p->encoder, bytes, length, specials, &p->tokens, error));
-    return token_writer_add(p->writer, p->tokens.item, p->tokens.count, error);
+// ---- jobs
+
+static void job_encode(void *user, int thread, int slot) {
+    struct preparation *p = user;
+    struct prepare_job *job = &p->jobs[slot];
+    job->status = TRIREME_OK;
+    job->tokens.count = 0;
+    size_t begin = 0;
+    for (size_t i = 0; i < job->parts.count && job->status == TRIREME_OK; i++) {
+        struct prepare_part *part = &job->parts.item[i];
+        job->status = encoder_encode_part(p->encoder[thread], job->text.text + begin, part->end - begin, part->of,
+                                          ENCODER_DOCUMENT, &job->tokens, &job->error);
+        part->tokens_end = job->tokens.count;
+        begin = part->end;
+    }
+}
+
+static trireme_status prepare_save(struct preparation *p, trireme_error *error) {
+    const struct prepare_position *at = &p->written;
+    json_t *bad = json_string(at->bad_lines.first.message) ?: json_string("");
+    json_t *position = json_pack("{sI sI sI sI sI sI so}", "file", at->file, "documents", at->documents, "bytes",
+                                 at->bytes, "text_bytes", at->text_bytes, "empty_documents", at->empty_documents,
+                                 "bad_lines", at->bad_lines.count, "message", bad);
+    const trireme_status status = token_writer_save(p->writer, p->of, position, error);
+    json_decref(position);
+    p->saved_at = clock_now();
+    return status;
+}
+
+static trireme_status job_write(void *user, int slot, trireme_error *error) {
+    struct preparation *p = user;
+    struct prepare_job *job = &p->jobs[slot];
+    if (job->status != TRIREME_OK)
+        return error_repeat(error, &job->error);
+    size_t begin = 0;
+    for (size_t i = 0; i < job->parts.count; i++) {
+        const struct prepare_part *part = &job->parts.item[i];
+        TRY(token_writer_add(p->writer, job->tokens.item + begin, part->tokens_end - begin, error));
+        if (part->of.ends)
+            TRY(token_writer_end_document(p->writer, error));
+        begin = part->tokens_end;
+    }
+    p->written = job->after;
+    const int64_t after = p->options->save_after ? p->options->save_after : SAVE_AFTER;
+    return *p->of && clock_now() - p->saved_at >= after ? prepare_save(p, error) : TRIREME_OK;
+}
+
+static trireme_status job_next(struct preparation *p, trireme_error *error) {
+    int slot;
+    TRY(ordered_work_next(p->work, &slot, error));
+    p->job = &p->jobs[slot];
+    p->job->text.length = p->job->parts.count = 0;
+    p->next_cut = p->job_bytes;
+    return TRIREME_OK;
+}
+
+static size_t job_parts_end(const struct prepare_job *job) {
+    return job->parts.count ? job->parts.item[job->parts.count - 1].end : 0;
+}
+
+// Hands over the parts of the job. Text behind them begins the next one.
+static trireme_status job_submit(struct preparation *p, trireme_error *error) {
+    const size_t end = job_parts_end(p->job);
+    p->rest.length = 0;
+    if (p->job->text.length > end)
+        text_add_bytes(&p->rest, p->job->text.text + end, p->job->text.length - end);
+    p->job->after = p->at;
+    ordered_work_start(p->work);
+    TRY(job_next(p, error));
+    text_add_bytes(&p->job->text, p->rest.text ? p->rest.text : "", p->rest.length);
+    return TRIREME_OK;
+}
+
+// The text behind the last part, up to `end`, is a part of the document in progress.
+static void job_add_part(struct preparation *p, size_t end, bool ends) {
+    const int64_t bytes = (int64_t)(end - job_parts_end(p->job));
+    VEC_PUSH(&p->job->parts, (struct prepare_part){.end = end, .of = {.begins = !p->begun, .ends = ends}});
+    p->begun = !ends;
+    p->at.bytes = ends ? 0 : p->at.bytes + bytes;
+    p->at.text_bytes += bytes;
+}
+
+// A job has become long within a document: its part of it ends at a seam. Where there is none, the document goes on by
+// itself.
+static trireme_status job_cut(struct preparation *p, trireme_error *error) {
+    const size_t begin = job_parts_end(p->job), length = p->job->text.length - begin;
+    const size_t seam = encoder_seam(p->seams, p->job->text.text + begin, length);
+    if (seam)
+        job_add_part(p, begin + seam, false);
+    if (p->job->parts.count)
+        return job_submit(p, error);
+    if (length > DOCUMENT_MAX)
+        FAIL(TRIREME_ERROR_USAGE,
+             "a document is longer than 1 GiB, and there is no place in it where this tokenizer lets it be encoded in "
+             "parts: cut it into several documents");
+    p->next_cut = p->job->text.length + p->job_bytes;
+    return TRIREME_OK;
+}
+
+// ---- reading
+
+// Whether what is read was written by an earlier run. Drops what is of it from the piece.
+static bool prepare_passes(const struct preparation *p, const char **bytes, size_t *length) {
+    if (p->at.file != p->from.file || p->at.documents > p->from.documents)
+        return false;
+    if (p->at.documents < p->from.documents)
+        return true;
+    const int64_t written = p->from.bytes - p->document_bytes;
+    const size_t dropped = written > 0 ? (size_t)MIN(written, (int64_t)*length) : 0;
+    *bytes += dropped;
+    *length -= dropped;
+    return false;
 }
 
 static trireme_status prepare_add_piece(void *user, const char *bytes, size_t length, trireme_error *error) {
     struct preparation *p = user;
-    p->document_bytes += (int64_t)length;
-    if (p->pieces)
-        return prepare_encode(p, bytes, length, ENCODER_TEXT_ALONE, error);
-    if (p->document.length + length > DOCUMENT_MAX)
-        FAIL(TRIREME_ERROR_USAGE, "a document is longer than 1 GiB: cut it into several");
-    text_add_bytes(&p->document, bytes, length);
-    return TRIREME_OK;
+    const int64_t whole = (int64_t)length;
+    const bool passes = prepare_passes(p, &bytes, &length);
+    p->document_bytes += whole;
+    if (passes || length == 0)
+        return TRIREME_OK;
+    text_add_bytes(&p->job->text, bytes, length);
+    return p->job->text.length >= p->next_cut ? job_cut(p, error) : TRIREME_OK;
 }
 
 static trireme_status end_document(void *user, trireme_error *error) {
     struct preparation *p = user;
-    if (p->document_bytes == 0)
-        p->empty_documents++;
-    else if (!p->pieces)
-        TRY(prepare_encode(p, p->document.text, p->document.length, ENCODER_DOCUMENT, error));
-    p->document.length = 0;
-    p->text_bytes += p->document_bytes;
+    const bool passes = p->at.file == p->from.file && p->at.documents < p->from.documents;
+    p->at.documents++;
+    if (!passes && p->document_bytes)
+        job_add_part(p, p->job->text.length, true);
+    else if (!passes)
+        p->at.empty_documents++;
     p->document_bytes = 0;
-    return token_writer_end_document(p->writer, error);
+    return p->job->text.length >= p->job_bytes ? job_submit(p, error) : TRIREME_OK;
 }
 
 static trireme_status check_cancel(const struct preparation *p, trireme_error *error) {
@@ -69,65 +219,192 @@ static trireme_status read_files(struct preparation *p, const struct document_fi
     struct document_sink sink = {.user = p, .add = prepare_add_piece, .end = end_document, .advance = prepare_advance};
     struct document_options options = p->options->documents;
     options.bad_lines = p->options->skips_bad_lines ? &p->bad_lines : NULL;
-    for (size_t i = 0; i < files->count; i++)
-        TRY(document_file_read(&files->item[i], &options, &sink, error));
+    p->begun = p->from.bytes > 0;
+    TRY(job_next(p, error));
+    for (size_t i = 0; i < files->count; i++) {
+        const struct document_file *file = &files->item[i];
+        if ((int64_t)i < p->from.file) {
+            p->done += file->bytes;
+            continue;
+        }
+        p->at.file = (int64_t)i;
+        p->at.documents = 0;
+        p->at.bad_lines = p->bad_lines;
+        TRY(document_file_read(file, &options, &sink, error));
+    }
     TRY(check_cancel(p, error));
-    if (p->text_bytes == 0)
+    if (p->at.text_bytes == 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: the input holds no text (files: %zu, documents: %lld, all empty%s%s)",
-             files->item[0].path, files->count, (long long)p->empty_documents,
+             files->item[0].path, files->count, (long long)p->at.empty_documents,
              p->bad_lines.count ? "; bad lines were left out, the first: " : "", p->bad_lines.first.message);
+    TRY(job_submit(p, error));
+    return ordered_work_finish(p->work, error);
+}
+
+// ---- the whole
+
+// What the tokens depend on; nothing where the input cannot be read again.
+static void prepare_identify(struct preparation *p, const struct document_files *files) {
+    const struct prepare_options *o = p->options;
+    char hex[CHECKSUM_HEX];
+    struct text json = {0};
+    if (files->stream)
+        return;
+    tokenizer_checksum(o->tokenizer, hex);
+    json_begin_array(&json, NULL);
+    json_add_string(&json, NULL, TRIREME_VERSION);
+    json_add_string(&json, NULL, hex);
+    json_add_string(&json, NULL, o->documents.field ? o->documents.field : "text");
+    json_add_boolean(&json, NULL, o->skips_bad_lines);
+    for (size_t i = 0; i < files->count; i++) {
+        struct stat info = {0};
+        stat(files->item[i].path, &info);
+        json_add_path(&json, NULL, files->item[i].path);
+        json_add_integer(&json, NULL, info.st_size);
+        json_add_integer(&json, NULL, info.st_mtim.tv_sec);
+        json_add_integer(&json, NULL, info.st_mtim.tv_nsec);
+    }
+    json_end_array(&json);
+    checksum_of(json.text, json.length, p->of);
+    text_release(&json);
+}
+
+// Reads what prepare_save has written.
+static trireme_status prepare_take_up(struct preparation *p, const json_t *position, trireme_error *error) {
+    const char *message;
+    const struct {
+        const char *name;
+        int64_t *value;
+    } members[] = {{"file", &p->from.file},
+                   {"documents", &p->from.documents},
+                   {"bytes", &p->from.bytes},
+                   {"text_bytes", &p->from.text_bytes},
+                   {"empty_documents", &p->from.empty_documents},
+                   {"bad_lines", &p->bad_lines.count}};
+    for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
+        TRY(json_read_integer(position, p->options->prefix, members[i].name, JSON_REQUIRED, 0, INT64_MAX,
+                              members[i].value, error));
+    TRY(json_read_string(position, p->options->prefix, "message", JSON_REQUIRED, &message, error));
+    error_set(&p->bad_lines.first, TRIREME_ERROR_CORRUPT, "%s", message);
+    p->at = p->from;
+    p->at.documents = 0;
+    p->written = p->from;
+    p->written.bad_lines = p->bad_lines;
     return TRIREME_OK;
 }
 
+static trireme_status prepare_begin(struct preparation *p, const struct document_files *files, int64_t *resumed,
+                                    trireme_error *error) {
+    const struct prepare_options *o = p->options;
+    const int32_t vocab_size = tokenizer_vocab_size(o->tokenizer);
+    json_t *position = NULL;
+    prepare_identify(p, files);
+    if (*p->of)
+        TRY(token_writer_go_on(o->prefix, vocab_size, 0, p->of, &p->writer, &position, error));
+    else
+        TRY(token_writer_create(o->prefix, vocab_size, 0, &p->writer, error));
+    trireme_status status = position ? prepare_take_up(p, position, error) : TRIREME_OK;
+    json_decref(position);
+    *resumed = token_writer_tokens(p->writer);
+    p->saved_at = clock_now();
+    return status;
+}
+
+static void prepare_start_work(struct preparation *p) {
+    const int threads = p->options->threads ? p->options->threads : usable_cores();
+    p->slots = 2 * threads + 2;
+    p->jobs = mem_alloc((size_t)p->slots * sizeof *p->jobs);
+    p->encoder = mem_alloc((size_t)threads * sizeof *p->encoder);
+    for (int i = 0; i < threads; i++)
+        p->encoder[i] = encoder_create(p->options->tokenizer);
+    p->seams = encoder_create(p->options->tokenizer);
+    p->job_bytes = p->options->job_bytes ? p->options->job_bytes : JOB_BYTES;
+    p->work = ordered_work_create(&(struct ordered_work_options){
+        .threads = threads, .slots = p->slots, .work = job_encode, .end = job_write, .user = p});
+}
+
+static void prepare_end_work(struct preparation *p) {
+    ordered_work_free(p->work);
+    for (int i = 0; i < p->slots; i++) {
+        text_release(&p->jobs[i].text);
+        VEC_RELEASE(&p->jobs[i].parts);
+        VEC_RELEASE(&p->jobs[i].tokens);
+    }
+    for (int i = 0; i < (p->slots - 2) / 2; i++)
+        encoder_free(p->encoder[i]);
+    free(p->encoder);
+    free(p->jobs);
+    encoder_free(p->seams);
+    text_release(&p->rest);
+}
+
+static trireme_status prepare_finish(struct preparation *p, struct prepare_result *result, trireme_error *error) {
+    const struct tokenizer *t = p->options->tokenizer;
+    struct token_manifest *m = &result->manifest;
+    snprintf(m->tokenizer_kind, sizeof m->tokenizer_kind, "%s", tokenizer_kind(t));
+    tokenizer_checksum(t, m->tokenizer_checksum);
+    m->vocab_size = tokenizer_vocab_size(t);
+    m->tokens = token_writer_tokens(p->writer);
+    m->documents = token_writer_documents(p->writer);
+    m->text_bytes = p->at.text_bytes;
+    result->empty_documents = p->at.empty_documents;
+    result->bad_lines = p->bad_lines;
+    struct tokenizer_files kept = tokenizer_files(t);
+    if (strcmp(tokenizer_kind(t), "bytes") != 0)
+        token_writer_keep(p->writer, &kept);
+    const trireme_status status = token_writer_finish(p->writer, m, error);
+    tokenizer_files_release(&kept);
+    return status;
+}
+
+// After a failure. What was written before an interruption is kept, where the input can be read again.
+static trireme_status prepare_give_up(struct preparation *p, trireme_status status, trireme_error *error) {
+    trireme_error why;
+    if (status != TRIREME_ERROR_INTERRUPTED || !*p->of || token_writer_tokens(p->writer) == 0 ||
+        prepare_save(p, &why) != TRIREME_OK) {
+        token_writer_discard(p->writer);
+        return status;
+    }
+    const int64_t tokens = token_writer_tokens(p->writer);
+    token_writer_leave(p->writer);
+    FAIL(status, "%s: interrupted after %lld tokens; the same command goes on from there", p->options->prefix,
+         (long long)tokens);
+}
+
 trireme_status prepare_tokens(const struct prepare_options *options, struct prepare_result *out, trireme_error *error) {
-    struct preparation p = {.options = options, .pieces = strcmp(tokenizer_kind(options->tokenizer), "bytes") == 0};
+    struct preparation p = {.options = options};
     struct document_files files = {0};
     struct prepare_result result = {0};
     trireme_status status = TRIREME_OK;
     if (options->input_count == 0)
         FAIL(TRIREME_ERROR_USAGE,
              "there is no input: name .txt or .jsonl files, directories of them, or - for standard input");
-    p.encoder = encoder_create(options->tokenizer);
     for (size_t i = 0; i < options->input_count && status == TRIREME_OK; i++)
         status = document_files_add(&files, options->inputs[i], error);
     if (status != TRIREME_OK)
         goto release_files;
     p.total = files.stream ? 0 : files.bytes;
-    status = token_writer_create(options->prefix, tokenizer_vocab_size(options->tokenizer), 0, &p.writer, error);
-    if (status != TRIREME_OK)
-        goto release_files;
-    status = read_files(&p, &files, error);
+    status = prepare_begin(&p, &files, &result.resumed_tokens, error);
     if (status != TRIREME_OK) {
         token_writer_discard(p.writer);
-        goto release_tokens;
+        goto release_files;
     }
-    struct token_manifest *m = &result.manifest;
-    snprintf(m->tokenizer_kind, sizeof m->tokenizer_kind, "%s", tokenizer_kind(options->tokenizer));
-    tokenizer_checksum(options->tokenizer, m->tokenizer_checksum);
-    m->vocab_size = tokenizer_vocab_size(options->tokenizer);
-    m->tokens = token_writer_tokens(p.writer);
-    m->documents = token_writer_documents(p.writer);
-    m->text_bytes = p.text_bytes;
-    result.files = (int64_t)files.count;
-    result.empty_documents = p.empty_documents;
-    result.bad_lines = p.bad_lines;
-    struct tokenizer_files kept = tokenizer_files(options->tokenizer);
-    if (!p.pieces)
-        token_writer_keep(p.writer, &kept);
-    status = token_writer_finish(p.writer, m, error);
-    tokenizer_files_release(&kept);
+    prepare_start_work(&p);
+    status = read_files(&p, &files, error);
+    if (status == TRIREME_OK)
+        status = prepare_finish(&p, &result, error);
+    else
+        status = prepare_give_up(&p, status, error);
+    prepare_end_work(&p);
     if (status != TRIREME_OK)
-        goto release_tokens;
+        goto release_files;
+    result.files = (int64_t)files.count;
     struct text others = {0};
     document_files_describe_others(&files, &others);
     snprintf(result.passed_over, sizeof result.passed_over, "%s", others.length ? others.text : "");
     text_release(&others);
     *out = result;
-release_tokens:
-    VEC_RELEASE(&p.tokens);
-    text_release(&p.document);
 release_files:
-    encoder_free(p.encoder);
     document_files_release(&files);
     return status;
 }

@@ -2,6 +2,7 @@
 
 #include "base/xxh3.h"
 #include "data/token_files.h"
+#include "data/token_journal.h"
 #include "data/token_shard.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@ struct draft {
     char *temporary; // path.tmp
     int fd;          // -1: not open
     bool committed;  // it has its final name
+    bool stays;      // under its temporary one
     int64_t written; // bytes that the kernel has taken
     size_t used;     // bytes in the buffer
     uint8_t *buffer;
@@ -28,6 +30,7 @@ struct draft {
 struct token_writer {
     struct draft draft[TOKEN_FILES];
     char *prefix;
+    bool locked;                        // no other writer is at work
     char *made;                         // the topmost directory that did not exist before, or NULL
     const struct tokenizer_files *kept; // NULL: none
     int32_t vocab_size, sequence_limit;
@@ -40,7 +43,8 @@ struct token_writer {
 
 // ---- drafts
 
-static trireme_status draft_open(struct draft *d, trireme_error *error) {
+// `keeps`: what is in the file, which another writer may have left.
+static trireme_status draft_open(struct draft *d, bool keeps, trireme_error *error) {
     for (;;) {
         d->fd = open(d->temporary, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (d->fd < 0)
@@ -56,7 +60,7 @@ static trireme_status draft_open(struct draft *d, trireme_error *error) {
         bool same = fstat(d->fd, &locked) == 0 && lstat(d->temporary, &named) == 0 && locked.st_ino == named.st_ino &&
                     locked.st_dev == named.st_dev;
         const bool is_file = same && S_ISREG(locked.st_mode);
-        if (is_file && ftruncate(d->fd, 0) == 0)
+        if (is_file && (keeps || ftruncate(d->fd, 0) == 0))
             break;
         if (same)
             error_set(error, TRIREME_ERROR_IO, "%s: cannot empty: %s", d->temporary,
@@ -84,6 +88,31 @@ static trireme_status draft_flush(struct draft *d, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// Makes all bytes survive, those in the buffer too, which stays as it is.
+static trireme_status draft_save(const struct draft *d, trireme_error *error) {
+    if (pwrite(d->fd, d->buffer, d->used, d->written) != (ssize_t)d->used || fsync(d->fd) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot save %zu bytes at byte %" PRId64 ": %s", d->temporary, d->used, d->written,
+             strerror(errno));
+    return TRIREME_OK;
+}
+
+// Takes up a file of at least `bytes` bytes that was saved so.
+static bool draft_take_up(struct draft *d, int64_t bytes) {
+    struct stat info;
+    if (fstat(d->fd, &info) != 0 || info.st_size < bytes || ftruncate(d->fd, bytes) != 0)
+        return false;
+    for (int64_t at = 0; at < bytes; at += (int64_t)d->used) {
+        d->used = (size_t)MIN(bytes - at, (int64_t)BUFFER_BYTES);
+        if (pread(d->fd, d->buffer, d->used, at) != (ssize_t)d->used)
+            return false;
+        if (d->used == BUFFER_BYTES && at + BUFFER_BYTES < bytes) {
+            VEC_PUSH(&d->sums, block_sum(xxh3_of(d->buffer, d->used)));
+            d->written += BUFFER_BYTES;
+        }
+    }
+    return lseek(d->fd, d->written, SEEK_SET) == d->written;
+}
+
 static trireme_status draft_add(struct draft *d, const void *bytes, size_t length, trireme_error *error) {
     const uint8_t *p = bytes;
     while (length) {
@@ -107,7 +136,7 @@ static trireme_status draft_sync(struct draft *d, trireme_error *error) {
 
 static void draft_release(struct draft *d) {
     if (d->fd >= 0) {
-        if (!d->committed)
+        if (!d->committed && !d->stays)
             unlink(d->temporary);
         close(d->fd);
     }
@@ -200,9 +229,7 @@ static void remove_directories(const struct token_writer *w) {
 
 // ---- the writer
 
-void token_writer_discard(struct token_writer *w) {
-    if (!w)
-        return;
+static void writer_release(struct token_writer *w) {
     for (enum token_file file = 0; file < TOKEN_FILES; file++)
         draft_release(&w->draft[file]);
     remove_directories(w);
@@ -210,6 +237,19 @@ void token_writer_discard(struct token_writer *w) {
     free(w->prefix);
     free(w->made);
     free(w);
+}
+
+void token_writer_discard(struct token_writer *w) {
+    if (!w)
+        return;
+    if (w->locked)
+        token_journal_remove(w->prefix);
+    writer_release(w);
+}
+
+void token_writer_leave(struct token_writer *w) {
+    w->draft[TOKEN_FILE_BIN].stays = w->draft[TOKEN_FILE_INDEX].stays = true;
+    writer_release(w);
 }
 
 static struct draft draft_named(const char *prefix, enum token_file file) {
@@ -220,16 +260,57 @@ static struct draft draft_named(const char *prefix, enum token_file file) {
     };
 }
 
-static trireme_status writer_open(struct token_writer *w, trireme_error *error) {
+// `keeps`: the tokens and their index that another writer may have left.
+static trireme_status writer_open(struct token_writer *w, bool keeps, trireme_error *error) {
     TRY(token_files_mend(w->prefix, true, error));
     TRY(make_directories(w, error));
     TRY(check_target(w, error));
     for (enum token_file file = 0; file < TOKEN_FILES; file++)
         if (file != TOKEN_FILE_TOKENIZER)
-            TRY(draft_open(&w->draft[file], error));
+            TRY(draft_open(&w->draft[file], keeps && (file == TOKEN_FILE_BIN || file == TOKEN_FILE_INDEX), error));
+    w->locked = true;
     token_files_tidy(w->prefix); // no other writer is at work now
     token_file_remove(w->prefix, TOKEN_FILE_TOKENIZER, ".tmp");
     return TRIREME_OK;
+}
+
+static struct token_writer *writer_named(const char *prefix, int32_t vocab_size, int32_t sequence_limit) {
+    struct token_writer *w = mem_alloc(sizeof *w);
+    w->prefix = token_prefix(prefix);
+    for (enum token_file file = 0; file < TOKEN_FILES; file++)
+        w->draft[file] = draft_named(w->prefix, file);
+    w->vocab_size = vocab_size;
+    w->sequence_limit = sequence_limit ? sequence_limit : INT32_MAX;
+    w->width = vocab_size < UINT16_VOCAB_LIMIT ? 2 : 4;
+    return w;
+}
+
+static bool writer_take_up(struct token_writer *w, const struct token_journal *j) {
+    static const uint8_t NO_HEADER[MEGATRON_HEADER_BYTES];
+    struct draft *index = &w->draft[TOKEN_FILE_INDEX];
+    if (j->bytes != j->tokens * w->width || j->index != MEGATRON_HEADER_BYTES + 4 * j->sequences ||
+        j->sequence_length > w->sequence_limit || j->document_tokens < j->sequence_length ||
+        !draft_take_up(&w->draft[TOKEN_FILE_BIN], j->bytes) || !draft_take_up(index, j->index))
+        return false;
+    // It may have been filled in.
+    if (index->written == 0)
+        memcpy(index->buffer, NO_HEADER, sizeof NO_HEADER);
+    else if (pwrite(index->fd, NO_HEADER, sizeof NO_HEADER, 0) != (ssize_t)sizeof NO_HEADER)
+        return false;
+    w->tokens = j->tokens;
+    w->sequences = j->sequences;
+    w->documents = j->documents;
+    w->sequence_length = (int32_t)j->sequence_length;
+    w->document_tokens = j->document_tokens;
+    for (size_t i = 0; i < j->continued.count; i++)
+        VEC_PUSH(&w->continued, j->continued.item[i]);
+    return true;
+}
+
+static trireme_status writer_begin(struct token_writer *w, trireme_error *error) {
+    static const uint8_t NO_HEADER[MEGATRON_HEADER_BYTES];
+    // The header is filled in at the very end, so that a half-written index never looks whole.
+    return draft_add(&w->draft[TOKEN_FILE_INDEX], NO_HEADER, sizeof NO_HEADER, error);
 }
 
 trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32_t sequence_limit,
@@ -238,22 +319,59 @@ trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32
     size_t length = strlen(prefix);
     if (length == 0 || prefix[length - 1] == '/')
         FAIL(TRIREME_ERROR_USAGE, "data.path \"%s\": expected a prefix of file names, such as data/text", prefix);
-    struct token_writer *w = mem_alloc(sizeof *w);
-    w->prefix = token_prefix(prefix);
-    for (enum token_file file = 0; file < TOKEN_FILES; file++)
-        w->draft[file] = draft_named(w->prefix, file);
-    w->vocab_size = vocab_size;
-    w->sequence_limit = sequence_limit ? sequence_limit : INT32_MAX;
-    w->width = vocab_size < UINT16_VOCAB_LIMIT ? 2 : 4;
-    static const uint8_t NO_HEADER[MEGATRON_HEADER_BYTES];
-    trireme_status status = writer_open(w, error);
-    // The header is filled in at the very end, so that a half-written index never looks whole.
-    if (status == TRIREME_OK)
-        status = draft_add(&w->draft[TOKEN_FILE_INDEX], NO_HEADER, sizeof NO_HEADER, error);
+    struct token_writer *w = writer_named(prefix, vocab_size, sequence_limit);
+    trireme_status status = writer_open(w, false, error);
+    if (status == TRIREME_OK) {
+        token_journal_remove(w->prefix);
+        status = writer_begin(w, error);
+    }
     if (status == TRIREME_OK)
         *out = w;
     else
         token_writer_discard(w);
+    return status;
+}
+
+trireme_status token_writer_go_on(const char *prefix, int32_t vocab_size, int32_t sequence_limit, const char *of,
+                                  struct token_writer **out, json_t **position, trireme_error *error) {
+    struct token_journal journal;
+    *position = NULL;
+    char *named = token_prefix(prefix);
+    bool found = token_journal_read(named, of, &journal);
+    free(named);
+    if (found) {
+        struct token_writer *w = writer_named(prefix, vocab_size, sequence_limit);
+        trireme_status status = writer_open(w, true, error);
+        found = status == TRIREME_OK && writer_take_up(w, &journal);
+        if (found) {
+            *out = w;
+            *position = json_incref(journal.position);
+        } else {
+            token_writer_discard(w);
+        }
+        token_journal_release(&journal);
+        TRY(status);
+    }
+    return found ? TRIREME_OK : token_writer_create(prefix, vocab_size, sequence_limit, out, error);
+}
+
+trireme_status token_writer_save(struct token_writer *w, const char *of, json_t *position, trireme_error *error) {
+    struct draft *bin = &w->draft[TOKEN_FILE_BIN], *index = &w->draft[TOKEN_FILE_INDEX];
+    TRY(draft_save(bin, error));
+    TRY(draft_save(index, error));
+    struct token_journal journal = {.of = (char *)of,
+                                    .bytes = bin->written + (int64_t)bin->used,
+                                    .index = index->written + (int64_t)index->used,
+                                    .tokens = w->tokens,
+                                    .sequences = w->sequences,
+                                    .documents = w->documents,
+                                    .sequence_length = w->sequence_length,
+                                    .document_tokens = w->document_tokens,
+                                    .position = position};
+    for (size_t i = 0; i < w->continued.count; i++)
+        VEC_PUSH(&journal.continued, w->continued.item[i]);
+    const trireme_status status = token_journal_write(w->prefix, &journal, error);
+    VEC_RELEASE(&journal.continued);
     return status;
 }
 

@@ -205,7 +205,8 @@ static bool encoder_seam_holds(struct encoder *e, const char *text, size_t lengt
         added_tokens_touch(t->added, true, e->normal.text, e->normal.length, e->left.length))
         return false;
     const enum piece_seam seam = pre_tokenizer_seam(t->pre_tokenizer, e->work, &e->left, &e->right);
-    return seam == PIECE_SEAM_BETWEEN || (seam == PIECE_SEAM_WITHIN && t->bpe && bpe_has_seam(t->bpe, &e->left, &e->right));
+    return seam == PIECE_SEAM_BETWEEN ||
+           (seam == PIECE_SEAM_WITHIN && t->bpe && bpe_has_seam(t->bpe, &e->left, &e->right));
 }
 
 size_t encoder_seam(struct encoder *e, const char *text, size_t length) {

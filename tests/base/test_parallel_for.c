@@ -4,6 +4,7 @@
 #include "support/test.h"
 
 #include "base/base.h"
+#include "base/ordered_work.h"
 #include "base/parallel_for.h"
 
 #include <errno.h>
@@ -199,6 +200,59 @@ static void threads_say_why_they_do_not_start(void **unused) {
     assert_int_equal(status, 0);
 }
 
+enum { ORDERED_SLOTS = 5 };
+
+struct ordered {
+    int number[ORDERED_SLOTS], square[ORDERED_SLOTS];
+    int ended, fails_at;
+    atomic_int worked;
+};
+
+static void square_slot(void *user, int thread, int slot) {
+    struct ordered *o = user;
+    assert_true(thread >= 0 && thread < 3);
+    for (int i = 0; i < o->number[slot] % 7 * 100; i++)
+        sched_yield();
+    o->square[slot] = o->number[slot] * o->number[slot];
+    o->worked++;
+}
+
+static trireme_status end_slot(void *user, int slot, trireme_error *error) {
+    struct ordered *o = user;
+    assert_int_equal(o->number[slot], o->ended);
+    assert_int_equal(o->square[slot], o->ended * o->ended);
+    if (o->ended++ == o->fails_at)
+        FAIL(TRIREME_ERROR_USAGE, "slot of %d", o->number[slot]);
+    return TRIREME_OK;
+}
+
+static void slots_end_in_the_order_in_which_they_were_filled(void **unused) {
+    (void)unused;
+    enum { COUNT = 200 };
+    for (int threads = 0; threads < 4; threads++)
+        for (int fails_at = -1; fails_at < COUNT; fails_at += 67) {
+            struct ordered o = {.fails_at = fails_at};
+            trireme_error error;
+            trireme_status status = TRIREME_OK;
+            struct ordered_work *w = ordered_work_create(&(struct ordered_work_options){
+                .threads = threads, .slots = ORDERED_SLOTS, .work = square_slot, .end = end_slot, .user = &o});
+            for (int i = 0, slot; i < COUNT && status == TRIREME_OK; i++) {
+                status = ordered_work_next(w, &slot, &error);
+                if (status == TRIREME_OK) {
+                    o.number[slot] = i;
+                    ordered_work_start(w);
+                }
+            }
+            if (status == TRIREME_OK)
+                status = ordered_work_finish(w, &error);
+            ordered_work_free(w);
+            assert_int_equal(status, fails_at < 0 ? TRIREME_OK : TRIREME_ERROR_USAGE);
+            assert_int_equal(o.ended, fails_at < 0 ? COUNT : fails_at + 1);
+            assert_true(o.worked >= o.ended && o.worked <= o.ended + ORDERED_SLOTS);
+        }
+    ordered_work_free(NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_failure_is_returned),
                                        cmocka_unit_test(threads_say_why_they_do_not_start),
@@ -206,6 +260,7 @@ int main(void) {
                                        cmocka_unit_test(processors_are_found_on_machines_of_any_size),
                                        cmocka_unit_test(one_of_each_core_comes_first),
                                        cmocka_unit_test(a_core_is_its_lowest_processor),
-                                       cmocka_unit_test(threads_are_kept_to_cores_of_any_number)};
+                                       cmocka_unit_test(threads_are_kept_to_cores_of_any_number),
+                                       cmocka_unit_test(slots_end_in_the_order_in_which_they_were_filled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 // What was prepared: the text of every document in turn, each ended by '|'.
 struct prepared {
@@ -526,6 +527,183 @@ static void test_manifest_of_set(void **state) {
     token_set_close(set);
 }
 
+// ---- with a tokenizer
+
+// The tokenizer of models.jsonl that has a rule for the beginning of a text: a blank before it, and <s>.
+static struct tokenizer *with_beginning(void) {
+    char *text;
+    size_t length;
+    struct tokenizer *t;
+    struct tokenizer_parts parts;
+    assert_ok(file_read(TRIREME_SOURCE "/tests/tokenizer/models.jsonl", 1 << 24, &text, &length, &error));
+    char *at = text;
+    while (strncmp(at, "{\"name\":\"sentencepiece-like\"", 28) != 0)
+        at = strchr(at, '\n') + 1;
+    json_t *line = json_loadb(at, (size_t)(strchr(at, '\n') - at), JSON_ALLOW_NUL, NULL);
+    const json_t *json = json_object_get(line, "tokenizer");
+    assert_ok(tokenizer_parts_parse(&parts, json_string_value(json), json_string_length(json), "models", &error));
+    assert_ok(tokenizer_create(&t, &parts, NULL, "models", &error));
+    json_decref(line);
+    free(text);
+    return t;
+}
+
+// Some documents, of which one is long.
+static void put_documents(void **state) {
+    struct text lines = {0}, book = {0};
+    for (int i = 0; i < 60; i++)
+        text_add(&lines,
+                 i % 7 == 3    ? "{\"text\": \"\"}\n"
+                 : i % 11 == 5 ? "{}\n"
+                               : "{\"text\": \"line %d of \\u00e9 it\"}\n",
+                 i);
+    for (int i = 0; i < 400; i++)
+        text_add(&book, i % 9 == 4 ? "%d.\n\n" : "the word %d \xC3\xA9 and so on\n", i);
+    put_text(in(state, "a.jsonl"), lines.text);
+    put_text(in(state, "b.txt"), book.text);
+    text_release(&lines);
+    text_release(&book);
+}
+
+static struct prepare_result prepare_documents(void **state, const char *prefix, const struct tokenizer *t,
+                                               struct prepare_options options) {
+    const char *inputs[] = {in(state, "a.jsonl"), in(state, "b.txt"), in(state, "a.jsonl")};
+    struct prepare_result result = {0};
+    options.inputs = inputs;
+    options.input_count = ARRAY_LENGTH(inputs);
+    options.prefix = prefix;
+    options.tokenizer = t;
+    options.skips_bad_lines = true;
+    trireme_error error;
+    const trireme_status status = prepare_tokens(&options, &result, &error);
+    if (status != TRIREME_OK && status != TRIREME_ERROR_INTERRUPTED) {
+        fprintf(stderr, "%s\n", error.message);
+        abort(); // also in a child
+    }
+    return result;
+}
+
+static void assert_same_files(void **state, const char *one, const char *other) {
+    static const char *const ENDINGS[] = {".bin", ".idx", ".json", ".sums", ".tokenizer/tokenizer.json"};
+    for (size_t i = 0; i < ARRAY_LENGTH(ENDINGS); i++) {
+        char *paths[] = {mem_printf("%s%s", one, ENDINGS[i]), mem_printf("%s%s", other, ENDINGS[i])};
+        size_t lengths[2];
+        char *bytes[] = {get(paths[0], &lengths[0]), get(paths[1], &lengths[1])};
+        assert_int_equal(lengths[0], lengths[1]);
+        assert_memory_equal(bytes[0], bytes[1], lengths[0]);
+        for (int k = 0; k < 2; k++) {
+            free(paths[k]);
+            free(bytes[k]);
+        }
+    }
+    (void)state;
+}
+
+// The files are those of documents that are encoded as wholes, whatever the threads and the parts.
+static void test_threads_and_parts(void **state) {
+    struct tokenizer *t = with_beginning();
+    put_documents(state);
+    const char *whole = in(state, "whole/t"), *parts = in(state, "parts/t");
+    const struct prepare_result expected =
+        prepare_documents(state, whole, t, (struct prepare_options){.threads = 1, .job_bytes = 1 << 20});
+    assert_int_equal(expected.empty_documents, 18);
+    assert_int_equal(expected.bad_lines.count, 8);
+    assert_int_equal(expected.manifest.documents, 2 * (60 - 9 - 4) + 1);
+    for (int threads = 1; threads < 5; threads += 2)
+        for (size_t bytes = 1; bytes < 3000; bytes = 9 * bytes + 50) {
+            const struct prepare_options with = {
+                .threads = threads, .job_bytes = bytes, .documents.block_bytes = 1 + bytes / 3};
+            const struct prepare_result result = prepare_documents(state, parts, t, with);
+            assert_int_equal(result.manifest.text_bytes, expected.manifest.text_bytes);
+            assert_same_files(state, whole, parts);
+            assert_int_equal(count_entries(in(state, "parts")), 5);
+        }
+    tokenizer_free(t);
+}
+
+static void kill_self(void *user, int64_t done, int64_t total) {
+    int *left = user;
+    (void)done, (void)total;
+    if (--*left == 0)
+        raise(SIGKILL);
+}
+
+// A preparation that was killed, wherever it was, or was asked to stop, goes on: the files are those of one that was
+// left alone.
+static void test_killed(void **state) {
+    struct tokenizer *t = with_beginning();
+    put_documents(state);
+    const char *whole = in(state, "whole/t"), *killed = in(state, "killed/t");
+    const struct prepare_result expected = prepare_documents(state, whole, t, (struct prepare_options){.threads = 1});
+    int64_t last = 0;
+    int calls = 0;
+    struct prepare_result result = {0};
+    while (result.files == 0) {
+        calls += 80;
+        struct prepare_options with = {
+            .threads = 1 + calls / 80 % 2, .job_bytes = 1200, .documents.block_bytes = 50, .save_after = 1};
+        if (calls % 240 == 0) {
+            struct watcher stops = {.cancel_after = calls};
+            with.progress = watch, with.user = &stops, with.cancel = &stops.cancel;
+            result = prepare_documents(state, killed, t, with);
+            continue;
+        }
+        const pid_t child = fork();
+        if (child == 0) {
+            int left = calls;
+            with.progress = kill_self, with.user = &left;
+            result = prepare_documents(state, killed, t, with);
+            _exit(result.files ? 0 : 1);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (WIFEXITED(status))
+            assert_int_equal(WEXITSTATUS(status), 0);
+        json_t *journal = NULL;
+        if (json_parse_file(in(state, "killed/t.prepare.tmp"), 1 << 20, &journal, NULL) == TRIREME_OK) {
+            assert_true(json_integer_value(json_object_get(journal, "tokens")) >= last);
+            last = json_integer_value(json_object_get(journal, "tokens"));
+            json_decref(journal);
+        }
+        result.files = WIFEXITED(status);
+    }
+    assert_true(calls >= 160 && last > 0);
+    assert_same_files(state, whole, killed);
+    assert_int_equal(count_entries(in(state, "killed")), 5);
+    if (result.manifest.tokens) {
+        assert_int_equal(result.bad_lines.count, expected.bad_lines.count);
+        assert_int_equal(result.empty_documents, expected.empty_documents);
+    }
+    tokenizer_free(t);
+}
+
+// Another text is not gone on with, nor what is not as it was saved.
+static void test_saved_is_of_no_use(void **state) {
+    struct tokenizer *t = with_beginning();
+    put_documents(state);
+    const char *whole = in(state, "whole/t"), *other = in(state, "other/t");
+    struct watcher stops;
+    for (int round = 0; round < 4; round++) {
+        stops = (struct watcher){.cancel_after = 100};
+        const struct prepare_options with = {
+            .job_bytes = 100, .documents.block_bytes = 50, .progress = watch, .user = &stops, .cancel = &stops.cancel};
+        assert_int_equal(prepare_documents(state, other, t, with).files, 0);
+        assert_true(exists(in(state, "other/t.bin.tmp")));
+        if (round == 1)
+            put_text(in(state, "b.txt"), "another text");
+        else if (round == 2)
+            assert_int_equal(truncate(in(state, "other/t.bin.tmp"), 10), 0);
+        else if (round == 3)
+            put_text(in(state, "other/t.prepare.tmp"), "{\"of\": 1");
+        const struct prepare_result result = prepare_documents(state, other, t, (struct prepare_options){0});
+        assert_int_equal(result.resumed_tokens > 0, round == 0);
+        prepare_documents(state, whole, t, (struct prepare_options){0});
+        assert_same_files(state, whole, other);
+        put_documents(state);
+    }
+    tokenizer_free(t);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
@@ -545,6 +723,9 @@ int main(void) {
         TEST(test_disk_full),
         TEST(test_manifest),
         TEST(test_manifest_of_set),
+        TEST(test_threads_and_parts),
+        TEST(test_killed),
+        TEST(test_saved_is_of_no_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

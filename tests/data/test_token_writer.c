@@ -415,6 +415,65 @@ static void test_file_that_cannot_be_emptied(void **state) {
     assert_int_equal(count_entries(((struct folder *)*state)->path), 0);
 }
 
+// Tokens [begin, end): documents of two, three and forty tokens in turn, of which the last have several sequences.
+static void write_range(struct token_writer *w, int begin, int end) {
+    for (int i = begin; i < end; i++) {
+        assert_ok(token_writer_add(w, &(int32_t){i % 60000}, 1, &error));
+        if (i % 45 == 1 || i % 45 == 4 || i % 45 == 44)
+            assert_ok(token_writer_end_document(w, &error));
+    }
+}
+
+// A writer goes on from where another one saved, within a document too, whatever that one has written since.
+static void test_going_on(void **state) {
+    enum { COUNT = 45 * 30000 };
+    static const char *const ENDINGS[] = {".bin", ".idx", ".sums"};
+    static const int SAVES[] = {0, 30, 300000, 45 * 26000 + 7, COUNT};
+    struct token_writer *w;
+    json_t *position = json_pack("{s:i}", "at", 5), *found;
+    assert_ok(token_writer_create(in(state, "whole"), 60000, 7, &w, &error));
+    write_range(w, 0, COUNT);
+    assert_ok(token_writer_finish(w, NULL, &error));
+    for (size_t i = 0; i < ARRAY_LENGTH(SAVES); i++) {
+        assert_ok(token_writer_go_on(in(state, "t"), 60000, 7, "some", &w, &found, &error));
+        assert_null(found);
+        write_range(w, 0, SAVES[i]);
+        assert_ok(token_writer_save(w, "some", position, &error));
+        write_range(w, SAVES[i], MIN(COUNT, SAVES[i] + (i == 1 ? 900000 : 100)));
+        token_writer_leave(w);
+        assert_ok(token_writer_go_on(in(state, "t"), 60000, 7, "some", &w, &found, &error));
+        assert_true(json_equal(found, position));
+        json_decref(found);
+        assert_int_equal(token_writer_tokens(w), SAVES[i]);
+        write_range(w, SAVES[i], COUNT);
+        assert_ok(token_writer_finish(w, NULL, &error));
+        for (size_t k = 0; k < ARRAY_LENGTH(ENDINGS); k++) {
+            char *paths[] = {mem_printf("%s%s", in(state, "t"), ENDINGS[k]),
+                             mem_printf("%s%s", in(state, "whole"), ENDINGS[k])};
+            size_t lengths[2];
+            char *bytes[] = {get(paths[0], &lengths[0]), get(paths[1], &lengths[1])};
+            assert_int_equal(lengths[0], lengths[1]);
+            assert_memory_equal(bytes[0], bytes[1], lengths[0]);
+            for (int p = 0; p < 2; p++) {
+                free(paths[p]);
+                free(bytes[p]);
+            }
+        }
+        assert_int_equal(count_entries(((struct folder *)*state)->path), 6);
+    }
+    // Of another text nothing is used.
+    assert_ok(token_writer_go_on(in(state, "t"), 60000, 7, "some", &w, &found, &error));
+    write_range(w, 0, 45);
+    assert_ok(token_writer_save(w, "some", position, &error));
+    token_writer_leave(w);
+    assert_ok(token_writer_go_on(in(state, "t"), 60000, 7, "other", &w, &found, &error));
+    assert_null(found);
+    assert_int_equal(token_writer_tokens(w), 0);
+    token_writer_discard(w);
+    assert_int_equal(count_entries(((struct folder *)*state)->path), 6);
+    json_decref(position);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
@@ -430,6 +489,7 @@ int main(void) {
         TEST(test_disk_full),
         TEST(test_no_locks),
         TEST(test_file_that_cannot_be_emptied),
+        TEST(test_going_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

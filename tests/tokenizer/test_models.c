@@ -84,17 +84,46 @@ static uint64_t number_next(uint64_t *counter) {
 
 // A text of fragments at which steps of tokenizers might go wrong, mostly words and spaces.
 static void add_fragments(const struct tokenizer *t, uint64_t *random, int count, struct text *out) {
-    static const char *const FRAGMENTS[] = {
-        "  ", "\n\n", "\t", "\r\n", " \n ", "'s", "'LL", "'re ", "1", "23 456", ".", " !?", "...\n", "_", "-", "\xC3\xA9",
-        "e\xCC\x81", "\xCC\x81", "\xE4\xBD\xA0\xE5\xA5\xBD", "\xE4\xBD\xA0\n\xE5\xA5\xBD", "\xE3\x80\x82\n", "\xE2\x96\x81",
-        "\xEF\xAC\x81 x", "\xC4\xB0 i", "\xC2\xA0", "\xE3\x80\x80", "a\xE2\x80\x8D b", "\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD", "\xD7\xA9 \xD7\x9C",
-        "\xED\x95\x9C \xEA\xB8\x80"};
+    static const char *const FRAGMENTS[] = {"  ",
+                                            "\n\n",
+                                            "\t",
+                                            "\r\n",
+                                            " \n ",
+                                            "'s",
+                                            "'LL",
+                                            "'re ",
+                                            "1",
+                                            "23 456",
+                                            ".",
+                                            " !?",
+                                            "...\n",
+                                            "_",
+                                            "-",
+                                            "\xC3\xA9",
+                                            "e\xCC\x81",
+                                            "\xC3\xA9\nx",
+                                            "\xCC\x81",
+                                            "\xE4\xBD\xA0\xE5\xA5\xBD",
+                                            "\xE4\xBD\xA0\n\xE5\xA5\xBD",
+                                            "\xE3\x80\x82\n",
+                                            "\xE2\x96\x81",
+                                            "\xEF\xAC\x81 x",
+                                            "\xC4\xB0 i",
+                                            "\xC2\xA0",
+                                            "\xE3\x80\x80",
+                                            "a\xE2\x80\x8D b",
+                                            "\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD",
+                                            "\xD7\xA9 \xD7\x9C",
+                                            "\xED\x95\x9C \xEA\xB8\x80"};
     static const char *const WORDS[] = {"the", "The", "a", "word", "He", "x", "don", "ing", "LL", "lo"};
     const struct added_tokens *added = tokenizer_added(t);
     for (int i = 0; i < count; i++) {
         const uint64_t which = number_next(random) % 16;
         if (which < 11)
-            text_add(out, "%s%s", WORDS[number_next(random) % ARRAY_LENGTH(WORDS)], which < 6 ? " " : which < 8 ? "\n" : "");
+            text_add(out, "%s%s", WORDS[number_next(random) % ARRAY_LENGTH(WORDS)],
+                     which < 6   ? " "
+                     : which < 8 ? "\n"
+                                 : "");
         else if (which == 11 && added_tokens_count(added))
             text_add(out, "%s", added_tokens_at(added, number_next(random) % added_tokens_count(added))->content);
         else
