@@ -1,5 +1,6 @@
 #include "data/token_set.h"
 
+#include "base/parallel_for.h"
 #include "base/xxh3.h"
 #include "data/token_files.h"
 #include "data/token_shard.h"
@@ -13,6 +14,7 @@ struct token_set {
     VEC(int64_t) starts;  // first token of each shard
     VEC(int64_t) sources; // first token of each source
     int64_t tokens;
+    int bare; // bytes of each token in files that have nothing else; 0: files say what they are
 };
 
 static bool has_suffix(const char *path, const char *suffix) {
@@ -26,7 +28,7 @@ char *token_prefix(const char *path) {
 
 static trireme_status add_shard(struct token_set *set, const char *path, trireme_error *error) {
     struct token_shard shard;
-    TRY(token_shard_open(&shard, path, error));
+    TRY(token_shard_open(&shard, path, set->bare, error));
     VEC_PUSH(&set->shards, shard);
     VEC_PUSH(&set->starts, set->tokens);
     if (__builtin_add_overflow(set->tokens, shard.tokens, &set->tokens))
@@ -67,6 +69,13 @@ static bool is_file(const char *path) {
 }
 
 static trireme_status set_add_path(struct token_set *set, const char *path, trireme_error *error) {
+    static const char *const BARE[] = {[2] = "uint16:", [4] = "uint32:"};
+    set->bare = 0;
+    for (int width = 2; width <= 4; width += 2)
+        if (strncmp(path, BARE[width], strlen(BARE[width])) == 0) {
+            set->bare = width;
+            path += strlen(BARE[width]);
+        }
     char *prefix = token_prefix(path), *bin = mem_printf("%s.bin", prefix);
     trireme_status status = token_files_mend(prefix, false, error);
     if (status != TRIREME_OK)
@@ -317,6 +326,42 @@ trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_
         TRY(token_shard_read(shard, begin - start, stop - start, vocab_size, out, error));
         out += stop - begin;
         begin = stop;
+    }
+    return TRIREME_OK;
+}
+
+enum { CHECK_TOKENS = 1 << 16, CHECK_PIECE = 1 << 22, CHECK_AT_ONCE = 64 };
+
+struct set_check {
+    const struct token_set *set;
+    int64_t begin; // of the first piece
+    int32_t vocab_size;
+};
+
+static trireme_status check_piece(void *argument, int i, trireme_error *error) {
+    const struct set_check *c = argument;
+    const int64_t begin = c->begin + (int64_t)i * CHECK_PIECE, end = MIN(c->set->tokens, begin + CHECK_PIECE);
+    int32_t *tokens = mem_alloc(CHECK_TOKENS * sizeof *tokens);
+    trireme_status status = TRIREME_OK;
+    for (int64_t at = begin; at < end && status == TRIREME_OK; at += CHECK_TOKENS)
+        status = token_set_read(c->set, at, MIN(end, at + CHECK_TOKENS), c->vocab_size, tokens, error);
+    free(tokens);
+    return status;
+}
+
+trireme_status token_set_check(const struct token_set *set, int32_t vocab_size, void (*more)(void *user), void *user,
+                               trireme_error *error) {
+    bool fits = true;
+    for (size_t i = 0; i < set->shards.count; i++) {
+        const int width = set->shards.item[i].width;
+        fits &= width <= 2 && vocab_size >= 1 << 8 * width;
+    }
+    struct set_check check = {.set = set, .vocab_size = vocab_size};
+    for (; !fits && check.begin < set->tokens; check.begin += (int64_t)CHECK_AT_ONCE * CHECK_PIECE) {
+        const int64_t pieces = divide_up(set->tokens - check.begin, CHECK_PIECE);
+        TRY(parallel_try(usable_cores(), (int)MIN(pieces, CHECK_AT_ONCE), check_piece, &check, error));
+        if (more)
+            more(user);
     }
     return TRIREME_OK;
 }

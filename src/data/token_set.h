@@ -19,8 +19,8 @@
 struct token_set;
 
 // Opens `path`: PREFIX, PREFIX.bin or PREFIX.idx of Megatron's pair; a shard of llm.c; or a glob of .bin files, which
-// are joined in the order of their names. Takes some nanoseconds for each document, whatever the number of tokens, and
-// constant memory. Caller closes.
+// are joined in the order of their names. uint16:PATH, uint32:PATH: the files have tokens and nothing else. Takes some
+// nanoseconds for each document, whatever the number of tokens, and constant memory. Caller closes.
 trireme_status token_set_open(const char *path, struct token_set **out, trireme_error *error);
 // Opens several such paths, joined in their order: the sources of a mixture.
 trireme_status token_set_open_sources(const char *const *path, int count, struct token_set **out, trireme_error *error);
@@ -64,6 +64,10 @@ trireme_status token_set_compare(struct token_set *set, const struct sums_list *
 // Copies tokens [begin, end) to out[end - begin]. A token outside of [0, vocab_size) is refused, naming its position.
 trireme_status token_set_read(const struct token_set *set, int64_t begin, int64_t end, int32_t vocab_size, int32_t *out,
                               trireme_error *error);
+// Reads all tokens, on several threads, unless those of the files cannot be outside of [0, vocab_size). `more` is
+// called now and then; may be NULL.
+trireme_status token_set_check(const struct token_set *set, int32_t vocab_size, void (*more)(void *user), void *user,
+                               trireme_error *error);
 // Calls `each` for the tokens in [from, limit) with which documents begin, in order, as long as it returns true. They
 // are found by binary search in an index; llm.c's shards have none and are scanned.
 trireme_status token_set_documents(const struct token_set *set, int64_t from, int64_t limit,

@@ -238,11 +238,12 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
         if (llmc_formats[i].magic == magic)
             format = &llmc_formats[i];
     if (!format)
-        FAIL(TRIREME_ERROR_CORRUPT,
-             "%s: not a token file: there is no .idx beside it (Megatron's pair), and its first 4 bytes are %d, "
-             "expected %d or %d (llm.c); tokens alone, as nanoGPT writes them, do not tell what they are: `trireme "
-             "prepare` makes token files of text",
-             bin->path, magic, llmc_formats[0].magic, llmc_formats[1].magic);
+        FAIL(
+            TRIREME_ERROR_CORRUPT,
+            "%s: not a token file: there is no .idx beside it (Megatron's pair), and its first 4 bytes are %d, "
+            "expected %d or %d (llm.c); of tokens alone, as nanoGPT writes them, say so: data.path=uint16:%s; `trireme "
+            "prepare` makes token files of text",
+            bin->path, magic, llmc_formats[0].magic, llmc_formats[1].magic, bin->path);
     int32_t version = load_i32(bin->data + 4), tokens = load_i32(bin->data + 8);
     if (version != format->version)
         FAIL(TRIREME_ERROR_CORRUPT, "%s byte 4: the version is %d, expected %d", bin->path, version, format->version);
@@ -263,7 +264,22 @@ static trireme_status llmc_check(struct token_shard *shard, trireme_error *error
     return TRIREME_OK;
 }
 
-// ---- both formats
+// ---- tokens alone
+
+static trireme_status bare_check(struct token_shard *shard, int width, bool has_index, trireme_error *error) {
+    const struct token_mapping *bin = &shard->bin;
+    if (has_index)
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s: has an index beside it, and is no file of tokens alone: leave out uint%d:", bin->path, 8 * width);
+    if (bin->bytes % width != 0 || bin->bytes == 0)
+        FAIL(TRIREME_ERROR_CORRUPT, "%s: %" PRId64 " bytes, expected tokens of %d bytes each", bin->path, bin->bytes,
+             width);
+    shard->tokens = bin->bytes / width;
+    shard->width = width;
+    return TRIREME_OK;
+}
+
+// ---- all formats
 
 // Takes what a list of checksums says of a file, whose name there is its ending.
 static trireme_status shard_expect(struct token_mapping *m, const struct sums_list *list, const char *ending,
@@ -296,7 +312,7 @@ static trireme_status shard_open_sums(struct token_shard *shard, int stem, trire
     return shard->index.data ? mapping_verify(&shard->index, 0, shard->index.bytes, error) : TRIREME_OK;
 }
 
-trireme_status token_shard_open(struct token_shard *out, const char *path, trireme_error *error) {
+trireme_status token_shard_open(struct token_shard *out, const char *path, int bare, trireme_error *error) {
     struct token_shard shard = {.delimiter = -1};
     trireme_status status = mapping_open(&shard.bin, mem_strdup(path), error);
     if (status != TRIREME_OK)
@@ -304,13 +320,14 @@ trireme_status token_shard_open(struct token_shard *out, const char *path, trire
     const int stem = (int)(strlen(path) - (text_ends(path, ".bin") ? strlen(".bin") : 0));
     char *index = mem_printf("%.*s.idx", stem, path);
     struct stat info;
-    if (stat(index, &info) == 0) {
+    const bool has_index = stat(index, &info) == 0;
+    if (has_index && !bare) {
         status = mapping_open(&shard.index, index, error);
         if (status == TRIREME_OK)
             status = megatron_check(&shard, error);
     } else {
         free(index);
-        status = llmc_check(&shard, error);
+        status = bare ? bare_check(&shard, bare, has_index, error) : llmc_check(&shard, error);
     }
     if (status == TRIREME_OK)
         status = shard_open_sums(&shard, stem, error);
@@ -472,5 +489,10 @@ trireme_status token_shard_documents(const struct token_shard *shard, int64_t fr
         return TRIREME_OK;
     if (shard->index.data)
         return megatron_documents(shard, from, limit, each, user, error);
+    if (shard->delimiter < 0) {
+        if (from == 0)
+            each(user, 0);
+        return TRIREME_OK;
+    }
     return llmc_documents(shard, from, limit, each, user, error);
 }

@@ -1,4 +1,5 @@
-// One mapped token file: Megatron's pair PREFIX.bin + PREFIX.idx, or a shard of llm.c. Everything is little-endian.
+// One mapped token file: Megatron's pair PREFIX.bin + PREFIX.idx, a shard of llm.c, or tokens and nothing else
+// (nanoGPT), which are one document. Everything is little-endian.
 //
 // PREFIX.idx, byte by byte, for S sequences and D entries of the document index (documents + 1):
 //      0  "MMIDIDX\0\0"           9 bytes
@@ -32,17 +33,18 @@ enum token_dtype { TOKEN_U8 = 1, TOKEN_I32 = 4, TOKEN_I64 = 5, TOKEN_U16 = 8 };
 
 struct token_shard {
     struct token_mapping bin;
-    struct token_mapping index; // data is NULL for a shard of llm.c
+    struct token_mapping index; // of Megatron's pair, else data is NULL
     int64_t offset;             // of the first token in bin, bytes
     int64_t tokens;
     int width;                    // bytes per token: 1, 2, 4 or 8
-    int32_t delimiter;            // token that begins each document in a shard of llm.c; -1 where there is an index
+    int32_t delimiter;            // token that begins each document in a shard of llm.c; -1: none does
     const char *tokenizer;        // of a shard of llm.c ("GPT-2"); NULL where only a manifest may name it
     int64_t sequences, documents; // S and D - 1
 };
 
-// `path` is the .bin. CORRUPT names the byte offset, what is there and what was expected.
-trireme_status token_shard_open(struct token_shard *shard, const char *path, trireme_error *error);
+// `path` is the .bin; `bare`: it has tokens of so many bytes and nothing else; 0: it says what it is. CORRUPT names the
+// byte offset, what is there and what was expected.
+trireme_status token_shard_open(struct token_shard *shard, const char *path, int bare, trireme_error *error);
 void token_shard_release(struct token_shard *shard);
 // Copies tokens [begin, end) of the shard to out[end - begin]. CORRUPT names the position of a token that is not in
 // [0, vocab_size).

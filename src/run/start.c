@@ -92,10 +92,21 @@ static trireme_status find_other_data(struct run *r, const char *saved, struct t
     return TRIREME_OK;
 }
 
+// Refuses tokens that are not in the model's vocabulary, before the run reads them one day. Those of a tokenizer are.
+static trireme_status check_tokens(struct run *r, trireme_error *error) {
+    const struct corpus *c = r->corpus;
+    const int32_t vocab_size = (int32_t)r->engine.model->vocab_size;
+    if (!c->tokenizer)
+        TRY(token_set_check(c->set, vocab_size, ranks_tell_more, r->control, error));
+    if (!c->validation_set || c->validation_tokenizer)
+        return TRIREME_OK;
+    return token_set_check(c->validation_set, vocab_size, ranks_tell_more, r->control, error);
+}
+
 // Refuses other tokens than those that the run has been trained on. They may have to be read, for minutes.
 static trireme_status check_data(struct run *r, trireme_error *error) {
     if (!r->resumed_from)
-        return TRIREME_OK;
+        return check_tokens(r, error);
     struct state_progress saved;
     struct text differs = {0};
     TRY(state_files_progress(r->resumed_from, &saved, error));

@@ -253,6 +253,12 @@ def test_foreign_tokens():
     untouched(2, r"c\.yaml:\d+: data\.path: given text/t, but token files .* set model\.vocab_size", "train", "c.yaml")
     tool.good("train", "c.yaml", "--model.vocab_size=256")
     tool.good("eval", "run", "data.path=gpt2.bin")
+    # Tokens alone, as nanoGPT writes them; one that is in no vocabulary is named before a run begins.
+    tool.write("nano.bin", struct.pack("<2000H", *[i % 250 for i in range(2000)]))
+    tool.good("train", "c.yaml", "--model.vocab_size=256", "--data.path=uint16:nano.bin", "--run.directory=nano")
+    tool.write("other.bin", struct.pack("<2000H", *[250 if i == 1000 else i % 200 for i in range(2000)]))
+    untouched(4, r"other\.bin: token 250 at position 1000 \(byte 2000\) is outside of the vocabulary of 240", "train",
+              "c.yaml", "--model.vocab_size=240", "--data.path=uint16:other.bin", "--run.directory=none")
     untouched(2, r"step-6 has no tokenizer\.json: .* `trireme prepare` did not make, and cannot generate", "generate",
               "run")
     untouched(2, r"gpt2\.bin holds tokens of GPT-2, but llama3\.bin those of Llama 3", "train", "c.yaml",

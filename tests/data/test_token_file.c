@@ -561,6 +561,52 @@ static void test_llmc_malformed(void **state) {
     assert_null(set);
 }
 
+static bool take_more(void *user, int64_t position) {
+    int64_t *all = user;
+    all[++all[0]] = position;
+    return true;
+}
+
+// Files of tokens and nothing else, where that is said of them: each is one document.
+static void test_tokens_alone(void **state) {
+    enum { COUNT = 10000000 };
+    struct token_set *set;
+    uint16_t *narrow = mem_alloc(COUNT * sizeof *narrow);
+    int64_t starts[4] = {0};
+    int32_t tokens[4];
+    for (int i = 0; i < COUNT; i++)
+        narrow[i] = (uint16_t)(i % 50000);
+    narrow[9000000] = 50256;
+    put(in(state, "n1.bin"), narrow, 2 * COUNT);
+    put(in(state, "n2.bin"), (int16_t[]){1, 2, 3}, 6);
+    char *pattern = mem_printf("uint16:%s", in(state, "n*.bin")), *one = mem_printf("uint16:%s", in(state, "n2"));
+    assert_ok(token_set_open(pattern, &set, &error));
+    assert_int_equal(token_set_tokens(set), COUNT + 3);
+    assert_ok(token_set_documents(set, 0, COUNT + 3, take_more, starts, &error));
+    assert_memory_equal(starts, ((int64_t[]){2, 0, COUNT}), 3 * sizeof *starts);
+    assert_false(token_set_delimited(set, 0));
+    assert_ok(token_set_read(set, COUNT - 1, COUNT + 3, 65536, tokens, &error));
+    assert_memory_equal(tokens, ((int32_t[]){(COUNT - 1) % 50000, 1, 2, 3}), sizeof tokens);
+    assert_ok(token_set_check(set, 50257, NULL, NULL, &error));
+    assert_ok(token_set_check(set, 65536, NULL, NULL, &error));
+    assert_refused(token_set_check(set, 50256, NULL, NULL, &error), TRIREME_ERROR_CORRUPT,
+                   "n1.bin: token 50256 at position 9000000 (byte 18000000) is outside of the vocabulary of 50256");
+    assert_refused(token_set_check(set, 3, NULL, NULL, &error), TRIREME_ERROR_CORRUPT,
+                   "n1.bin: token 3 at position 3 ");
+    token_set_close(set);
+    assert_refused(token_set_open(in(state, "n2.bin"), &set, &error), TRIREME_ERROR_CORRUPT, "too short");
+    assert_refused(token_set_open(in(state, "n1.bin"), &set, &error), TRIREME_ERROR_CORRUPT, "data.path=uint16:/");
+    assert_ok(token_set_open(one, &set, &error));
+    token_set_close(set);
+    put(in(state, "n2.bin"), "12345", 5);
+    assert_refused(token_set_open(one, &set, &error), TRIREME_ERROR_CORRUPT, "5 bytes, expected tokens of 2 bytes");
+    put(in(state, "n2.idx"), "", 0);
+    assert_refused(token_set_open(one, &set, &error), TRIREME_ERROR_USAGE, "leave out uint16:");
+    free(pattern);
+    free(one);
+    free(narrow);
+}
+
 // As in a set with more files than a process may map.
 static trireme_status open_without_room(const char *path, struct token_set **set, trireme_error *error) {
     struct rlimit before, least;
@@ -599,6 +645,7 @@ int main(void) {
         TEST(test_llmc),
         TEST(test_llmc_mixed),
         TEST(test_llmc_malformed),
+        TEST(test_tokens_alone),
         TEST(test_no_room_to_map),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
