@@ -84,6 +84,9 @@ trireme_status state_files_write_progress(const char *path, const struct state_p
         json_add_integer(&t, counters[i].key, *(const int64_t *)((const char *)progress + counters[i].offset));
     if (isfinite(progress->val_loss))
         json_add_number(&t, "val_loss", progress->val_loss);
+    if (isfinite(progress->best_val_loss))
+        json_add_number(&t, "best_val_loss", progress->best_val_loss);
+    json_add_integer(&t, "validations_in_vain", progress->validations_in_vain);
     json_add_string(&t, "config", progress->config);
     if (progress->data)
         json_add_string(&t, "trained_on", progress->data);
@@ -185,6 +188,9 @@ static trireme_status read_progress(const json_t *root, const char *path, struct
         TRY(json_read_integer(root, path, counters[i].key, JSON_REQUIRED, 0, INT64_MAX,
                               (int64_t *)((char *)out + counters[i].offset), error));
     TRY(json_read_number(root, path, "val_loss", JSON_OPTIONAL, -INFINITY, INFINITY, &out->val_loss, error));
+    TRY(json_read_number(root, path, "best_val_loss", JSON_OPTIONAL, -INFINITY, INFINITY, &out->best_val_loss, error));
+    TRY(json_read_integer(root, path, "validations_in_vain", JSON_OPTIONAL, 0, INT64_MAX, &out->validations_in_vain,
+                          error));
     TRY(json_read_string(root, path, "config", JSON_REQUIRED, &config, error));
     TRY(json_read_string(root, path, "trained_on", JSON_OPTIONAL, &data, error));
     TRY(json_read_string(root, path, "islands", JSON_OPTIONAL, &islands, error));
@@ -199,7 +205,7 @@ static trireme_status read_progress(const json_t *root, const char *path, struct
 static trireme_status old_progress(const char *path, struct state_progress *out, trireme_error *error) {
     struct safetensors *files;
     TRY(open_state(path, &files, error));
-    struct state_progress progress = {.val_loss = NAN};
+    struct state_progress progress = {.val_loss = NAN, .best_val_loss = NAN};
     trireme_status status = get_progress(files, path, &progress, error);
     if (status == TRIREME_OK)
         *out = progress;
@@ -213,7 +219,7 @@ trireme_status state_files_progress(const char *path, struct state_progress *out
     char *file = mem_printf("%s/" PROGRESS_NAME, path), *text = NULL;
     size_t length;
     json_t *root = NULL;
-    struct state_progress progress = {.val_loss = NAN};
+    struct state_progress progress = {.val_loss = NAN, .best_val_loss = NAN};
     trireme_status status = file_read(file, PROGRESS_BYTES_MAX, &text, &length, error);
     if (status == TRIREME_OK)
         status = json_parse(text, length, file, &root, error);
@@ -231,7 +237,7 @@ void state_progress_release(struct state_progress *progress) {
     free(progress->config);
     free(progress->data);
     free(progress->islands);
-    *progress = (struct state_progress){.val_loss = NAN};
+    *progress = (struct state_progress){.val_loss = NAN, .best_val_loss = NAN};
 }
 
 // Finds the tensor of each parameter of each group, NULL where the group has none of it, and checks all of them.

@@ -31,6 +31,8 @@ struct state_progress {
     int64_t skipped_in_a_row;
     int64_t data_step, data_sample; // struct sampler_origin (data/sampler.h); 0 in files that do not say
     double val_loss;                // of the model after `step`; NaN where it was not measured before it was saved
+    double best_val_loss;           // of those that early stopping compares; NaN: none
+    int64_t validations_in_vain;    // since then
     char *config;                   // the run's configuration as YAML
     char *data;                     // which tokens it trains on, in words to compare; NULL in files that do not say
     char run[CHECKSUM_HEX];         // of a save in checkpoint.emergency_directory: a hash of its run's path; else empty

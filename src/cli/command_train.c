@@ -5,6 +5,7 @@
 #include "cli/console.h"
 #include "cli/keys.h"
 #include "launch/processes.h"
+#include "optim/optimizer.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -94,6 +95,11 @@ static void show_start(void *user, const struct train_start *s) {
     if (s->microbatches > 1)
         text_add(&out, ", %d microbatches of %lld", s->microbatches, (long long)s->micro_batch_size);
     text_add(&out, ", %s predicted, %.2f epochs", amount((int64_t)s->predicted_bytes).text, s->epochs);
+    if (view->config->lr_scheduler.base_batch_size)
+        text_add(&out, ", learning rate %.4g: optimizer.lr %.4g for a batch of %lld scaled to %lld",
+                 learning_rate_peak(view->config), view->config->optimizer.lr,
+                 (long long)view->config->lr_scheduler.base_batch_size,
+                 (long long)view->config->training.global_batch_size);
     if (s->peak_flops > 0)
         text_add(&out, ", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
     text_add(&out, "\n");

@@ -16,9 +16,16 @@ int64_t learning_rate_decay_begin(const struct config *c) {
     return s->decay_type == CONFIG_DECAY_WSD ? MAX(s->warmup_steps, end - fall) : s->warmup_steps;
 }
 
+double learning_rate_peak(const struct config *c) {
+    if (!c->lr_scheduler.base_batch_size)
+        return c->optimizer.lr;
+    const double ratio = (double)c->training.global_batch_size / (double)c->lr_scheduler.base_batch_size;
+    return c->optimizer.lr * (c->lr_scheduler.batch_scaling == CONFIG_BATCH_SCALING_SQRT ? sqrt(ratio) : ratio);
+}
+
 double learning_rate(const struct config *config, int64_t step) {
     const struct config_lr_scheduler *s = &config->lr_scheduler;
-    double lr = config->optimizer.lr, low = s->min_lr_factor;
+    double lr = learning_rate_peak(config), low = s->min_lr_factor;
     if (step <= s->warmup_steps)
         return lr * (double)step / (double)s->warmup_steps;
     // Progress is 0 in the first step of the decay, begin + 1, and 1 in the first one after it, end + 1, as in

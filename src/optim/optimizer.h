@@ -124,7 +124,10 @@ int transfer_stream(struct program *program);
 
 // ---- learning rates
 
-// The learning rate of step `step` (from 1): step / warmup_steps of optimizer.lr in the warm-up, all of it until the
+// The highest learning rate: optimizer.lr, scaled from lr_scheduler.base_batch_size to training.global_batch_size, if
+// it is given, by their ratio (Goyal et al. 2017) or its root.
+double learning_rate_peak(const struct config *config);
+// The learning rate of step `step` (from 1): step / warmup_steps of that in the warm-up, all of it until the
 // decay that `config->lr_scheduler` names begins. With p = (step - 1 - begin) / (end - begin), at most 1, a decay has
 // the factor min_lr_factor + (1 - min_lr_factor) * f, f = (1 + cos(pi * p)) / 2 for cosine and 1 - p for linear and
 // wsd.

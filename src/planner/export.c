@@ -357,14 +357,14 @@ static void megatron_rate(struct text *out, struct text *cannot, const struct co
     if (warm_up < s->warmup_steps)
         text_add(cannot, "# not available: a warm-up of %s, longer than all that follows it\n",
                  counted(s->warmup_steps, "step").text);
-    text_add(out, "--train-iters %" PRId64 " --lr %.10g --lr-decay-style %s", c->training.steps, c->optimizer.lr,
+    text_add(out, "--train-iters %" PRId64 " --lr %.10g --lr-decay-style %s", c->training.steps, learning_rate_peak(c),
              STYLES[s->decay_type]);
     if (s->decay_type == CONFIG_DECAY_WSD)
         text_add(out, " --lr-wsd-decay-iters %" PRId64,
                  MAX(0, learning_rate_decay_end(c) - learning_rate_decay_begin(c)));
     if (s->decay_type != CONFIG_DECAY_CONSTANT)
         text_add(out, " --lr-decay-iters %" PRId64 " --min-lr %.10g", learning_rate_decay_end(c),
-                 s->min_lr_factor * c->optimizer.lr);
+                 s->min_lr_factor * learning_rate_peak(c));
     text_add(out, " --lr-warmup-iters %" PRId64 " \\\n", MAX(0, warm_up));
 }
 

@@ -55,6 +55,28 @@ static trireme_status run_validate(struct run *r, double *loss, trireme_error *e
     return TRIREME_OK;
 }
 
+// Early stopping. Of a loss that is not better than the best one, all ranks count alike that it is not.
+static void count_in_vain(struct run *r, double loss) {
+    struct state_progress *p = &r->progress;
+    const bool better =
+        loss < (isnan(p->best_val_loss) ? INFINITY : p->best_val_loss - r->config->validation.min_delta);
+    if (isnan(loss) || r->config->validation.patience == 0)
+        return;
+    if (better)
+        p->best_val_loss = loss;
+    p->validations_in_vain = better ? 0 : p->validations_in_vain + 1;
+}
+
+static bool ends_early(const struct run *r) {
+    const int64_t patience = r->config->validation.patience;
+    return patience > 0 && r->progress.validations_in_vain >= patience;
+}
+
+// Whether all is done, early or not.
+static bool run_is_complete(const struct run *r) {
+    return r->progress.step >= r->config->training.steps || ends_early(r);
+}
+
 static bool validation_is_due(const struct run *r) {
     int64_t every = r->config->validation.freq, step = r->progress.step;
     return r->corpus->has_validation && (step == r->config->training.steps || (every > 0 && step % every == 0));
@@ -75,6 +97,7 @@ static trireme_status catch_up(struct run *r, double *loss, trireme_error *error
         return TRIREME_OK;
     TRY(run_validate(r, loss, error));
     r->progress.val_loss = *loss;
+    count_in_vain(r, *loss);
     if (isnan(*loss) || !r->leads)
         return TRIREME_OK;
     run_tell(r, "val_loss of step %lld, not measured before: %.4f", (long long)r->progress.step, *loss);
@@ -189,7 +212,7 @@ static void begin_next(struct run *r, int64_t step) {
 enum next { NEXT_STEP, NEXT_STOP, NEXT_FAIL };
 
 static enum next choose_next(const struct run *r) {
-    if (r->progress.step >= r->config->training.steps || loader_stops(r->loader, &r->agreed))
+    if (run_is_complete(r) || loader_stops(r->loader, &r->agreed))
         return NEXT_STOP;
     return r->agreed.failures > 0 ? NEXT_FAIL : NEXT_STEP;
 }
@@ -207,6 +230,7 @@ static trireme_status record_done(struct run *r, struct train_result *out, trire
     if (finite == TRIREME_OK && s->step == r->progress.step && validation_is_due(r))
         TRY(run_validate(r, &s->val_loss, error));
     r->progress.val_loss = s->val_loss;
+    count_in_vain(r, s->val_loss);
     spent_take(&r->spent, r->config, r->corpus->has_validation, s);
     trireme_error why;
     if (r->leads && run_directory_add(&r->directory, s, &why) != TRIREME_OK)
@@ -305,7 +329,7 @@ static trireme_status run_judge(const struct run *r, const struct train_result *
     if (r->progress.step == 0)
         FAIL(TRIREME_ERROR_INTERRUPTED,
              "stopped before the first step: nothing is saved, the same command starts again");
-    if (r->progress.step < r->config->training.steps)
+    if (!run_is_complete(r))
         FAIL(TRIREME_ERROR_INTERRUPTED, "stopped after step %lld of %lld; all is saved, the same command goes on",
              (long long)r->progress.step, (long long)r->config->training.steps);
     if (r->targets == 0 && !r->resumed_from)
@@ -330,6 +354,11 @@ static trireme_status run_train(struct run *r, struct train_result *result, trir
     enum next next;
     TRY(catch_up(r, &result->val_loss, error));
     TRY(run_steps(r, result, &next, error));
+    if (ends_early(r) && r->progress.step < r->config->training.steps)
+        run_tell(r, "ends early, after step %lld of %lld: for %s the loss has not been %g below the best one, %.4f",
+                 (long long)r->progress.step, (long long)r->config->training.steps,
+                 counted(r->progress.validations_in_vain, "validation").text, r->config->validation.min_delta,
+                 r->progress.best_val_loss);
     // A run that ends before its first step has nothing to save.
     if (r->progress.step > 0)
         TRY(saving_finish(r, error));
@@ -340,8 +369,7 @@ static trireme_status run_train(struct run *r, struct train_result *result, trir
     snprintf(result->checkpoint, sizeof result->checkpoint, CHECKPOINT_PATH, r->config->run.directory,
              (long long)r->progress.step);
     result->step = r->progress.step;
-    bool complete = r->progress.step == r->config->training.steps;
-    if (!complete || !r->corpus->has_validation || !isnan(result->val_loss))
+    if (!run_is_complete(r) || !r->corpus->has_validation || !isnan(result->val_loss))
         return TRIREME_OK;
     TRY(run_validate(r, &result->val_loss, error));
     if (isnan(result->val_loss))
@@ -377,7 +405,7 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
                       .leads = !member || member->rank == 0,
                       .directory = {.lock = -1},
                       .saving = {.lines = {.file = -1}},
-                      .progress = {.val_loss = NAN},
+                      .progress = {.val_loss = NAN, .best_val_loss = NAN},
                       .ranks_lock = -1};
     r->record = &r->own;
     struct train_result done = {.loss = NAN, .val_loss = NAN};
@@ -522,6 +550,11 @@ static trireme_status run_prepare(void *user, trireme_error *error) {
     if (job->start)
         TRY(corpus_check_model(&job->corpus, config, job->start, error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
+    if (config->validation.patience && (!job->corpus.has_validation || !config->validation.freq))
+        return config_refuse(
+            config, "validation.patience", error,
+            "but nothing is validated before the last step: validation.freq says how often, data.split "
+            "or data.validation_path on what");
     TRY(same_run_data(&job->corpus, NULL, &job->data, error));
     TRY(parallel_resolve(&job->plan, config, &job->model, error));
     job->ranks = mesh_ranks(&job->plan.mesh);

@@ -101,7 +101,7 @@ def test_settings():
     untouched(2, r'unexpected "-i": a setting is written --section\.key=value', "train", "-i", "t/*.bin", "-b", "4")
     untouched(2, r"config: unknown key, given c.yaml; a configuration file is named without a key", "train",
               "--config=c.yaml")
-    untouched(4, r"not a token file: .*nanoGPT.*: `trireme prepare` makes token files", *train, "data.path=t.txt")
+    untouched(4, r"not a token file: .*nanoGPT.*uint16:t.txt; `trireme prepare` makes token files", *train, "data.path=t.txt")
     os.makedirs("a_run")
     tool.write("a_run/config.yaml", tool.CONFIG)
     for command in ["train"], ["show", "memory"], ["verify"]:

@@ -39,6 +39,29 @@ def test_older_checkpoint():
         same_end(f"whole-{dtype}", f"parts-{dtype}", 6)
 
 
+def test_ends_early():
+    """A loss that no longer falls ends the run, and what was counted of that survives: by min_delta only the first of
+    these losses is better than all before."""
+    early = ["--validation.freq=1", "--validation.patience=3", "--validation.min_delta=9"]
+    for name, ranks in ("early", ()), ("early2", ("--ranks=2",)):
+        tool.good("train", "c.yaml", *early, f"--run.directory={name}", "--training.steps=2", *ranks)
+        for again in range(2):
+            code, out, err = tool.run("train", "c.yaml", *early, f"--run.directory={name}", *ranks)
+            assert code == 0 and max(os.listdir(f"{name}/checkpoint")) == "step-4", (code, out, err)
+            best = tool.metrics(name)[0]["val_loss"]
+            assert f"ends early, after step 4 of 6: for 3 validations the loss has not been 9 below the best one, " \
+                   f"{best:.4f}" in err, err
+            assert f"the model is in {name}/checkpoint/step-4" in out and "validation loss" in out, out
+        assert len(tool.metrics(name)) == 4
+        # More patience, more steps; and one that is always better never ends early.
+        tool.good("train", "c.yaml", *early, f"--run.directory={name}", "--validation.patience=4", *ranks)
+        assert max(os.listdir(f"{name}/checkpoint")) == "step-5"
+        tool.good("train", "c.yaml", *early[:2], f"--run.directory={name}", "--validation.patience=5", *ranks)
+        assert max(os.listdir(f"{name}/checkpoint")) == "step-6"
+    tool.refused(2, r"validation.patience: given 3, but nothing is validated before the last step", "train", "c.yaml",
+                 "--validation.patience=3", "--validation.freq=0", "--run.directory=none")
+
+
 def test_states_in_a_file():
     # Where the optimizer's states are is nothing that a checkpoint knows; on the way back the mesh may differ, too.
     for ranks in (), ("--ranks=2", "--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=1"):

@@ -101,13 +101,27 @@ static void a_decay_within_the_warm_up_is_refused(void **state) {
     assert_non_null(strstr(error.message, "warmup_steps"));
 }
 
+static void the_rate_follows_the_batch(void **state) {
+    (void)state;
+    struct config config = schedule("linear", "lr_scheduler.base_batch_size=8");
+    config.training.global_batch_size = 32;
+    assert_true(learning_rate_peak(&config) == 8); // 2 * 32 / 8
+    assert_true(learning_rate(&config, 1) == 8);
+    assert_true(fabs(learning_rate(&config, 51) - 8 * 0.55) < 1e-12);
+    config.lr_scheduler.batch_scaling = CONFIG_BATCH_SCALING_SQRT;
+    assert_true(learning_rate_peak(&config) == 4);
+    config.training.global_batch_size = 2;
+    assert_true(learning_rate_peak(&config) == 1);
+    config.lr_scheduler.base_batch_size = 0;
+    assert_true(learning_rate_peak(&config) == 2);
+    config_release(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_schedule_warms_up),
-        cmocka_unit_test(decays_end_one_step_after_their_last),
-        cmocka_unit_test(wsd_falls_at_the_end),
-        cmocka_unit_test(no_step_of_a_run_has_the_rate_0),
-        cmocka_unit_test(a_decay_within_the_warm_up_is_refused),
+        cmocka_unit_test(every_schedule_warms_up),    cmocka_unit_test(decays_end_one_step_after_their_last),
+        cmocka_unit_test(wsd_falls_at_the_end),       cmocka_unit_test(no_step_of_a_run_has_the_rate_0),
+        cmocka_unit_test(the_rate_follows_the_batch), cmocka_unit_test(a_decay_within_the_warm_up_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
