@@ -492,6 +492,9 @@ static trireme_status direct_outputs(struct gradients *g, struct place at, const
     *o = (struct outputs){.accumulate = ACCUMULATE_NO};
     for (int i = 0; i < backward->outputs; i++) {
         o->of[i] = wanted_output(g, backward, f, i, parameters_alone);
+        if (o->of[i].buffer == NONE && !backward->out[i].optional && !parameters_alone)
+            o->of[i] =
+                f->in[backward->contributes[i].index]; // made, but not read: of keys, where queries alone are trained
         if (o->of[i].buffer == NONE)
             continue;
         o->count++;
@@ -626,7 +629,7 @@ static trireme_status check_differentiable(struct gradients *g, int from, size_t
     const bool passes = forward->role == ROLE_FORWARD || forward->role == ROLE_COMMUNICATION;
     bool any = instruction_leaves(f);
     for (int o = 0; o < f->outputs; o++) {
-        if (!has_gradient(g, &f->out[o]))
+        if (!has_gradient(g, &f->out[o]) || forward->role == ROLE_ZERO) // zeros depend on nothing
             continue;
         any = true;
         if (!passes || !takes_gradient(g, forward, o))
