@@ -185,13 +185,12 @@ static trireme_status merges_make(const struct sentencepiece_proto *proto, struc
 
 // ---- parts
 
-// What the library takes for the score of a piece. Those that the user defined are preferred to others, whatever the
-// file says; control pieces, bytes and the unknown piece are not found in a text that looks like them.
-#define DEFINED_SCORE (-0.1f)
-
+// What the library (0.2.2 and later) takes for the score of a piece. Those that the user defined are preferred to
+// others, the longest first, whatever the file says; control pieces, bytes and the unknown piece are not found in a
+// text that looks like them.
 static double piece_score(const struct sentencepiece *piece) {
     return piece->type == SENTENCEPIECE_NORMAL         ? piece->score
-           : piece->type == SENTENCEPIECE_USER_DEFINED ? DEFINED_SCORE
+           : piece->type == SENTENCEPIECE_USER_DEFINED ? (float)(0.1 * (double)(piece->text.length - 1))
                                                        : -INFINITY;
 }
 

@@ -3,7 +3,8 @@
 //
 // Where `transformers` makes other ids of the same file, the library is followed: a text always gets its dummy prefix,
 // also where it begins with a space; nothing but spaces is taken away at its ends; pieces that were defined by the user
-// are found in the normalized text, and never merged.
+// are found in the normalized text, and never merged. But control pieces are special tokens, as those of every other
+// tokenizer here are: a text that spells one gets it.
 #ifndef TOKENIZER_SENTENCEPIECE_MODEL_H
 #define TOKENIZER_SENTENCEPIECE_MODEL_H
 

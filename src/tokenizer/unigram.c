@@ -10,6 +10,8 @@ enum {
     NO_WAY = -2,      // no way leads to a byte
 };
 static const double UNK_PENALTY = 10; // below the least score, for a character without a token
+// Beyond it sums in single precision begin anew, as in sentencepiece since 0.2.2: they would no longer tell ways apart.
+static const double FLOAT_SUM_MAX = 1e5;
 
 struct unigram {
     const struct token_table *tokens;
@@ -101,10 +103,20 @@ static bool unigram_reach(const struct unigram *u, struct unigram_step *steps, s
     return true;
 }
 
+// Makes the sum at byte `begin` 0, and those that have been reached behind it, up to `end`, larger by the same.
+static void unigram_begin_anew(struct unigram_step *steps, size_t begin, size_t end) {
+    const double before = steps[begin].score;
+    for (size_t i = begin; i <= end; i++)
+        if (steps[i].token != NO_WAY)
+            steps[i].score = (double)(float)(steps[i].score - before);
+}
+
 static trireme_status unigram_forward(const struct unigram *u, struct unigram_step *steps, const char *piece,
                                       size_t length, trireme_error *error) {
     for (size_t begin = 0, bytes; begin < length; begin += bytes) {
         const uint32_t code = unicode_decode(piece + begin, &bytes);
+        if (u->float_scores && fabs(steps[begin].score) > FLOAT_SUM_MAX)
+            unigram_begin_anew(steps, begin, MIN(length, begin + PIECE_MAX));
         bool alone = false; // whether the character is a token by itself
         uint32_t node = 0;
         for (size_t at = begin; at < length; at++) {

@@ -135,7 +135,7 @@ static void check_tiktoken(const json_t *line) {
 
 static void test_ids_of_sentencepiece(void **state) {
     (void)state;
-    assert_int_equal(files_each("sentencepiece", check_sentencepiece), 9);
+    assert_int_equal(files_each("sentencepiece", check_sentencepiece), 11);
 }
 
 static void test_ids_of_tiktoken(void **state) {

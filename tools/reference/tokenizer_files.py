@@ -87,6 +87,12 @@ def one_score(piece):
         piece.score = -1
 
 
+def large_score(piece):
+    """A short text's sums come to where the library begins anew."""
+    if piece.type == 1:
+        piece.score *= 999
+
+
 def sentencepiece_lines():
     given = texts(1, 150)
     plain = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
@@ -122,6 +128,14 @@ def sentencepiece_lines():
     yield sentencepiece_line("unigram, sums that are equal but for rounding", sentencepiece_model(
         model_type="unigram", vocab_size=120, normalization_rule_name="identity", max_sentencepiece_length=3),
         ["-" * n for n in range(1, 60)])
+    # A symbol is preferred to other pieces by so little that it changes how sums are rounded.
+    yield sentencepiece_line("unigram, defined by the user", sentencepiece_model(
+        model_type="unigram", vocab_size=120, normalization_rule_name="identity", max_sentencepiece_length=3,
+        user_defined_symbols=["=", "<sep>", "<sep><sep>"]),
+        [sign * k + "-" * n for sign in ("=", "<sep>") for k in (1, 2, 3, 5) for n in range(1, 60, 2)])
+    yield sentencepiece_line("unigram, large sums", sentencepiece_model(
+        large_score, model_type="unigram", vocab_size=120, normalization_rule_name="identity",
+        max_sentencepiece_length=3), ["-" * n for n in range(1, 600, 40)])
     del CORPUS[-39:]
 
 
