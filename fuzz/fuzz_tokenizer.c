@@ -2,6 +2,7 @@
 // decodes what that gives, is written and read again as the same tokenizer.
 #include "tokenizer/encoder.h"
 #include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/tekken.h"
 #include "tokenizer/tiktoken_ranks.h"
 
 static const char MARK[] = "\ntext:\n";
@@ -11,6 +12,8 @@ static trireme_status read_parts(struct tokenizer_parts *out, const char *file, 
         return sentencepiece_model_parse(out, file, length, "f", error);
     if (tiktoken_ranks_are(file, length))
         return tiktoken_ranks_parse(out, file, length, "gpt2", "f", error);
+    if (tekken_is(file, length))
+        return tekken_parse(out, file, length, "f", error);
     return tokenizer_parts_parse(out, file, length, "f", error);
 }
 

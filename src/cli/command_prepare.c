@@ -66,12 +66,16 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     TRY(arguments_config(a, NULL, &config, error));
     trireme_status status = arguments_expect(a, 1, SIZE_MAX, error);
     if (status == TRIREME_OK)
-        status = config_expect(&config, "data.path data.tokenizer data.text_field data.bad_lines", "prepare", error);
+        status = config_expect(&config, "data.path data.tokenizer data.text_field data.bad_lines tokenizer.pattern",
+                               "prepare", error);
     if (status == TRIREME_OK && !*config.data.path)
         status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
     struct tokenizer *tokenizer = NULL;
+    const char *pattern = config_is_set(&config, "tokenizer.pattern") ? config.tokenizer.pattern : NULL;
     if (status == TRIREME_OK && *config.data.tokenizer)
-        status = tokenizer_load(config.data.tokenizer, &tokenizer, error);
+        status = tokenizer_load_with(config.data.tokenizer, pattern, &tokenizer, error);
+    else if (status == TRIREME_OK && pattern)
+        status = config_refuse(&config, "tokenizer.pattern", error, "for tiktoken's ranks: data.tokenizer names none");
     else if (status == TRIREME_OK)
         tokenizer = tokenizer_create_bytes();
     int64_t begin = clock_now();

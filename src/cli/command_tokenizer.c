@@ -288,26 +288,38 @@ static trireme_status tokenizer_run_show(const struct arguments *a, const struct
     return status;
 }
 
+struct tokenizer_part {
+    const char *name;
+    trireme_status (*run)(const struct arguments *arguments, const struct tokenizer *tokenizer, trireme_error *error);
+};
+
+static trireme_status part_run(const struct tokenizer_part *part, const struct arguments *a, trireme_error *error) {
+    struct config config;
+    struct tokenizer *t = NULL;
+    char reader[32];
+    TRY(arguments_expect(a, 2, 2, error));
+    TRY(arguments_config(a, NULL, &config, error));
+    snprintf(reader, sizeof reader, "tokenizer %s", part->name);
+    const char *pattern = config_is_set(&config, "tokenizer.pattern") ? config.tokenizer.pattern : NULL;
+    trireme_status status = config_expect(&config, "tokenizer.pattern", reader, error);
+    if (status == TRIREME_OK)
+        status = tokenizer_load_with(a->operands.item[1], pattern, &t, error);
+    if (status == TRIREME_OK)
+        status = part->run(a, t, error);
+    tokenizer_free(t);
+    config_release(&config);
+    return status;
+}
+
 trireme_status command_tokenizer(const struct arguments *a, trireme_error *error) {
-    static const struct {
-        const char *name;
-        trireme_status (*run)(const struct arguments *arguments, const struct tokenizer *tokenizer,
-                              trireme_error *error);
-    } PARTS[] = {{"encode", tokenizer_run_encode}, {"decode", tokenizer_run_decode}, {"show", tokenizer_run_show}};
+    static const struct tokenizer_part PARTS[] = {
+        {"encode", tokenizer_run_encode}, {"decode", tokenizer_run_decode}, {"show", tokenizer_run_show}};
     TRY(arguments_expect(a, 1, SIZE_MAX, error));
     const char *what = a->operands.item[0];
     if (strcmp(what, "train") == 0)
         return command_tokenizer_train(a, error);
-    for (size_t i = 0; i < ARRAY_LENGTH(PARTS); i++) {
-        if (strcmp(PARTS[i].name, what) != 0)
-            continue;
-        struct tokenizer *t = NULL;
-        TRY(arguments_expect(a, 2, 2, error));
-        trireme_status status = tokenizer_load(a->operands.item[1], &t, error);
-        if (status == TRIREME_OK)
-            status = PARTS[i].run(a, t, error);
-        tokenizer_free(t);
-        return status;
-    }
+    for (size_t i = 0; i < ARRAY_LENGTH(PARTS); i++)
+        if (strcmp(PARTS[i].name, what) == 0)
+            return part_run(&PARTS[i], a, error);
     FAIL(TRIREME_ERROR_USAGE, "what to do with a tokenizer is encode, decode, show or train, not \"%s\"", what);
 }

@@ -119,8 +119,9 @@ const struct command commands[] = {
      command_bench, "peak", NULL, NULL},
     {"tokenizer", "encode|decode|show FILE_OR_DIR | train INPUT... --output=DIR",
      "text to token ids and back; what a tokenizer is; a new one",
-     "FILE_OR_DIR: a tokenizer.json, a .model of sentencepiece, ranks of tiktoken, or a directory with one of them.\n"
-     "tokenizer_config.json beside it says how texts begin and end.\n"
+     "FILE_OR_DIR: a tokenizer.json, a .model of sentencepiece, ranks of tiktoken, a tekken.json, or a directory with\n"
+     "one of them. tokenizer_config.json beside it says how texts begin and end. Ranks whose number is that of no\n"
+     "known tokenizer need --pattern=cl100k, another name, or a regular expression, by which text is cut.\n"
      "encode: reads a text from standard input and prints its ids on one line. What is not UTF-8 counts as U+FFFD.\n"
      "decode: reads ids from standard input, with blanks between them, and prints their text.\n"
      "--lines: each line is a text, or has the ids of one. --special: encode adds the special tokens that the\n"
@@ -129,7 +130,7 @@ const struct command commands[] = {
      "train: learns byte-level BPE from text as `trireme prepare` reads it. The keys below may be given without their\n"
      "section.\n"
      "example: trireme tokenizer train book.txt --output=tokenizers/mine --vocab_size=4096\n",
-     command_tokenizer, ALL_OF_IT, "encode decode show", NULL},
+     command_tokenizer, ALL_OF_IT, NULL, NULL},
     {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|exit_codes]",
      "this, a command, configuration keys, the named models, clusters and schedules, or exit codes",
      "example: trireme help optimizer\n", command_help, NULL, ALL_OF_IT, NULL},

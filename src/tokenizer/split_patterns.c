@@ -1,6 +1,7 @@
 #include "tokenizer/split_patterns.h"
 
 #include "tokenizer/description.h"
+#include "tokenizer/expression.h"
 
 // Letters, with one other character before them; digits; other characters, with the line ends after them; blanks.
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -35,6 +36,15 @@ const char *split_pattern_name(const char *pattern) {
     return NULL;
 }
 
+static trireme_status split_pattern_check(const char *given, const char *key, trireme_error *error) {
+    struct expression *expression;
+    const trireme_status status = expression_create(&expression, given, strlen(given), error);
+    if (status != TRIREME_OK)
+        return error_prefix(error, status, "%s", key);
+    expression_free(expression);
+    return TRIREME_OK;
+}
+
 trireme_status split_pattern_read(const char *given, const char *key, const char **out, trireme_error *error) {
     static const char NAME[] = "abcdefghijklmnopqrstuvwxyz0123456789_-.";
     *out = split_pattern_find(given);
@@ -42,7 +52,7 @@ trireme_status split_pattern_read(const char *given, const char *key, const char
         return TRIREME_OK;
     *out = given;
     if (given[strspn(given, NAME)])
-        return TRIREME_OK;
+        return split_pattern_check(given, key, error);
     struct text names = {0};
     for (size_t i = 0; i < ARRAY_LENGTH(PATTERNS); i++)
         text_add(&names, "%s%s", i ? ", " : "", PATTERNS[i].name);

@@ -2,8 +2,7 @@
 
 #include "base/base64.h"
 #include "tokenizer/byte_characters.h"
-#include "tokenizer/description.h"
-#include "tokenizer/merge_recovery.h"
+#include "tokenizer/rank_parts.h"
 #include "tokenizer/split_patterns.h"
 
 // ---- known files
@@ -143,11 +142,6 @@ static trireme_status ranks_read(struct ranks_reader *r, struct token_table *tok
             FAIL(TRIREME_ERROR_CORRUPT, "%s: line %lld, %s: %s", r->where, (long long)r->line,
                  json_excerpt_bytes(line, length, shown), wrong);
     }
-    for (int byte = 0; byte < 256; byte++) {
-        char character[BYTE_CHARACTER_UTF8_MAX];
-        if (token_table_find(tokens, character, byte_character_write((uint8_t)byte, character)) < 0)
-            FAIL(TRIREME_ERROR_CORRUPT, "%s: byte 0x%02X has no rank: not every text could be encoded", r->where, byte);
-    }
     return TRIREME_OK;
 }
 
@@ -163,38 +157,14 @@ bool tiktoken_ranks_are(const char *bytes, size_t length) {
 
 // ---- parts
 
-static trireme_status ranks_recover(struct tokenizer_parts *parts, const char *where, trireme_error *error) {
-    const int32_t size = token_table_size(parts->tokens);
-    int32_t *order = mem_alloc((size_t)size * sizeof *order);
-    struct merge_recovery recovery = {.order = order, .rank = order, .where = where};
-    for (int32_t id = 0; id < size; id++)
-        if (token_table_token(parts->tokens, id).bytes)
-            order[recovery.count++] = id;
-    const trireme_status status = merges_recover(&recovery, parts, error);
-    free(order);
-    return status;
-}
-
-// Adds a special token also to the model's: others get the next ids after those, and there are gaps.
-static trireme_status special_add(struct tokenizer_parts *parts, json_t *specials, int32_t id, const char *content,
-                                  const char *where, trireme_error *error) {
-    bool added;
-    TRY(token_table_add(parts->tokens, content, strlen(content), id, &added, error));
-    if (!added)
-        FAIL(TRIREME_ERROR_CORRUPT, "%s: the id %d, or the token itself, is there twice: of %s, a special token", where,
-             id, content);
-    json_array_append_new(specials, description_special(id, content, strlen(content)));
-    return TRIREME_OK;
-}
-
 static trireme_status specials_add(struct tokenizer_parts *parts, json_t *specials, const struct ranks_kind *kind,
                                    const char *where, trireme_error *error) {
     for (size_t i = 0; i < ARRAY_LENGTH(kind->special) && kind->special[i].content; i++)
-        TRY(special_add(parts, specials, kind->special[i].id, kind->special[i].content, where, error));
+        TRY(rank_parts_add_special(parts, specials, kind->special[i].id, kind->special[i].content, where, error));
     for (int32_t i = 0; i < kind->run.count; i++) {
         char content[64];
         snprintf(content, sizeof content, kind->run.format, kind->run.first + i);
-        TRY(special_add(parts, specials, kind->run.id + i, content, where, error));
+        TRY(rank_parts_add_special(parts, specials, kind->run.id + i, content, where, error));
     }
     return TRIREME_OK;
 }
@@ -205,17 +175,12 @@ static trireme_status ranks_describe(struct tokenizer_parts *parts, const char *
     const struct ranks_kind *kind = ranks_kind_find(count);
     const char *pattern;
     if (!kind && !given)
-        FAIL(
-            TRIREME_ERROR_USAGE,
-            "%s: a file of tiktoken does not say how text is split, and %d ranks are those of no known tokenizer: give "
-            "--pattern=cl100k, another name, or a regular expression",
-            where, count);
-    TRY(split_pattern_read(given ? given : kind->pattern, "pattern", &pattern, error));
-    json_t *specials = json_array();
-    // A piece that is a token is not made by merges.
-    parts->description = description_json(
-        specials, kind && kind->composes ? json_pack("{s:s}", "type", "NFC") : json_null(), split_pattern_json(pattern),
-        description_byte_level(false), description_bpe(json_null(), false, true));
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s: a file of tiktoken does not say how text is cut, and %d ranks are those of no known tokenizer: give "
+             "--tokenizer.pattern=cl100k, another name, or a regular expression",
+             where, count);
+    TRY(split_pattern_read(given ? given : kind->pattern, "tokenizer.pattern", &pattern, error));
+    json_t *specials = rank_parts_describe(parts, pattern, kind && kind->composes);
     if (!kind)
         return TRIREME_OK;
     parts->bos = kind->bos ? mem_strdup(kind->bos) : NULL;
@@ -229,7 +194,7 @@ trireme_status tiktoken_ranks_parse(struct tokenizer_parts *out, const char *byt
     *out = (struct tokenizer_parts){.tokens = token_table_create()};
     trireme_status status = ranks_read(&reader, out->tokens, error);
     if (status == TRIREME_OK)
-        status = ranks_recover(out, where, error);
+        status = rank_parts_merge(out, where, error);
     if (status == TRIREME_OK)
         status = ranks_describe(out, pattern, where, error);
     if (status != TRIREME_OK)

@@ -26,6 +26,9 @@ void tokenizer_free(struct tokenizer *t);
 // `path` is a tokenizer's file, of any form that tokenizer_load.c lists, told apart by its content, or a directory with
 // one. tokenizer_config.json beside a file named tokenizer.json counts. USAGE when there is none. Caller frees.
 trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error);
+// The same, where the user gave tokenizer.pattern, by which text is cut (split_patterns.h): USAGE where the file is not
+// one of tiktoken's ranks, which do not say it. NULL: none was given; a file TOKENIZER_PATTERN beside it counts then.
+trireme_status tokenizer_load_with(const char *path, const char *pattern, struct tokenizer **out, trireme_error *error);
 // Files with which Hugging Face's AutoTokenizer opens it: those that it was loaded from, byte for byte, or else
 // tokenizer.json and tokenizer_config.json. The caller releases.
 struct tokenizer_files tokenizer_files(const struct tokenizer *t);

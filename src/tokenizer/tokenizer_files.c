@@ -8,7 +8,7 @@ enum { FILE_LIMIT = 256 << 20 };
 static const char *const NAMES[] = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
                                     "added_tokens.json", "tokenizer.model",       "vocab.json",
                                     "merges.txt",        "chat_template.jinja",   "generation_config.json",
-                                    TOKENIZER_SOURCE};
+                                    "tekken.json",       TOKENIZER_SOURCE,        TOKENIZER_PATTERN};
 
 trireme_status tokenizer_files_read(struct tokenizer_files *out, const char *directory, trireme_error *error) {
     trireme_status status = TRIREME_OK;

@@ -8,6 +8,8 @@
 // A file of another form than tokenizer.json, from which that beside it was made. It comes first, since tokenizer.json
 // cannot say that merges have one rank, or that sums are rounded: ids would be others.
 #define TOKENIZER_SOURCE "tokenizer.source"
+// The pattern by which text is cut, where that file does not say it.
+#define TOKENIZER_PATTERN "tokenizer.pattern"
 
 struct tokenizer_file {
     const char *name; // within the directory; a constant

@@ -1,5 +1,6 @@
 // Tokenizers in files and directories.
 #include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/tekken.h"
 #include "tokenizer/tiktoken_ranks.h"
 #include "tokenizer/tokenizer_internal.h"
 
@@ -12,7 +13,7 @@ enum { FILE_LIMIT = 256 << 20 };
 static const char TOKENIZER_CONFIG[] = "tokenizer_config.json", CHAT_TEMPLATE[] = "chat_template.jinja";
 
 // In a directory, the first one that is there counts.
-static const char *const NAMED[] = {TOKENIZER_SOURCE, TOKENIZER_JSON, "tokenizer.model"};
+static const char *const NAMED[] = {TOKENIZER_SOURCE, TOKENIZER_JSON, "tokenizer.model", "tekken.json"};
 
 // A form of files, told apart by their content.
 struct tokenizer_form {
@@ -21,21 +22,21 @@ struct tokenizer_form {
                            trireme_error *error);
 };
 
+// "1 '\x00' 1": an id, a token as Python writes it, and how many bytes it has.
+static bool rwkv_vocabulary_is(const char *bytes, size_t length) {
+    const size_t digits = strspn(bytes, "0123456789");
+    return digits && digits + 2 < length && bytes[digits] == ' ' && strchr("'\"b", bytes[digits + 1]);
+}
+
 static bool is_json(const char *bytes, size_t length) {
     const size_t blank = strspn(bytes, " \t\r\n");
     return blank < length && bytes[blank] == '{';
 }
 
-// A file's number of ranks tells its pattern.
-static trireme_status read_ranks(struct tokenizer_parts *out, const char *bytes, size_t length, const char *where,
-                                 trireme_error *error) {
-    return tiktoken_ranks_parse(out, bytes, length, NULL, where, error);
-}
-
 static const struct tokenizer_form FORMS[] = {
+    {tekken_is, tekken_parse},
     {is_json, tokenizer_parts_parse},
     {sentencepiece_model_is, sentencepiece_model_parse},
-    {tiktoken_ranks_are, read_ranks},
 };
 
 // The tokenizer's file in a directory, NULL if there is none; the caller frees.
@@ -89,12 +90,30 @@ static trireme_status read_config(const struct tokenizer_files *files, const cha
     return status;
 }
 
-static trireme_status read_parts(struct tokenizer_parts *out, const char *bytes, size_t length, const char *where,
-                                 trireme_error *error) {
-    for (size_t i = 0; i < ARRAY_LENGTH(FORMS); i++)
-        if (FORMS[i].recognise(bytes, length))
-            return FORMS[i].read(out, bytes, length, where, error);
-    FAIL(TRIREME_ERROR_USAGE, "%s: not a tokenizer's file of a known form", where);
+// *is_source: it is no tokenizer.json, but one could be made of it.
+static trireme_status read_parts(struct tokenizer_parts *out, const char *bytes, size_t length, const char *pattern,
+                                 const char *where, bool *is_source, trireme_error *error) {
+    *is_source = true;
+    if (tiktoken_ranks_are(bytes, length))
+        return tiktoken_ranks_parse(out, bytes, length, pattern, where, error);
+    for (size_t i = 0; i < ARRAY_LENGTH(FORMS); i++) {
+        if (!FORMS[i].recognise(bytes, length))
+            continue;
+        if (pattern)
+            FAIL(TRIREME_ERROR_USAGE,
+                 "tokenizer.pattern is for files of tiktoken's ranks; %s says itself how text is cut", where);
+        *is_source = FORMS[i].read != tokenizer_parts_parse;
+        return FORMS[i].read(out, bytes, length, where, error);
+    }
+    if (rwkv_vocabulary_is(bytes, length))
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s: a vocabulary of RWKV, whose tokens are the longest that fit: it is not supported; give a "
+             "tokenizer.json, "
+             "a .model of sentencepiece, tiktoken's ranks or a tekken.json",
+             where);
+    FAIL(TRIREME_ERROR_USAGE,
+         "%s: no tokenizer: expected a tokenizer.json, a .model of sentencepiece, tiktoken's ranks or a tekken.json",
+         where);
 }
 
 static void add_config_token(const struct tokenizer *t, const char *key, int32_t id, struct text *json) {
@@ -118,58 +137,76 @@ static void keep_bytes(struct tokenizer_files *files, const char *name, const ch
 }
 
 // Keeps the files that a tokenizer came with.
-static void keep_files(struct tokenizer *t, struct tokenizer_files *files, const char *bytes, size_t length) {
+static void keep_files(struct tokenizer *t, struct tokenizer_files *files, const char *bytes, size_t length,
+                       bool is_source, const char *pattern) {
     t->files = *files;
     *files = (struct tokenizer_files){0};
-    keep_bytes(&t->files, is_json(bytes, length) ? TOKENIZER_JSON : TOKENIZER_SOURCE, bytes, length);
+    keep_bytes(&t->files, is_source ? TOKENIZER_SOURCE : TOKENIZER_JSON, bytes, length);
+    if (pattern)
+        keep_bytes(&t->files, TOKENIZER_PATTERN, pattern, strlen(pattern));
     const struct tokenizer_file *template = find_kept(&t->files, CHAT_TEMPLATE);
     if (template && !t->chat_template)
         t->chat_template = mem_strdup(template->bytes);
 }
 
+static void drop_file(struct tokenizer_files *files, const char *name) {
+    for (size_t i = 0; i < files->files.count; i++)
+        if (strcmp(files->files.item[i].name, name) == 0) {
+            free(files->files.item[i].bytes);
+            files->files.item[i] = files->files.item[--files->files.count];
+        }
+}
+
 // Files of a directory that define its tokenizer, but not what its model generates.
 static trireme_status read_beside(struct tokenizer_files *out, const char *directory, trireme_error *error) {
-    static const char GENERATION[] = "generation_config.json";
     if (!*directory)
         return TRIREME_OK;
     TRY(tokenizer_files_read(out, directory, error));
-    for (size_t i = 0; i < out->files.count; i++)
-        if (strcmp(out->files.item[i].name, GENERATION) == 0) {
-            free(out->files.item[i].bytes);
-            out->files.item[i] = out->files.item[--out->files.count];
-        }
+    drop_file(out, "generation_config.json");
     return TRIREME_OK;
 }
 
-static trireme_status load_file(const char *file, const char *directory, struct tokenizer **out, trireme_error *error) {
+static trireme_status load_file(const char *file, const char *directory, const char *pattern, struct tokenizer **out,
+                                trireme_error *error) {
     struct tokenizer_files beside = {0};
     struct tokenizer_parts parts = {0};
     char *bytes = NULL;
     size_t length = 0;
+    bool is_source = false;
     json_t *config = NULL;
     TRY(file_read(file, FILE_LIMIT, &bytes, &length, error));
     trireme_status status = read_beside(&beside, directory, error);
+    if (pattern)
+        drop_file(&beside, TOKENIZER_PATTERN);
+    const struct tokenizer_file *kept = find_kept(&beside, TOKENIZER_PATTERN);
+    if (kept)
+        pattern = kept->bytes;
     if (status == TRIREME_OK)
         status = read_config(&beside, directory, &config, error);
     if (status == TRIREME_OK)
-        status = read_parts(&parts, bytes, length, file, error);
+        status = read_parts(&parts, bytes, length, pattern, file, &is_source, error);
     if (status == TRIREME_OK)
         status = tokenizer_create(out, &parts, config, file, error);
     if (status == TRIREME_OK)
-        keep_files(*out, &beside, bytes, length);
+        keep_files(*out, &beside, bytes, length, is_source, pattern);
     tokenizer_files_release(&beside);
     json_decref(config);
     free(bytes);
     return status;
 }
 
-trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error) {
+trireme_status tokenizer_load_with(const char *path, const char *pattern, struct tokenizer **out,
+                                   trireme_error *error) {
     char *file = NULL, *directory = NULL;
     TRY(find_file(path, &file, &directory, error));
-    trireme_status status = load_file(file, directory, out, error);
+    trireme_status status = load_file(file, directory, pattern, out, error);
     free(file);
     free(directory);
     return status;
+}
+
+trireme_status tokenizer_load(const char *path, struct tokenizer **out, trireme_error *error) {
+    return tokenizer_load_with(path, NULL, out, error);
 }
 
 struct tokenizer_files tokenizer_files(const struct tokenizer *t) {

@@ -149,6 +149,31 @@ def test_trained_with_file_of_another_form():
     assert pipe(text, "encode", "out3/t.tokenizer") == pipe(text, "encode", "equal.model")
 
 
+def test_ranks_of_no_known_tokenizer():
+    """Their pattern is asked for, and kept beside them."""
+    put_files()
+    ranks = [bytes([i]) for i in range(256)] + [b"th", b" s", b"e s", b"the"]
+    tool.write("my.tiktoken", "".join(f"{base64.b64encode(token).decode()} {i}\n" for i, token in enumerate(ranks)))
+    pipe_refused(b"", "260 ranks are those of no known tokenizer: give --tokenizer.pattern=cl100k", "show",
+                 "my.tiktoken")
+    for pattern, ids in ("gpt2", [259, 257, 105]), (r"[a-z ]+", [256, 258, 105]):
+        assert ids_of(pipe(b"the si", "encode", "my.tiktoken", f"--pattern={pattern}")) == ids
+        tool.good("prepare", "runs.txt", "--data.path=kept/t", "--data.tokenizer=my.tiktoken",
+                  f"--tokenizer.pattern={pattern}")
+        assert ids_of(pipe(b"the si", "encode", "kept/t.tokenizer")) == ids
+    tool.good("train", *CONFIG, "--data.path=kept/t", "--run.directory=kept/run")
+    assert ids_of(pipe(b"the si", "encode", "kept/run/checkpoint/step-2")) == ids
+    assert ids_of(pipe(b"the si", "encode", "kept/t.tokenizer", "--pattern=gpt2")) == [259, 257, 105]
+    pipe_refused(b"", "bytes/tokenizer.json says itself how text is cut", "encode", "bytes", "--pattern=gpt2")
+    pipe_refused(b"", 'tokenizer.pattern: pattern "(a": byte 0: ( without )', "encode", "my.tiktoken", "--pattern=(a")
+    tool.refused(2, "tokenizer.pattern: given gpt2, for tiktoken's ranks", "prepare", "runs.txt", "--data.path=new/t",
+                 "--tokenizer.pattern=gpt2")
+    # One of its own form is said to be that.
+    tool.write("rwkv.txt", "1 '\\x00' 1\n2 '\\x01' 1\n")
+    pipe_refused(b"", "rwkv.txt: a vocabulary of RWKV", "show", "rwkv.txt")
+    pipe_refused(b"", "runs.txt: no tokenizer: expected a tokenizer.json", "show", "runs.txt")
+
+
 def test_other_tokenizer_refused():
     put_files()
     tool.good("prepare", "runs.txt", "--data.path=other/t", "--data.tokenizer=bytes")
@@ -187,11 +212,12 @@ def test_learnt():
     for words, why in ((["--output=mine"], "tokenizer.output: given mine, where a tokenizer.json is"),
                        ([], "name the directory to write: --output=DIR"),
                        (["--output=new", "--vocab_size=257"], "257"), (["--output=new", "--pattern=gpt9"], "gpt9"),
-                       (["--output=new", "--pattern=(a"], r"byte 0: \( without"),
+                       (["--output=new", "--pattern=(a"], r"tokenizer.pattern: pattern ..a.: byte 0: \( without"),
                        (["--output=new", "--lr=1"], "optimizer.lr: tokenizer train does not use this key")):
         tool.refused(2, why, "tokenizer", "train", "t.txt", *words)
     tool.refused(2, "nowhere.txt", "tokenizer", "train", "nowhere.txt", "--output=new")
-    tool.refused(2, "tokenizer show takes no settings", "tokenizer", "show", "mine", "--vocab_size=300")
+    tool.refused(2, "tokenizer.vocab_size: tokenizer show does not use this key", "tokenizer", "show", "mine",
+                 "--vocab_size=300")
     assert tool.snapshot(".") == kept
 
 

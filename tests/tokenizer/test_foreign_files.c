@@ -1,8 +1,9 @@
-// Models of sentencepiece and ranks of tiktoken: what their parts are, and what is refused.
+// Models of sentencepiece, ranks of tiktoken and tekken.json: what their parts are, and what is refused.
 #include "base/base64.h"
 #include "data/test_data.h"
 #include "tokenizer/protobuf.h"
 #include "tokenizer/sentencepiece_model.h"
+#include "tokenizer/tekken.h"
 #include "tokenizer/tiktoken_ranks.h"
 
 #include <math.h>
@@ -131,7 +132,7 @@ static void test_unigram(void **state) {
     struct text t = small_model(UNIGRAM);
     struct tokenizer_parts parts = parse(&t);
     assert_int_equal(parts.scores.count, 10);
-    assert_true(parts.scores.item[3] == -2 && parts.scores.item[9] == -0.1f && isinf(parts.scores.item[1]) &&
+    assert_true(parts.scores.item[3] == -2 && parts.scores.item[9] == 0.2f && isinf(parts.scores.item[1]) &&
                 parts.float_scores);
     assert_member(&parts, "model", "{\"byte_fallback\": false, \"type\": \"Unigram\", \"unk_id\": 0}");
     assert_member(&parts, "pre_tokenizer", "null");
@@ -282,9 +283,8 @@ static void test_ranks(void **state) {
                   "\"ByteLevel\", \"use_regex\": false}], \"type\": \"Sequence\"}");
     assert_null(parts.eos);
     tokenizer_parts_release(&parts);
-    assert_refused(
-        tiktoken_ranks_parse(&parts, t.text, t.length, NULL, "r", &error), TRIREME_ERROR_USAGE,
-        "r: a file of tiktoken does not say how text is split, and 260 ranks are those of no known tokenizer");
+    assert_refused(tiktoken_ranks_parse(&parts, t.text, t.length, NULL, "r", &error), TRIREME_ERROR_USAGE,
+                   "r: a file of tiktoken does not say how text is cut, and 260 ranks are those of no known tokenizer");
     assert_refused(tiktoken_ranks_parse(&parts, t.text, t.length, "gpt", "r", &error), TRIREME_ERROR_USAGE,
                    "no pattern has this name");
     text_release(&t);
@@ -351,12 +351,110 @@ static void test_refused_ranks(void **state) {
     assert_false(tiktoken_ranks_are("", 0));
 }
 
+// ---- tekken.json
+
+#define TEKKEN_CONFIG "{\"pattern\": \"x+|{\\\"\", \"default_vocab_size\": 263, \"default_num_special_tokens\": 4}"
+#define TEKKEN_SPECIALS \
+    ", \"special_tokens\": [{\"rank\": 2, \"token_str\": \"<s>\"}, {\"rank\": 0, \"token_str\": \"u\\u0301\"}]"
+#define TEKKEN_TOKENS                                                                                                 \
+    ", {\"rank\": 256, \"token_bytes\": \"YWI=\", \"token_str\": \"}{\\\"\"}, {\"token_bytes\": \"YWJj\", \"rank\": " \
+    "257}"
+#define TEKKEN_LAST ", {\"rank\": 258, \"token_bytes\": \"YmM=\"}, \"what is beyond the size does not matter\""
+
+// All bytes, and `tokens` after them.
+static struct text tekken_of(const char *config, const char *tokens, const char *rest) {
+    struct text t = {0};
+    text_add(&t, "{\"config\": %s, \"vocab\": [", config);
+    for (int i = 0; i < 256; i++) {
+        text_add(&t, "%s\n{\"rank\": %d, \"token_bytes\": \"", i ? "," : "", i);
+        base64_add(&t, (char[]){(char)i}, 1);
+        text_add(&t, "\", \"token_str\": null}");
+    }
+    text_add(&t, "%s]%s}", tokens, rest);
+    return t;
+}
+
+static void test_tekken(void **state) {
+    (void)state;
+    enum { FIRST = 4 };
+    static const struct token_merge MERGES[] = {
+        {FIRST + 'a', FIRST + 'b'}, {FIRST + 'a', FIRST + 258}, {FIRST + 256, FIRST + 'c'}, {FIRST + 'b', FIRST + 'c'}};
+    static const int32_t RANKS[] = {FIRST + 256, FIRST + 257, FIRST + 257, FIRST + 258};
+    static const struct {
+        const char *rest, *names[FIRST];
+    } SPECIAL[] = {{"", {"<unk>", "<s>", "</s>", "[INST]"}},
+                   {", \"special_tokens\": null", {"<unk>", "<s>", "</s>", "[INST]"}},
+                   {TEKKEN_SPECIALS, {"u\xCC\x81", "<SPECIAL_1>", "<s>", "<SPECIAL_3>"}}};
+    for (size_t i = 0; i < ARRAY_LENGTH(SPECIAL); i++) {
+        struct text t = tekken_of(TEKKEN_CONFIG, TEKKEN_TOKENS TEKKEN_LAST, SPECIAL[i].rest);
+        struct tokenizer_parts parts;
+        assert_true(tekken_is(t.text, t.length));
+        assert_ok(tekken_parse(&parts, t.text, t.length, "k", &error));
+        assert_int_equal(token_table_size(parts.tokens), 263);
+        assert_int_equal(parts.merges.count, ARRAY_LENGTH(MERGES));
+        assert_memory_equal(parts.merges.item, MERGES, sizeof MERGES);
+        assert_memory_equal(parts.ranks.item, RANKS, sizeof RANKS);
+        const json_t *added = json_object_get(parts.description, "added_tokens");
+        assert_int_equal(json_array_size(added), FIRST);
+        for (int32_t id = 0; id < FIRST; id++)
+            assert_int_equal(token_table_find(parts.tokens, SPECIAL[i].names[id], strlen(SPECIAL[i].names[id])), id);
+        assert_string_equal(parts.bos, "<s>");
+        assert_true(i == 2 ? !parts.eos : strcmp(parts.eos, "</s>") == 0);
+        tokenizer_parts_release(&parts);
+        text_release(&t);
+    }
+    assert_false(tekken_is("{\"model\": {\"vocab\": {\"token_bytes\": 1}}, \"vocab\": [], \"config\": {}}", 67));
+    assert_false(tekken_is("", 0));
+}
+
+static void test_refused_tekken(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *tokens, *rest, *part;
+    } WRONG[] = {
+        {"{", TEKKEN_TOKENS TEKKEN_LAST, "", "k: "},
+        {"3", "", "", "k: \"config\" must be an object"},
+        {"{\"default_vocab_size\": 9}", "", "", "k: \"config\": \"pattern\" is missing"},
+        {"{\"pattern\": \"x\", \"default_vocab_size\": 9, \"default_num_special_tokens\": 9}", "", "",
+         "\"default_num_special_tokens\""},
+        {"{\"pattern\": \"x\", \"default_vocab_size\": 2000000000, \"default_num_special_tokens\": 1999999999}", "", "",
+         "k: \"vocab\": the id 1999999999 is far beyond the number of tokens"},
+        {"{\"pattern\": \"x\", \"default_vocab_size\": 100, \"default_num_special_tokens\": 4}", "", "",
+         "k: byte 0x60 has no rank"},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS, "", "k: \"vocab\" has 258 tokens, and \"config\" asks for 259"},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS ", 3", "", "k: \"vocab\" has 258 tokens"},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS ", {\"rank\": 259, \"token_bytes\": \"YmM=\"}", "",
+         "k: \"vocab\": entry 258 must have its place, from 0 on, as its \"rank\""},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS ", {\"token_bytes\": \"YmM=\"}", "", "entry 258 must have its place"},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS ", {\"rank\": 258, \"token_bytes\": \"Y!M=\"}", "",
+         "k: \"vocab\": entry 258 must have its bytes in base64 as its \"token_bytes\""},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS ", {\"rank\": 258, \"token_bytes\": \"\"}", "", "entry 258 must have its bytes"},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS ", {\"rank\": 258, \"token_bytes\": 7}", "", "entry 258 must have its bytes"},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS ", {\"rank\": 258, \"token_bytes\": \"YWI=\"}", "",
+         "entry 258: the token is there twice"},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS TEKKEN_LAST, ", \"special_tokens\": 3", "\"special_tokens\" must be an array"},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS TEKKEN_LAST, ", \"special_tokens\": [{\"rank\": 4, \"token_str\": \"<s>\"}]",
+         "k: \"special_tokens\": entry 0: \"rank\""},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS TEKKEN_LAST, ", \"special_tokens\": [{\"rank\": 1, \"token_str\": \"abc\"}]",
+         "the id 1, or the token itself, is there twice"},
+        {TEKKEN_CONFIG, TEKKEN_TOKENS TEKKEN_LAST, ", \"config\": 1", "k: \"config\" is there twice"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(WRONG); i++) {
+        struct text t = tekken_of(WRONG[i].config, WRONG[i].tokens, WRONG[i].rest);
+        struct tokenizer_parts parts;
+        assert_refused(tekken_parse(&parts, t.text, t.length, "k", &error),
+                       i == 4 ? TRIREME_ERROR_USAGE : TRIREME_ERROR_CORRUPT, WRONG[i].part);
+        text_release(&t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bpe),         cmocka_unit_test(test_unigram),
         cmocka_unit_test(test_any_order),   cmocka_unit_test(test_refused_models),
         cmocka_unit_test(test_cut_models),  cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_known_ranks), cmocka_unit_test(test_refused_ranks),
+        cmocka_unit_test(test_tekken),      cmocka_unit_test(test_refused_tekken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,7 +207,7 @@ static void test_broken_files(void **state) {
         assert_refused(tokenizer_load(file, &out, &error), TRIREME_ERROR_CORRUPT, "tokenizer.json");
     }
     put_text(file, "[]");
-    assert_refused(tokenizer_load(file, &out, &error), TRIREME_ERROR_USAGE, "known form");
+    assert_refused(tokenizer_load(file, &out, &error), TRIREME_ERROR_USAGE, "expected a tokenizer.json");
     assert_refused(tokenizer_load(in(state, "none"), &out, &error), TRIREME_ERROR_IO, "none");
     assert_int_equal(unlink(file), 0);
     assert_refused(tokenizer_load(((struct folder *)*state)->path, &out, &error), TRIREME_ERROR_USAGE,
