@@ -1,9 +1,20 @@
-# What `make install` puts where: the program, its page, the examples, the public header, both libraries, and the
-# pkg-config file and CMake package by which other programs find them.
+# What `make install` puts where: the program, its page, what shells complete, the examples, the public header, both
+# libraries, and the pkg-config file and CMake package by which other programs find them.
 include(CMakePackageConfigHelpers)
 
 if(TARGET trireme_cli)
     install(TARGETS trireme_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    # The program writes the scripts itself.
+    foreach(script "bash share/bash-completion/completions/trireme" "zsh share/zsh/site-functions/_trireme")
+        string(REPLACE " " ";" script ${script})
+        list(GET script 0 shell)
+        list(GET script 1 path)
+        install(CODE "set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${path}\")
+            get_filename_component(directory \"\${file}\" DIRECTORY)
+            file(MAKE_DIRECTORY \"\${directory}\")
+            execute_process(COMMAND \"${CMAKE_CURRENT_BINARY_DIR}/trireme\" help completion ${shell}
+                OUTPUT_FILE \"\${file}\" COMMAND_ERROR_IS_FATAL ANY)")
+    endforeach()
 endif()
 install(FILES include/trireme.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(EXISTS ${PROJECT_SOURCE_DIR}/docs/trireme.1)

@@ -117,7 +117,8 @@ endfunction()
 tier(long 1 comm.mpi_collectives launch.mpi_starts)
 tier(long 2 run.checkpoint_all_meshes)
 tier(usual 2 run.meshes cli.commands cli.resume)
-tier(long 2 cli.plan_advice cli.plan cli.pages cli.memory run.torch verify.mutants_of_ranks cli.simulate_programs
+tier(long 2 cli.plan_advice cli.plan cli.examples
+    cli.pages cli.memory run.torch verify.mutants_of_ranks cli.simulate_programs
     run.faults run.power_cuts memory.waste verify.outer_programs kernels.ways)
 tier(usual 2 verify.mutants run.reshard run.checkpoint_meshes cli.ranks kernels.cpu cli.simulate pipeline.makers
     run.mpi_meshes cli.readers cli.plan_answers cli.names cli.bad_input planner.search planner.verified_plans

@@ -1,6 +1,7 @@
 // trireme help: commands, keys, and all that has a name.
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/completion.h"
 #include "cli/exit_code.h"
 #include "model/model.h"
 #include "pipeline/schedule.h"
@@ -72,9 +73,21 @@ static trireme_status refuse_topic(const char *topic, trireme_error *error) {
     return TRIREME_ERROR_USAGE;
 }
 
+static trireme_status help_completion(const struct arguments *a, trireme_error *error) {
+    struct text out = {0};
+    TRY(arguments_expect(a, 2, 2, error));
+    if (!completion_add(a->operands.item[1], &out))
+        FAIL(TRIREME_ERROR_USAGE, "help completion: for bash or zsh, not \"%s\"", a->operands.item[1]);
+    const trireme_status status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}
+
 trireme_status command_help(const struct arguments *a, trireme_error *error) {
-    TRY(arguments_expect(a, 0, 1, error));
     const char *topic = a->operands.count ? a->operands.item[0] : "";
+    if (strcmp(topic, "completion") == 0)
+        return help_completion(a, error);
+    TRY(arguments_expect(a, 0, 1, error));
     struct text out = {0};
     trireme_status status = TRIREME_OK;
     const struct command *command = NULL;

@@ -104,7 +104,7 @@ const struct command commands[] = {
      "(\"7 like it within 0.4%\": others of these that were simulated), and those that free a tenth of the memory\n"
      "more for their time. \"selective recompute of 39 layers\": save= and --json say which (trireme help\n"
      "activation_checkpoint).\n"
-     "example: trireme plan llama3-70b devices=512 cluster=h100 global_batch_size=1024 seq_len=8192\n",
+     "example: trireme plan llama3-70b devices=512 cluster=h100 global_batch_size=1024 seq_len=8192 seconds=9\n",
      command_plan, ALL_OF_IT, NULL, NULL},
     {"bench", "peak|step [CONFIG.yaml] | calibrate [out=FILE]",
      "what the machine can do, and what a training step does",
@@ -115,7 +115,7 @@ const struct command commands[] = {
      "models=N measures only N of its models, the smallest one first, steps=N so many steps of each. With\n"
      "from=FILE,FILE cluster=CLUSTER it instead puts another machine's figures into a cluster: matrix products as a\n"
      "CSV with the columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
-     "example: trireme bench step --training.dtype=bf16\n",
+     "example: trireme bench step examples/shakespeare.yaml --training.dtype=bf16\n",
      command_bench, "peak", NULL, NULL},
     {"tokenizer", "encode|decode|show FILE_OR_DIR | train INPUT... --output=DIR",
      "text to token ids and back; what a tokenizer is; a new one",
@@ -131,9 +131,12 @@ const struct command commands[] = {
      "section.\n"
      "example: trireme tokenizer train book.txt --output=tokenizers/mine --vocab_size=4096\n",
      command_tokenizer, ALL_OF_IT, NULL, NULL},
-    {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|exit_codes]",
+    {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|exit_codes] | completion bash|zsh",
      "this, a command, configuration keys, the named models, clusters and schedules, or exit codes",
-     "example: trireme help optimizer\n", command_help, NULL, ALL_OF_IT, NULL},
+     "completion: the script by which a shell completes commands, keys and named values; `make install` puts it in "
+     "place.\n"
+     "example: trireme help optimizer\n",
+     command_help, NULL, ALL_OF_IT, NULL},
 };
 const size_t command_count = ARRAY_LENGTH(commands);
 

@@ -57,6 +57,11 @@ def main():
             if os.path.isfile(os.path.join(SOURCE, "examples", name)):
                 found(os.path.join(prefix, "share", "trireme", "examples"), name)
 
+        for shell, path in ("bash", "bash-completion/completions"), ("zsh", "zsh/site-functions"):
+            name = "trireme" if shell == "bash" else "_trireme"
+            with open(found(os.path.join(prefix, "share", path), name), encoding="utf-8") as file:
+                assert file.read() == run(os.path.join(prefix, "bin", "trireme"), "help", "completion", shell)
+
         libraries = os.path.dirname(shared)
         environment = {**os.environ, "LD_LIBRARY_PATH": libraries,
                        "PKG_CONFIG_PATH": os.path.dirname(found(prefix, "trireme.pc"))}
