@@ -7,7 +7,7 @@
 
 struct whole {
     const struct engine *engine;
-    int *stage; // [parameters of the whole model]: the pipeline stage whose values are saved
+    int *stage;          // [parameters of the whole model]: the pipeline stage whose values are saved
     int islands, island; // how many there are, and the rank's
 };
 

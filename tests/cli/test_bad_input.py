@@ -81,7 +81,7 @@ def test_settings():
         for command in ["show", "ranks", "run"], ["help"], ["help", "train"], ["help", "models"]:
             untouched(2, rf'unexpected "{given[0]}": .* takes no settings', *command, *given)
     untouched(2, r'unexpected "--x=y": help train takes no settings', "help", "train", "--x=y")
-    untouched(2, r'unexpected "train"; usage: trireme help \[.*clusters\|schedules\|exit_codes\]$', "help", "show",
+    untouched(2, r'unexpected "train"; usage: trireme help \[.*clusters\|schedules\|exit_codes\] \| completion bash\|zsh$', "help", "show",
               "train")
     untouched(2, r'no key "best": its own keys are ', "plan", "gpt2-124m", "cluster=h100", "--best")
     for topic in [], ["train"], ["clusters"], ["schedules"]:
@@ -101,7 +101,8 @@ def test_settings():
     untouched(2, r'unexpected "-i": a setting is written --section\.key=value', "train", "-i", "t/*.bin", "-b", "4")
     untouched(2, r"config: unknown key, given c.yaml; a configuration file is named without a key", "train",
               "--config=c.yaml")
-    untouched(4, r"not a token file: .*nanoGPT.*uint16:t.txt; `trireme prepare` makes token files", *train, "data.path=t.txt")
+    untouched(4, r"not a token file: .*nanoGPT.*uint16:t.txt; `trireme prepare` makes token files", *train,
+              "data.path=t.txt")
     os.makedirs("a_run")
     tool.write("a_run/config.yaml", tool.CONFIG)
     for command in ["train"], ["show", "memory"], ["verify"]:
