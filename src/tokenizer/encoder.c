@@ -15,6 +15,10 @@ struct encoder {
     struct text left, right; // of a seam
     struct added_parts parts, normal_parts;
     struct pieces pieces;
+    // While a text is encoded: places in it that are still to be found, the first tokens of all, and how many bytes
+    // were looked at to find places.
+    struct encoder_place *place;
+    size_t places, begin, searched;
 };
 
 struct encoder *encoder_create(const struct tokenizer *t) {
@@ -89,9 +93,10 @@ static trireme_status encoder_add_pieces(struct encoder *e, struct token_list *o
 }
 
 // Text between tokens that were found in the raw text. `first`: the whole text begins with it; `continues`: it goes on
-// from another part of a document.
+// from another part of a document. Adds to *spelt the bytes with which its tokens are spelt. `out` may be NULL: then
+// they are only counted.
 static trireme_status encoder_add_part(struct encoder *e, const char *text, size_t length, bool first, bool continues,
-                                       struct token_list *out, trireme_error *error) {
+                                       struct token_list *out, size_t *spelt, trireme_error *error) {
     const struct tokenizer *t = e->t;
     if (t->normalizer) {
         e->normal.length = 0;
@@ -104,15 +109,136 @@ static trireme_status encoder_add_part(struct encoder *e, const char *text, size
     for (size_t i = 0; i < e->normal_parts.count; i++) {
         const struct added_part part = e->normal_parts.item[i];
         if (part.id >= 0) {
-            VEC_PUSH(out, part.id);
+            *spelt += part.end - part.begin;
+            if (out)
+                VEC_PUSH(out, part.id);
             continue;
         }
         pieces_clear(&e->pieces);
         TRY(pre_tokenizer_cut(t->pre_tokenizer, e->work, text + part.begin, part.end - part.begin,
                               first && part.begin == 0, &e->pieces, error));
-        TRY(encoder_add_pieces(e, out, error));
+        *spelt += e->pieces.bytes.length;
+        if (out)
+            TRY(encoder_add_pieces(e, out, error));
     }
     return TRIREME_OK;
+}
+
+// ---- places
+
+// Text between tokens of the raw text, all of whose tokens were appended from `first` on.
+struct placed_part {
+    const char *text;
+    size_t begin, end; // in the raw text
+    size_t first;
+    size_t spelt;
+    bool plain; // tokens lie one after the other in the raw text as it is
+};
+
+// How many bytes a token is spelt with.
+static size_t encoder_spelt(const struct encoder *e, const struct placed_part *part, int32_t token) {
+    const struct tokenizer *t = e->t;
+    if (part->plain)
+        return (size_t)t->text_bytes[token];
+    const struct added_token *added = added_tokens_find_id(t->added, token);
+    if (added)
+        return added->normalized ? added->normal_length : added->length;
+    const json_t *model = json_object_get(t->parts.description, "model");
+    const struct token_bytes spelling = token_table_token(t->parts.tokens, token);
+    return json_is_true(json_object_get(model, "byte_fallback")) && token_spells_byte(spelling) ? 1 : spelling.length;
+}
+
+// Whether the tokens of a part stand for its bytes one after the other, or else for those with which it is spelt.
+static trireme_status encoder_check_part(const struct encoder *e, struct placed_part *part,
+                                         const struct token_list *out, trireme_error *error) {
+    const size_t length = part->end - part->begin;
+    const bool same = !e->t->normalizer ||
+                      (e->normal.length == length && memcmp(e->normal.text, part->text + part->begin, length) == 0);
+    size_t bytes = 0, spelt = 0;
+    for (size_t i = part->first; i < out->count; i++)
+        bytes += (size_t)e->t->text_bytes[out->item[i]];
+    part->plain = same && bytes == length;
+    for (size_t i = part->first; i < out->count && !part->plain; i++)
+        spelt += encoder_spelt(e, part, out->item[i]);
+    if (!part->plain && spelt != part->spelt)
+        FAIL(TRIREME_ERROR_USAGE, "it cannot be told where in the text tokens lie: the tokenizer lacks characters");
+    return TRIREME_OK;
+}
+
+// Where a token of a part lies, from the part's beginning, in the bytes with which its tokens are spelt.
+struct placed_token {
+    size_t begin, end; // without white space, where offsets are trimmed
+    size_t next;       // where the next token begins
+};
+
+// How many bytes of white space token[0, length) begins with, or ends with. Byte-level tokens have a character of their
+// own for the space, which is one byte of a plain part. `least`: so many characters of it stay.
+static size_t white_bytes(const struct placed_part *part, struct token_bytes token, bool last, int least) {
+    static const char SPACE[] = "\xC4\xA0"; // U+0120
+    const uint8_t *categories = unicode_categories();
+    size_t white = 0;
+    for (size_t begin = 0, end = token.length, bytes; begin < end;) {
+        size_t at = last ? end - 1 : begin;
+        while (last && at > 0 && ((uint8_t)token.bytes[at] & 0xC0) == 0x80)
+            at--;
+        const uint32_t code = unicode_decode(token.bytes + at, &bytes);
+        const bool space = bytes == 2 && memcmp(token.bytes + at, SPACE, 2) == 0;
+        if (!space && !unicode_is(categories, code, UNICODE_WHITE_SPACE))
+            break;
+        if (least-- <= 0)
+            white += space && part->plain ? 1 : bytes;
+        *(last ? &end : &begin) = last ? at : at + bytes;
+    }
+    return white;
+}
+
+static struct placed_token encoder_place_token(const struct encoder *e, const struct placed_part *part, int32_t token,
+                                               size_t at) {
+    const size_t end = at + encoder_spelt(e, part, token);
+    struct placed_token placed = {at, end, end};
+    if (e->t->trims_offsets) {
+        const struct added_token *added = added_tokens_find_id(e->t->added, token);
+        const struct token_bytes bytes = added ? (struct token_bytes){added->content, (uint32_t)added->length}
+                                               : token_table_token(e->t->parts.tokens, token);
+        const bool keeps = e->t->trims_offsets == TRIMS_ALL_BUT_FIRST && at == 0 && part->begin == 0;
+        placed.begin = MIN(end, at + white_bytes(part, bytes, false, keeps));
+        placed.end = MAX(placed.begin, end - MIN(end, white_bytes(part, bytes, true, 0)));
+    }
+    return placed;
+}
+
+// Finds the places in a part that was encoded, and at its end. What comes before a place is spelt by itself to count
+// its bytes.
+static trireme_status encoder_find_places(struct encoder *e, struct placed_part *part, const struct token_list *out,
+                                          trireme_error *error) {
+    static const size_t SEARCHED_MAX = (size_t)1 << 30;
+    size_t ended = part->first, begun = part->first; // tokens so far
+    size_t ended_at = 0, begun_at = 0;               // where the next one begins
+    TRY(encoder_check_part(e, part, out, error));
+    for (; e->places && e->place->at <= part->end; e->place++, e->places--) {
+        const size_t before = e->place->at - part->begin;
+        const bool measured = !part->plain && e->place->at < part->end;
+        size_t to = measured ? 0 : part->plain ? before : part->spelt;
+        if (measured) {
+            e->searched += before;
+            if (e->searched > SEARCHED_MAX)
+                FAIL(TRIREME_ERROR_USAGE, "the text is too long to find places in it");
+            TRY(encoder_add_part(e, part->text + part->begin, before, part->begin == 0, false, NULL, &to, error));
+        }
+        for (; ended < out->count && encoder_place_token(e, part, out->item[ended], ended_at).end <= to; ended++)
+            ended_at = encoder_place_token(e, part, out->item[ended], ended_at).next;
+        for (; begun < out->count && encoder_place_token(e, part, out->item[begun], begun_at).begin < to; begun++)
+            begun_at = encoder_place_token(e, part, out->item[begun], begun_at).next;
+        e->place->ended = ended - e->begin;
+        e->place->begun = begun - e->begin;
+    }
+    return TRIREME_OK;
+}
+
+// Fills in the places up to `at`, before which tokens are complete.
+static void encoder_pass_places(struct encoder *e, size_t at, const struct token_list *out) {
+    for (; e->places && e->place->at <= at; e->place++, e->places--)
+        e->place->ended = e->place->begun = out->count - e->begin;
 }
 
 static trireme_status encoder_add_text(struct encoder *e, const char *text, size_t length, bool begins,
@@ -121,12 +247,23 @@ static trireme_status encoder_add_text(struct encoder *e, const char *text, size
     added_tokens_cut(e->t->added, false, text, length, &e->parts);
     for (size_t i = 0; i < e->parts.count; i++) {
         const struct added_part part = e->parts.item[i];
-        if (part.id >= 0)
+        struct placed_part placed = {.text = text, .begin = part.begin, .end = part.end, .first = out->count};
+        const bool at_start = part.begin == 0;
+        encoder_pass_places(e, part.begin, out);
+        if (part.id >= 0) {
             VEC_PUSH(out, part.id);
-        else
-            TRY(encoder_add_part(e, text + part.begin, part.end - part.begin, begins && part.begin == 0,
-                                 !begins && part.begin == 0, out, error));
+            for (; e->places && e->place->at < part.end; e->place++, e->places--) {
+                e->place->ended = placed.first - e->begin;
+                e->place->begun = out->count - e->begin;
+            }
+            continue;
+        }
+        TRY(encoder_add_part(e, text + part.begin, part.end - part.begin, begins && at_start, !begins && at_start, out,
+                             &placed.spelt, error));
+        if (e->places && e->place->at <= part.end)
+            TRY(encoder_find_places(e, &placed, out, error));
     }
+    encoder_pass_places(e, length, out);
     return TRIREME_OK;
 }
 
@@ -168,6 +305,21 @@ trireme_status encoder_encode_part(struct encoder *e, const char *text, size_t l
 trireme_status encoder_encode(struct encoder *e, const char *text, size_t length, enum encoder_specials specials,
                               struct token_list *out, trireme_error *error) {
     return encoder_encode_part(e, text, length, (struct encoder_part){true, true}, specials, out, error);
+}
+
+trireme_status encoder_encode_places(struct encoder *e, const char *text, size_t length, enum encoder_specials specials,
+                                     struct encoder_place *place, size_t count, struct token_list *out,
+                                     trireme_error *error) {
+    if (e->t->type == TOKENIZER_BYTES)
+        for (size_t i = 0; i < count; i++)
+            place[i].ended = place[i].begun = place[i].at;
+    e->place = place;
+    e->places = e->t->type == TOKENIZER_BYTES ? 0 : count;
+    e->begin = out->count;
+    e->searched = 0;
+    trireme_status status = encoder_encode(e, text, length, specials, out, error);
+    e->places = 0;
+    return status;
 }
 
 // ---- seams

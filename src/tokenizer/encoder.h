@@ -37,4 +37,19 @@ trireme_status encoder_encode_part(struct encoder *e, const char *text, size_t l
 // gets no pieces.
 size_t encoder_seam(struct encoder *e, const char *text, size_t length);
 
+// A place in a text, in bytes.
+struct encoder_place {
+    size_t at;
+    size_t ended; // how many tokens end at it or before it
+    size_t begun; // how many begin before it
+};
+// encoder_encode, which also tells where tokens lie: place[count].at
+// ascends, is at most `length`, and is no place inside of a character; the rest of place[] is filled in, counted from
+// out->count. A character that several tokens are made of belongs to all of them, white space that the
+// post-processor trims to none. USAGE where that cannot be told:
+// tokens stand for characters that are not in the vocabulary.
+trireme_status encoder_encode_places(struct encoder *e, const char *text, size_t length, enum encoder_specials specials,
+                                     struct encoder_place *place, size_t count, struct token_list *out,
+                                     trireme_error *error);
+
 #endif

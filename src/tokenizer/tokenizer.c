@@ -134,6 +134,16 @@ static trireme_status tokenizer_find_ends(struct tokenizer *t, const json_t *con
     return TRIREME_OK;
 }
 
+static void tokenizer_find_trimming(struct tokenizer *t, const json_t *processor) {
+    const json_t *processors = json_object_get(processor, "processors");
+    if ((type_is(processor, "ByteLevel") || type_is(processor, "RobertaProcessing")) &&
+        !json_is_false(json_object_get(processor, "trim_offsets")))
+        t->trims_offsets =
+            json_is_false(json_object_get(processor, "add_prefix_space")) ? TRIMS_ALL : TRIMS_ALL_BUT_FIRST;
+    for (size_t i = 0; i < json_array_size(processors); i++)
+        tokenizer_find_trimming(t, json_array_get(processors, i));
+}
+
 // A text, or a list of named ones, of which "default" counts.
 static void tokenizer_take_chat_template(struct tokenizer *t, const json_t *config) {
     const json_t *template = json_object_get(config, "chat_template");
@@ -190,6 +200,7 @@ static trireme_status tokenizer_make(struct tokenizer *t, const json_t *config, 
     TRY(token_template_create(&t->template, json_object_get(d, "post_processor"), t->vocab_size, where, error));
     TRY(tokenizer_find_ends(t, config, where, error));
     tokenizer_take_chat_template(t, config);
+    tokenizer_find_trimming(t, json_object_get(d, "post_processor"));
     if (tokenizer_is_bytes(t))
         t->type = TOKENIZER_BYTES;
     t->text_bytes = tokenizer_measure(t);

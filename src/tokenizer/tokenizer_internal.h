@@ -25,11 +25,15 @@ struct tokenizer {
     int32_t vocab_size;
     int32_t bos, eos;    // -1: none
     int32_t *text_bytes; // of each id
+    // Whether places of tokens (encoder_place) are without the white space in them, as the post-processor says.
+    enum { TRIMS_NOTHING, TRIMS_ALL, TRIMS_ALL_BUT_FIRST } trims_offsets; // but one space that the text begins with
     char *chat_template;
     struct tokenizer_files files;
 };
 
 // The bytes of text that each id stands for. The caller frees.
 int32_t *tokenizer_measure(const struct tokenizer *t);
+// Whether a token is spelt <0xNN>, as bytes are where there is byte fallback.
+bool token_spells_byte(struct token_bytes token);
 
 #endif

@@ -29,7 +29,7 @@ static void spelling_find(struct spelling *s, const json_t *decoder) {
         spelling_find(s, json_array_get(decoders, i));
 }
 
-static bool spells_byte(struct token_bytes token) {
+bool token_spells_byte(struct token_bytes token) {
     unsigned byte;
     char end;
     char text[8] = {0};
@@ -41,7 +41,7 @@ static bool spells_byte(struct token_bytes token) {
 
 static int32_t spelling_bytes(const struct spelling *s, struct token_bytes token) {
     int64_t bytes = token.length;
-    if (s->bytes && spells_byte(token))
+    if (s->bytes && token_spells_byte(token))
         return 1;
     if (s->byte_level) {
         struct text read = {0};
