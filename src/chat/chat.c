@@ -1,0 +1,356 @@
+#include "chat/chat.h"
+
+#include "base/utf8.h"
+#include "chat/chat_families.h"
+#include "chat/jinja.h"
+#include "tokenizer/added_tokens.h"
+
+enum { TEMPLATE_BYTES_MAX = 1 << 20 };
+// Of the texts that are rendered to tell the answers of one chat.
+static const size_t RENDERED_MAX = (size_t)1 << 30;
+
+struct chat_template {
+    struct jinja *jinja; // NULL: none
+    char *bos, *eos;     // NULL: none
+};
+
+// The text of a token; NULL where there is none. The caller frees.
+static char *token_text(const struct tokenizer *t, int32_t id) {
+    const struct added_token *added = id >= 0 ? added_tokens_find_id(tokenizer_added(t), id) : NULL;
+    const struct tokenizer_parts *parts = tokenizer_parts_of(t);
+    if (added)
+        return mem_strdup(added->content);
+    if (id < 0 || !parts->tokens)
+        return NULL;
+    const struct token_bytes token = token_table_token(parts->tokens, id);
+    return mem_printf("%.*s", (int)token.length, token.bytes);
+}
+
+#define EXPECTED_TEMPLATE "a file with one in Jinja, or one of "
+
+// The template that is named, or the tokenizer's own; the caller frees. *out is NULL where there is none. *where: what
+// it is, which the caller frees.
+static trireme_status find_template(const struct tokenizer *t, const char *name, char **out, size_t *length,
+                                    char **where, trireme_error *error) {
+    const char *known = *name ? chat_family(name) : tokenizer_chat_template(t), *nearest = chat_family_nearest(name);
+    char excerpt[JSON_EXCERPT_BYTES];
+    if (known) {
+        *where = *name ? mem_printf("the chat template %s", name) : mem_strdup("the tokenizer's chat template");
+        *out = mem_strdup(known);
+        *length = strlen(known);
+    } else if (*name && file_missing(name)) {
+        struct text families = {0};
+        chat_families_list(&families);
+        error_set(error, TRIREME_ERROR_USAGE, "there is no chat template %s%s%s%s: expected " EXPECTED_TEMPLATE "%s",
+                  json_excerpt(name, excerpt), nearest ? " (did you mean " : "", nearest ? nearest : "",
+                  nearest ? "?)" : "", families.text);
+        text_release(&families);
+        return TRIREME_ERROR_USAGE;
+    } else if (*name) {
+        TRY(file_read_named(name, TEMPLATE_BYTES_MAX, out, length, error));
+        *where = mem_strdup(name);
+    }
+    return TRIREME_OK;
+}
+
+trireme_status chat_template_create(const struct tokenizer *t, const char *name, struct chat_template **out,
+                                    trireme_error *error) {
+    char *text = NULL, *where = NULL;
+    size_t length = 0;
+    struct jinja *jinja = NULL;
+    TRY(find_template(t, name, &text, &length, &where, error));
+    trireme_status status =
+        !text || utf8_is_valid(text) ? TRIREME_OK : error_set(error, TRIREME_ERROR_USAGE, "%s: is not UTF-8", where);
+    if (text && status == TRIREME_OK)
+        status = jinja_parse(text, length, where, &jinja, error);
+    free(text);
+    free(where);
+    TRY(status);
+    struct chat_template *c = mem_alloc(sizeof *c);
+    *c = (struct chat_template){jinja, token_text(t, tokenizer_bos(t)), token_text(t, tokenizer_eos(t))};
+    *out = c;
+    return TRIREME_OK;
+}
+
+void chat_template_free(struct chat_template *c) {
+    if (!c)
+        return;
+    jinja_free(c->jinja);
+    free(c->bos);
+    free(c->eos);
+    free(c);
+}
+
+void chat_text_release(struct chat_text *out) {
+    text_release(&out->text);
+    VEC_RELEASE(&out->answers);
+}
+
+// ---- messages
+
+// Messages as `transformers` gives them to a template: without members that are null, and with a reasoning under each
+// of the names that it goes by. The caller frees *out.
+static trireme_status messages_normalize(const json_t *messages, json_t **out, trireme_error *error) {
+    static const char *const REASONING[] = {"reasoning_content", "thinking", "reasoning"};
+    const json_t *message;
+    size_t i;
+    json_t *all = json_array();
+    json_array_foreach((json_t *)messages, i, message) {
+        const char *key;
+        json_t *value, *copy = json_object(), *reasoning = NULL;
+        char excerpt[JSON_EXCERPT_BYTES];
+        json_array_append_new(all, copy);
+        if (!json_is_object(message) || !json_is_string(json_object_get(message, "role"))) {
+            json_decref(all);
+            FAIL(TRIREME_ERROR_USAGE, "message %zu is no object with a \"role\": %s", i + 1,
+                 json_excerpt_value(message, excerpt));
+        }
+        json_object_foreach((json_t *)message, key, value) if (!json_is_null(value)) json_object_set(copy, key, value);
+        for (size_t k = 0; k < ARRAY_LENGTH(REASONING) && !reasoning; k++)
+            reasoning = json_object_get(copy, REASONING[k]);
+        if (reasoning && !json_object_get(copy, "thinking"))
+            json_object_set(copy, "thinking", reasoning);
+        if (reasoning)
+            json_object_set(copy, "reasoning_content", reasoning);
+    }
+    *out = all;
+    return TRIREME_OK;
+}
+
+static bool is_assistant(const json_t *message) {
+    return strcmp(json_string_value(json_object_get(message, "role")), "assistant") == 0;
+}
+
+// ---- rendering
+
+struct rendering {
+    const struct chat_template *template;
+    json_t *messages;
+    const json_t *tools;
+    size_t rendered; // bytes so far
+};
+
+static void variables_set_text(json_t *variables, const char *name, const char *text) {
+    if (text)
+        json_object_set_new(variables, name, json_string(text));
+}
+
+// Renders the first messages.
+static trireme_status render_first(struct rendering *r, size_t count, bool prompt, struct jinja_output *out,
+                                   trireme_error *error) {
+    json_t *variables = json_object(), *first = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append(first, json_array_get(r->messages, i));
+    json_object_set_new(variables, "messages", first);
+    json_object_set_new(variables, "tools", r->tools ? json_incref((json_t *)r->tools) : json_null());
+    json_object_set_new(variables, "documents", json_null());
+    json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt));
+    variables_set_text(variables, "bos_token", r->template->bos);
+    variables_set_text(variables, "eos_token", r->template->eos);
+    trireme_status status = jinja_render(r->template->jinja, variables, out, error);
+    json_decref(variables);
+    TRY(status);
+    r->rendered += out->text.length;
+    if (r->rendered > RENDERED_MAX)
+        FAIL(TRIREME_ERROR_USAGE, "the chat is too long to tell its answers: use a template with {%% generation %%}");
+    return TRIREME_OK;
+}
+
+static size_t common_prefix(const struct text *a, const struct text *b) {
+    const size_t most = MIN(a->length, b->length);
+    size_t at = 0;
+    while (at < most && a->text[at] == b->text[at])
+        at++;
+    return at;
+}
+
+// The last place up to `most` at which the template ended something in both texts.
+static size_t common_seam(const struct jinja_output *a, const struct jinja_output *b, size_t most) {
+    size_t i = a->seams.count, k = b->seams.count;
+    while (i > 0 && k > 0) {
+        const size_t x = a->seams.item[i - 1], y = b->seams.item[k - 1];
+        if (x == y && x <= most)
+            return x;
+        i -= x >= y;
+        k -= y >= x;
+    }
+    return 0;
+}
+
+// Where the answer that is message `number` lies in `whole`. It begins where a prompt ends that is made of the messages
+// before. It ends where the text of the messages up to it ends, or, if the template adds something to the end of a
+// chat, at the last seam before that.
+static trireme_status find_answer(struct rendering *r, size_t number, const struct jinja_output *whole,
+                                  struct jinja_output *part, struct chat_span *out, trireme_error *error) {
+    size_t begin = 0;
+    if (number > 0) {
+        TRY(render_first(r, number, true, part, error));
+        begin = part->text.length;
+    }
+    if (number > 0 && common_prefix(&part->text, &whole->text) < begin)
+        FAIL(TRIREME_ERROR_USAGE,
+             "the template writes what comes before the answer in message %zu otherwise when more follows, so that it "
+             "cannot be told from the rest: use a template with {%% generation %%}, or name its family with "
+             "data.chat_template",
+             number + 1);
+    size_t end = whole->text.length;
+    if (number + 1 < json_array_size(r->messages)) {
+        TRY(render_first(r, number + 1, false, part, error));
+        end = common_prefix(&part->text, &whole->text);
+        if (end < part->text.length)
+            end = common_seam(part, whole, end);
+    }
+    if (end < begin)
+        FAIL(TRIREME_ERROR_USAGE,
+             "it cannot be told where the answer in message %zu ends: use a template with {%% generation %%}, or name "
+             "its family with data.chat_template",
+             number + 1);
+    *out = (struct chat_span){begin, end};
+    return TRIREME_OK;
+}
+
+static trireme_status find_answers(struct rendering *r, const struct jinja_output *whole, struct chat_text *out,
+                                   trireme_error *error) {
+    struct jinja_output part = {0};
+    trireme_status status = TRIREME_OK;
+    for (size_t i = 0; i < json_array_size(r->messages) && status == TRIREME_OK; i++) {
+        struct chat_span span;
+        if (!is_assistant(json_array_get(r->messages, i)))
+            continue;
+        status = find_answer(r, i, whole, &part, &span, error);
+        if (status == TRIREME_OK && span.begin < span.end)
+            VEC_PUSH(&out->answers, span);
+    }
+    jinja_output_release(&part);
+    return status;
+}
+
+// Gives what was rendered to *out.
+static void text_give(struct jinja_output *whole, struct chat_text *out) {
+    text_release(&out->text);
+    out->text = whole->text;
+    whole->text = (struct text){0};
+}
+
+static trireme_status rendering_begin(struct rendering *r, const struct chat_template *c, const json_t *messages,
+                                      const json_t *tools, struct chat_text *out, trireme_error *error) {
+    *r = (struct rendering){.template = c, .tools = tools};
+    out->text.length = out->answers.count = 0;
+    out->document = false;
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        FAIL(TRIREME_ERROR_USAGE, "there is no message");
+    if (!c->jinja) {
+        struct text families = {0};
+        chat_families_list(&families);
+        error_set(error, TRIREME_ERROR_USAGE,
+                  "the tokenizer has no chat template: name one with data.chat_template, " EXPECTED_TEMPLATE "%s",
+                  families.text);
+        text_release(&families);
+        return TRIREME_ERROR_USAGE;
+    }
+    return messages_normalize(messages, &r->messages, error);
+}
+
+trireme_status chat_render(const struct chat_template *c, const json_t *messages, const json_t *tools, bool prompt,
+                           struct chat_text *out, trireme_error *error) {
+    struct rendering r;
+    struct jinja_output whole = {0};
+    TRY(rendering_begin(&r, c, messages, tools, out, error));
+    trireme_status status = render_first(&r, json_array_size(r.messages), prompt, &whole, error);
+    if (status == TRIREME_OK && !prompt && !jinja_marks_generation(c->jinja))
+        status = find_answers(&r, &whole, out, error);
+    for (size_t i = 0; i < whole.generation.count && status == TRIREME_OK && !prompt; i++) {
+        const struct jinja_span span = whole.generation.item[i];
+        if (span.begin < span.end)
+            VEC_PUSH(&out->answers, (struct chat_span){span.begin, span.end});
+    }
+    text_give(&whole, out);
+    json_decref(r.messages);
+    jinja_output_release(&whole);
+    return status;
+}
+
+trireme_status chat_render_completion(const struct chat_template *c, const json_t *prompt, const json_t *completion,
+                                      const json_t *tools, struct chat_text *out, trireme_error *error) {
+    struct rendering r = {0};
+    struct jinja_output whole = {0}, before = {0};
+    if (json_array_size(prompt) == 0 || json_array_size(completion) == 0)
+        FAIL(TRIREME_ERROR_USAGE, "there is no message in \"%s\"", json_array_size(prompt) ? "completion" : "prompt");
+    json_t *both = json_copy((json_t *)prompt);
+    json_array_extend(both, (json_t *)completion);
+    trireme_status status = rendering_begin(&r, c, both, tools, out, error);
+    if (status == TRIREME_OK)
+        status = render_first(&r, json_array_size(both), false, &whole, error);
+    if (status == TRIREME_OK)
+        status = render_first(&r, json_array_size(prompt), true, &before, error);
+    if (status == TRIREME_OK && common_prefix(&before.text, &whole.text) < before.text.length)
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "the template writes the prompt otherwise when the completion follows, so that they cannot "
+                           "be told apart");
+    if (status == TRIREME_OK && before.text.length < whole.text.length)
+        VEC_PUSH(&out->answers, (struct chat_span){before.text.length, whole.text.length});
+    text_give(&whole, out);
+    jinja_output_release(&whole);
+    jinja_output_release(&before);
+    json_decref(r.messages);
+    json_decref(both);
+    return status;
+}
+
+// A text and what completes it.
+static void render_texts(const json_t *prompt, const json_t *completion, struct chat_text *out) {
+    out->text.length = out->answers.count = 0;
+    out->document = true;
+    text_add_bytes(&out->text, json_string_value(prompt), json_string_length(prompt));
+    text_add_bytes(&out->text, json_string_value(completion), json_string_length(completion));
+    VEC_PUSH(&out->answers, (struct chat_span){json_string_length(prompt), out->text.length});
+}
+
+trireme_status chat_render_line(const struct chat_template *c, const json_t *line, struct chat_text *out,
+                                trireme_error *error) {
+    const json_t *messages = json_object_get(line, "messages"), *tools = json_object_get(line, "tools"),
+                 *prompt = json_object_get(line, "prompt"), *completion = json_object_get(line, "completion");
+    char excerpt[JSON_EXCERPT_BYTES];
+    tools = json_is_null(tools) ? NULL : tools;
+    if (messages)
+        return json_is_array(messages)
+                   ? chat_render(c, messages, tools, false, out, error)
+                   : error_set(error, TRIREME_ERROR_USAGE, "\"messages\" must be an array, found %s",
+                               json_excerpt_value(messages, excerpt));
+    if (json_is_string(prompt) && json_is_string(completion)) {
+        render_texts(prompt, completion, out);
+        return TRIREME_OK;
+    }
+    if (json_is_array(prompt) && json_is_array(completion))
+        return chat_render_completion(c, prompt, completion, tools, out, error);
+    FAIL(TRIREME_ERROR_USAGE, "expected \"messages\", or \"prompt\" and \"completion\", both text or both messages");
+}
+
+// ---- tokens
+
+trireme_status chat_encode(struct encoder *e, const struct chat_text *text, struct chat_tokens *out,
+                           trireme_error *error) {
+    out->tokens.count = out->answer.count = out->places.count = 0;
+    for (size_t i = 0; i < text->answers.count; i++) {
+        VEC_PUSH(&out->places, (struct encoder_place){.at = text->answers.item[i].begin});
+        VEC_PUSH(&out->places, (struct encoder_place){.at = text->answers.item[i].end});
+    }
+    TRY(encoder_encode_places(e, text->text.text ? text->text.text : "", text->text.length,
+                              text->document ? ENCODER_DOCUMENT : ENCODER_TEXT_ALONE, out->places.item,
+                              out->places.count, &out->tokens, error));
+    VEC_RESERVE(&out->answer, out->tokens.count);
+    out->answer.count = out->tokens.count;
+    for (size_t i = 0; i < out->answer.count; i++)
+        out->answer.item[i] = false;
+    for (size_t i = 0; i < out->places.count; i += 2)
+        for (size_t k = out->places.item[i].ended;
+             k < (text->document ? out->answer.count : out->places.item[i + 1].begun); k++)
+            out->answer.item[k] = true;
+    return TRIREME_OK;
+}
+
+void chat_tokens_release(struct chat_tokens *out) {
+    VEC_RELEASE(&out->tokens);
+    VEC_RELEASE(&out->answer);
+    VEC_RELEASE(&out->places);
+}
