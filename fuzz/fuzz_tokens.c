@@ -60,6 +60,22 @@ static void walk(const struct token_set *set) {
                     CHECK(memory[2][i] >= 0 && memory[2][i] <= i % options.seq_len && memory[1][i] >= -1);
 }
 
+// A manifest that says of so many bytes of tokens that they are masked.
+static void put_masked(const uint8_t *index, size_t length, size_t bytes) {
+    const int code = length > 17 ? index[17] : 0;
+    const int width = code == 1 ? 1 : code == 4 ? 4 : code == 5 ? 8 : 2;
+    struct token_manifest m = {.tokenizer_kind = "x",
+                               .tokenizer_checksum = "y",
+                               .vocab_size = 9,
+                               .tokens = (int64_t)bytes / width,
+                               .documents = 1,
+                               .masked = true};
+    struct text json = {0};
+    token_manifest_print(&m, &json);
+    put("t.json", (const uint8_t *)json.text, json.length);
+    text_release(&json);
+}
+
 static void open_set(const char *name) {
     trireme_error error = {0};
     char *path = place(name);
@@ -89,12 +105,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (data[0] % 2 == 0) {
         put("t.idx", first, cut);
         put("t.bin", second, second_length);
-        put("t.json", first, cut);
         open_set("t");
+        put_masked(first, cut, second_length);
+        open_set("t");
+        put("t.json", first, cut);
         struct token_manifest m;
         bool found;
         char *path = place("t");
         token_manifest_read(path, second_length / 2, &m, &found, NULL);
+        free(path);
+        path = place("t.json");
+        unlink(path);
         free(path);
     } else {
         put("s0.bin", first, cut);

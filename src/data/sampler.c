@@ -105,13 +105,41 @@ static bool find_target(void *user, int64_t position) {
     return !t->found;
 }
 
+// Looks for a target among the tokens between those that are only read.
+struct unmasked_search {
+    const struct token_set *set;
+    int64_t next; // the first token that was not looked at
+    bool found;
+    trireme_status status;
+    trireme_error *error;
+};
+
+static void search_between(struct unmasked_search *u, int64_t end) {
+    struct target_search search = {u->set, u->next, false};
+    u->status = token_set_documents(u->set, u->next, end, find_target, &search, u->error);
+    u->found = u->status == TRIREME_OK && (search.found || search.next < end);
+}
+
+static bool search_before(void *user, int64_t begin, int64_t end) {
+    struct unmasked_search *u = user;
+    if (u->next < begin)
+        search_between(u, begin);
+    u->next = end;
+    return u->status == TRIREME_OK && !u->found;
+}
+
 trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split split, bool *out, trireme_error *error) {
     *out = false;
     for (int i = 0; i < s->shares.count && !*out; i++) {
         const struct sampler_range *range = &s->source[i].range[split];
-        struct target_search search = {s->set, range->begin + 1, false};
-        TRY(token_set_documents(s->set, range->begin + 1, range->end, find_target, &search, error));
-        *out = search.found || search.next < range->end;
+        struct unmasked_search search = {.set = s->set, .next = range->begin + 1, .error = error};
+        if (search.next >= range->end)
+            continue;
+        TRY(token_set_masked(s->set, search.next, range->end, search_before, &search, error));
+        if (search.status == TRIREME_OK && !search.found && search.next < range->end)
+            search_between(&search, range->end);
+        TRY(search.status);
+        *out = search.found;
     }
     return TRIREME_OK;
 }
@@ -196,14 +224,23 @@ static bool mark_document(void *user, int64_t position) {
     return true;
 }
 
-// Sets starts and positions of a row, and masks targets at its document boundaries. The row begins at token `begin`;
-// `known` of its tokens have a target.
+static bool mask_run(void *user, int64_t begin, int64_t end) {
+    const struct marking *m = user;
+    const struct sampler_batch *row = m->row;
+    for (int64_t i = MAX(begin - 1 - m->begin, row->begin); i < MIN(end - 1 - m->begin, row->end); i++)
+        row->targets[i - row->begin] = -1;
+    return true;
+}
+
+// Sets starts and positions of a row, and masks targets at its document boundaries and where they are only read. The
+// row begins at token `begin`; `known` of its tokens have a target.
 static trireme_status mark_documents(const struct sampler *s, int64_t begin, int64_t known,
                                      const struct sampler_batch *row, trireme_error *error) {
     struct marking m = {s, begin, 0, row};
     TRY(token_set_documents(s->set, begin + 1, begin + known + 1, mark_document, &m, error));
     sampler_mark(&m, s->options.seq_len);
-    return TRIREME_OK;
+    const int64_t first = begin + MIN(row->begin, known) + 1, last = begin + MIN(row->end, known) + 1;
+    return first < last ? token_set_masked(s->set, first, last, mask_run, &m, error) : TRIREME_OK;
 }
 
 // Reads those of the tokens from `begin` on that are in the row's part; there are `count`, the rest becomes `missing`.

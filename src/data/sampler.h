@@ -79,8 +79,9 @@ trireme_status sampler_init(struct sampler *s, const struct token_set *set, cons
 struct sampler_batch {
     int64_t begin, end; // 0 <= begin <= end <= seq_len
     int32_t *tokens;    // (B, T)
-    int32_t *targets;   // (B, T) the next token; -1 where there is none, or where it begins another document (except
-                        //        llm.c's end-of-text, which begins a document and is a target of the one before)
+    int32_t *targets;   // (B, T) the next token; -1 where there is none, where it begins another document (except
+                        //        llm.c's end-of-text, which begins a document and is a target of the one before), or
+                        //        where it is only read (token_set_masked)
     int32_t *starts;    // (B, T) index in the row at which this token's document begins, 0 if before the row:
                         //        the row's token i may attend to [its start, i]
     int32_t *positions; // (B, T) of the row's token i: i - its start
@@ -98,8 +99,8 @@ trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, i
                             int64_t rows, const struct sampler_batch *batch, struct sampler_counts *counts,
                             trireme_error *error);
 
-// Sets *out to whether any token of the split is a target: none is where all documents are of one token. Reads up to
-// the first target.
+// Sets *out to whether any token of the split is a target: none is where all documents are of one token, or nothing is
+// to be predicted. Reads up to the first target.
 trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split split, bool *out, trireme_error *error);
 
 // Tokens that are trained on, of all sources.

@@ -1,5 +1,7 @@
 #include "data/token_journal.h"
 
+#include "base/base64.h"
+
 #include <unistd.h>
 
 static const size_t JOURNAL_MAX = 64 << 20; // bytes
@@ -26,38 +28,37 @@ static char *journal_path(const char *prefix) {
 }
 
 trireme_status token_journal_write(const char *prefix, const struct token_journal *j, trireme_error *error) {
-    struct text json = {0};
+    struct text json = {0}, continued = {0};
     char *path = journal_path(prefix);
     json_begin_object(&json, NULL);
     json_add_string(&json, "format", "trireme-prepare");
     json_add_string(&json, "of", j->of);
     for (size_t i = 0; i < ARRAY_LENGTH(MEMBERS); i++)
         json_add_integer(&json, MEMBERS[i].name, *journal_member(j, i));
-    json_begin_array(&json, "continued");
-    for (size_t i = 0; i < j->continued.count; i++)
-        json_add_integer(&json, NULL, j->continued.item[i]);
-    json_end_array(&json);
+    base64_add(&continued, j->continued.text ? j->continued.text : "", j->continued.length);
+    json_add_string(&json, "continued", continued.text ? continued.text : "");
     json_add_value(&json, "position", j->position);
     json_end_object(&json);
     text_add(&json, "\n");
     const trireme_status status = file_write_atomic(path, json.text, json.length, error);
     text_release(&json);
+    text_release(&continued);
     free(path);
     return status;
 }
 
 static trireme_status journal_parse(const json_t *root, const char *of, struct token_journal *out) {
-    const char *whose;
-    const json_t *continued, *position;
+    const char *whose, *continued;
+    const json_t *position;
     TRY(json_read_string(root, "", "of", JSON_REQUIRED, &whose, NULL));
     if (strcmp(whose, of) != 0)
         return TRIREME_ERROR_USAGE;
     for (size_t i = 0; i < ARRAY_LENGTH(MEMBERS); i++)
         TRY(json_read_integer(root, "", MEMBERS[i].name, JSON_REQUIRED, 0, INT64_MAX, journal_member(out, i), NULL));
-    TRY(json_read_array(root, "", "continued", JSON_REQUIRED, &continued, NULL));
+    TRY(json_read_string(root, "", "continued", JSON_REQUIRED, &continued, NULL));
     TRY(json_read_object(root, "", "position", JSON_REQUIRED, &position, NULL));
-    for (size_t i = 0; i < json_array_size(continued); i++)
-        VEC_PUSH(&out->continued, json_integer_value(json_array_get(continued, i)));
+    if (!base64_read(continued, strlen(continued), &out->continued))
+        return TRIREME_ERROR_CORRUPT;
     out->of = mem_strdup(of);
     out->position = json_incref((json_t *)position);
     return TRIREME_OK;
@@ -90,6 +91,6 @@ void token_journal_remove(const char *prefix) {
 void token_journal_release(struct token_journal *j) {
     free(j->of);
     json_decref(j->position);
-    VEC_RELEASE(&j->continued);
+    text_release(&j->continued);
     *j = (struct token_journal){0};
 }

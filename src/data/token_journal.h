@@ -13,7 +13,7 @@ struct token_journal {
     int64_t tokens, sequences, documents;
     int64_t sequence_length; // tokens in the sequence in progress
     int64_t document_tokens; // and in the document
-    VEC(int64_t) continued;  // sequences that do not begin a document
+    struct text continued;   // a bit for each sequence: whether it does not begin a document
     json_t *position;        // an object of the caller's: where it was in its input
 };
 

@@ -5,15 +5,15 @@
 
 #include <inttypes.h>
 
-enum { FILE_LIMIT = 1 << 20, VERSION = 1 };
+enum { FILE_LIMIT = 1 << 20, VERSION = 1, VERSION_MASKED = 2 };
 static const char FORMAT_NAME[] = "trireme-tokens";
 
 void token_manifest_print(const struct token_manifest *m, struct text *out) {
-    text_add(out, "{\n  \"format\": \"%s\",\n  \"version\": %d,\n", FORMAT_NAME, VERSION);
+    text_add(out, "{\n  \"format\": \"%s\",\n  \"version\": %d,\n", FORMAT_NAME, m->masked ? VERSION_MASKED : VERSION);
     text_add(out, "  \"tokenizer\": {\"kind\": \"%s\", \"vocab_size\": %" PRId64 ", \"checksum\": \"%s\"},\n",
              m->tokenizer_kind, m->vocab_size, m->tokenizer_checksum);
-    text_add(out, "  \"tokens\": %" PRId64 ",\n  \"documents\": %" PRId64 ",\n  \"text_bytes\": %" PRId64 "\n}\n",
-             m->tokens, m->documents, m->text_bytes);
+    text_add(out, "  \"tokens\": %" PRId64 ",\n  \"documents\": %" PRId64 ",\n  \"text_bytes\": %" PRId64 "%s\n}\n",
+             m->tokens, m->documents, m->text_bytes, m->masked ? ",\n  \"masked\": true" : "");
 }
 
 static trireme_status read_string(const json_t *object, const char *where, const char *key, char *out, size_t size,
@@ -37,7 +37,8 @@ static trireme_status manifest_parse(const json_t *root, const char *where, stru
     if (strcmp(format, FORMAT_NAME) != 0)
         FAIL(TRIREME_ERROR_CORRUPT, "%s: \"format\" is %s, expected \"%s\"", where, json_excerpt(format, excerpt),
              FORMAT_NAME);
-    TRY(json_read_integer(root, where, "version", JSON_REQUIRED, VERSION, VERSION, &version, error));
+    TRY(json_read_integer(root, where, "version", JSON_REQUIRED, VERSION, VERSION_MASKED, &version, error));
+    TRY(json_read_boolean(root, where, "masked", JSON_OPTIONAL, &m->masked, error));
     TRY(json_read_object(root, where, "tokenizer", JSON_REQUIRED, &tokenizer, error));
     TRY(read_string(tokenizer, where, "kind", m->tokenizer_kind, sizeof m->tokenizer_kind, error));
     TRY(read_string(tokenizer, where, "checksum", m->tokenizer_checksum, sizeof m->tokenizer_checksum, error));

@@ -6,6 +6,9 @@
 //   {"format": "trireme-tokens", "version": 1,
 //    "tokenizer": {"kind": "bytes", "vocab_size": 256, "checksum": "<BLAKE2b-256 in hexadecimal>"},
 //    "tokens": 123, "documents": 4, "text_bytes": 123}
+//
+// Where some tokens are only read, as all but the answers of chats are, it has "masked": true (token_shard.h), and
+// version 2, so that no program that does not know it trains on them.
 #ifndef DATA_TOKEN_MANIFEST_H
 #define DATA_TOKEN_MANIFEST_H
 
@@ -18,6 +21,7 @@ struct token_manifest {
     int64_t vocab_size;
     int64_t tokens, documents; // documents without text are not stored and not counted
     int64_t text_bytes;        // of the text, in UTF-8
+    bool masked;
 };
 
 // Appends the JSON.

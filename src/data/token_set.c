@@ -3,6 +3,7 @@
 #include "base/parallel_for.h"
 #include "base/xxh3.h"
 #include "data/token_files.h"
+#include "data/token_manifest.h"
 #include "data/token_shard.h"
 
 #include <errno.h>
@@ -28,7 +29,15 @@ char *token_prefix(const char *path) {
 
 static trireme_status add_shard(struct token_set *set, const char *path, trireme_error *error) {
     struct token_shard shard;
+    struct token_manifest manifest;
+    bool found = false;
     TRY(token_shard_open(&shard, path, set->bare, error));
+    trireme_status status = set->bare ? TRIREME_OK : token_manifest_read(path, shard.tokens, &manifest, &found, error);
+    if (status != TRIREME_OK) {
+        token_shard_release(&shard);
+        return status;
+    }
+    shard.masked = found && manifest.masked;
     VEC_PUSH(&set->shards, shard);
     VEC_PUSH(&set->starts, set->tokens);
     if (__builtin_add_overflow(set->tokens, shard.tokens, &set->tokens))
@@ -366,9 +375,10 @@ trireme_status token_set_check(const struct token_set *set, int32_t vocab_size, 
     return TRIREME_OK;
 }
 
-// Visits the documents of a shard that begins at `start`.
+// Visits the documents, or the masked runs, of a shard that begins at `start`.
 struct shard_visit {
     bool (*each)(void *user, int64_t position);
+    bool (*each_run)(void *user, int64_t begin, int64_t end);
     void *user;
     int64_t start;
     bool more;
@@ -383,7 +393,7 @@ static bool visit_in_shard(void *user, int64_t position) {
 trireme_status token_set_documents(const struct token_set *set, int64_t from, int64_t limit,
                                    bool (*each)(void *user, int64_t position), void *user, trireme_error *error) {
     CHECK(from >= 0 && limit <= set->tokens);
-    struct shard_visit visit = {each, user, 0, true};
+    struct shard_visit visit = {.each = each, .user = user, .more = true};
     for (size_t s = find_shard(set, from); from < limit && visit.more; s++) {
         const struct token_shard *shard = &set->shards.item[s];
         visit.start = set->starts.item[s];
@@ -392,6 +402,34 @@ trireme_status token_set_documents(const struct token_set *set, int64_t from, in
         from = stop;
     }
     return TRIREME_OK;
+}
+
+static bool visit_run_in_shard(void *user, int64_t begin, int64_t end) {
+    struct shard_visit *v = user;
+    v->more = v->each_run(v->user, v->start + begin, v->start + end);
+    return v->more;
+}
+
+trireme_status token_set_masked(const struct token_set *set, int64_t from, int64_t limit,
+                                bool (*each)(void *user, int64_t begin, int64_t end), void *user,
+                                trireme_error *error) {
+    CHECK(from >= 0 && limit <= set->tokens);
+    struct shard_visit visit = {.each_run = each, .user = user, .more = true};
+    for (size_t s = find_shard(set, from); from < limit && visit.more; s++) {
+        const struct token_shard *shard = &set->shards.item[s];
+        visit.start = set->starts.item[s];
+        const int64_t stop = MIN(limit, visit.start + shard->tokens);
+        TRY(token_shard_masked(shard, from - visit.start, stop - visit.start, visit_run_in_shard, &visit, error));
+        from = stop;
+    }
+    return TRIREME_OK;
+}
+
+bool token_set_is_masked(const struct token_set *set) {
+    for (size_t s = 0; s < set->shards.count; s++)
+        if (set->shards.item[s].masked)
+            return true;
+    return false;
 }
 
 static bool take_first(void *user, int64_t position) {

@@ -1,4 +1,4 @@
-// data/: text into tokens, tokens into batches. May include base/ only.
+// data/: text and chats into tokens, tokens into batches.
 //
 //   prepare     text -> PREFIX.bin, PREFIX.idx (Megatron's indexed dataset), PREFIX.json (token_manifest.h) and
 //               PREFIX.sums (block_sums.h)
@@ -78,6 +78,12 @@ trireme_status token_set_next_document(const struct token_set *set, int64_t from
 // Whether the document that begins at `position` begins with a token that also ends the document before it (llm.c's
 // end-of-text), so that predicting it is part of the task.
 bool token_set_delimited(const struct token_set *set, int64_t position);
+// Calls `each` for the runs of tokens in [from, limit) that are only read, and not to be predicted, in order, as long
+// as it returns true. A run may be told in several parts.
+trireme_status token_set_masked(const struct token_set *set, int64_t from, int64_t limit,
+                                bool (*each)(void *user, int64_t begin, int64_t end), void *user, trireme_error *error);
+// Whether there may be any.
+bool token_set_is_masked(const struct token_set *set);
 
 // `path` without its .bin or .idx; caller frees.
 char *token_prefix(const char *path);

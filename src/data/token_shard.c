@@ -451,8 +451,9 @@ static trireme_status llmc_documents(const struct token_shard *shard, int64_t fr
     return TRIREME_OK;
 }
 
-static trireme_status megatron_documents(const struct token_shard *shard, int64_t from, int64_t limit,
-                                         bool (*each)(void *user, int64_t position), void *user, trireme_error *error) {
+// *out: the first document that does not begin before token `from`, or the number of documents.
+static trireme_status document_search(const struct token_shard *shard, int64_t from, int64_t *out,
+                                      trireme_error *error) {
     // Invariant: documents before `low` begin before `from`, document `high` does not (or is the end).
     int64_t low = 0, high = shard->documents, start = 0;
     while (low < high) {
@@ -463,6 +464,14 @@ static trireme_status megatron_documents(const struct token_shard *shard, int64_
         else
             high = middle;
     }
+    *out = low;
+    return TRIREME_OK;
+}
+
+static trireme_status megatron_documents(const struct token_shard *shard, int64_t from, int64_t limit,
+                                         bool (*each)(void *user, int64_t position), void *user, trireme_error *error) {
+    int64_t low, start = 0;
+    TRY(document_search(shard, from, &low, error));
     bool more = true;
     for (int64_t last = -1; low < shard->documents && more; low++) {
         TRY(document_start(shard, low, &start, error));
@@ -495,4 +504,34 @@ trireme_status token_shard_documents(const struct token_shard *shard, int64_t fr
         return TRIREME_OK;
     }
     return llmc_documents(shard, from, limit, each, user, error);
+}
+
+// Whether a sequence of a document that begins with sequence `first` is only read.
+static bool sequence_is_masked(int64_t sequence, int64_t first) {
+    return (sequence - first) % 2 != 0;
+}
+
+trireme_status token_shard_masked(const struct token_shard *shard, int64_t from, int64_t limit,
+                                  bool (*each)(void *user, int64_t begin, int64_t end), void *user,
+                                  trireme_error *error) {
+    CHECK(from >= 0 && limit <= shard->tokens);
+    if (!shard->masked || !shard->index.data || from >= limit)
+        return TRIREME_OK;
+    int64_t document, start, end;
+    TRY(document_search(shard, from + 1, &document, error));
+    document--;
+    TRY(document_start(shard, document, &start, error));
+    int64_t first = load_i64(shard->index.data + document_offset(shard, document)), sequence = first;
+    for (bool more = true; more && start < limit && sequence < shard->sequences; sequence++) {
+        while (document + 1 < shard->documents &&
+               load_i64(shard->index.data + document_offset(shard, document + 1)) <= sequence)
+            first = load_i64(shard->index.data + document_offset(shard, ++document));
+        TRY(sequence_end(shard, sequence, &end, error));
+        end /= shard->width;
+        if (end > from && end > start && sequence_is_masked(sequence, first))
+            more = each(user, MAX(start, from), MIN(end, limit));
+        start = end;
+    }
+    mapping_give_back(&shard->index, 0, shard->index.bytes);
+    return TRIREME_OK;
 }

@@ -12,6 +12,9 @@
 //         document index          i64[D], the first sequence of each document; S at the end
 // PREFIX.bin holds the tokens of all sequences one after another and nothing else.
 //
+// Where only some tokens of a document are to be predicted, those of its sequences are in turns: the first, the third
+// and so on are, the others are only read. A sequence may be empty. The index does not tell: `masked` says so.
+//
 // A shard of llm.c begins with 256 i32 (magic, version, number of tokens, zeros), then the tokens. A document begins
 // with the end-of-text token, so documents are found by looking at the tokens.
 //
@@ -40,6 +43,7 @@ struct token_shard {
     int32_t delimiter;            // token that begins each document in a shard of llm.c; -1: none does
     const char *tokenizer;        // of a shard of llm.c ("GPT-2"); NULL where only a manifest may name it
     int64_t sequences, documents; // S and D - 1
+    bool masked;                  // set after it was opened, by who knows (token_manifest.h)
 };
 
 // `path` is the .bin; `bare`: it has tokens of so many bytes and nothing else; 0: it says what it is. CORRUPT names the
@@ -54,5 +58,10 @@ trireme_status token_shard_read(const struct token_shard *shard, int64_t begin, 
 // true.
 trireme_status token_shard_documents(const struct token_shard *shard, int64_t from, int64_t limit,
                                      bool (*each)(void *user, int64_t position), void *user, trireme_error *error);
+// Calls `each` for the runs of tokens in [from, limit) that are only read, in order, as long as it returns true. A run
+// may be told in several parts.
+trireme_status token_shard_masked(const struct token_shard *shard, int64_t from, int64_t limit,
+                                  bool (*each)(void *user, int64_t begin, int64_t end), void *user,
+                                  trireme_error *error);
 
 #endif

@@ -38,7 +38,8 @@ struct token_writer {
     int64_t tokens, sequences, documents;
     int32_t sequence_length; // tokens in the sequence in progress
     int64_t document_tokens; // tokens in the document in progress
-    VEC(int64_t) continued;  // sequences that do not begin a document: by default only in documents of over 2^31 tokens
+    struct text
+        continued; // a bit for each sequence, up to the last one that does not begin a document: whether it is such
 };
 
 // ---- drafts
@@ -233,7 +234,7 @@ static void writer_release(struct token_writer *w) {
     for (enum token_file file = 0; file < TOKEN_FILES; file++)
         draft_release(&w->draft[file]);
     remove_directories(w);
-    VEC_RELEASE(&w->continued);
+    text_release(&w->continued);
     free(w->prefix);
     free(w->made);
     free(w);
@@ -302,8 +303,7 @@ static bool writer_take_up(struct token_writer *w, const struct token_journal *j
     w->documents = j->documents;
     w->sequence_length = (int32_t)j->sequence_length;
     w->document_tokens = j->document_tokens;
-    for (size_t i = 0; i < j->continued.count; i++)
-        VEC_PUSH(&w->continued, j->continued.item[i]);
+    text_add_bytes(&w->continued, j->continued.text ? j->continued.text : "", j->continued.length);
     return true;
 }
 
@@ -367,12 +367,9 @@ trireme_status token_writer_save(struct token_writer *w, const char *of, json_t 
                                     .documents = w->documents,
                                     .sequence_length = w->sequence_length,
                                     .document_tokens = w->document_tokens,
+                                    .continued = w->continued,
                                     .position = position};
-    for (size_t i = 0; i < w->continued.count; i++)
-        VEC_PUSH(&journal.continued, w->continued.item[i]);
-    const trireme_status status = token_journal_write(w->prefix, &journal, error);
-    VEC_RELEASE(&journal.continued);
-    return status;
+    return token_journal_write(w->prefix, &journal, error);
 }
 
 static trireme_status end_sequence(struct token_writer *w, trireme_error *error) {
@@ -382,12 +379,29 @@ static trireme_status end_sequence(struct token_writer *w, trireme_error *error)
     return TRIREME_OK;
 }
 
+// Ends the sequence in progress, after which its document goes on.
+static trireme_status sequence_continue(struct token_writer *w, trireme_error *error) {
+    TRY(end_sequence(w, error));
+    while (w->continued.length <= (size_t)w->sequences / 8)
+        text_add_bytes(&w->continued, "", 1);
+    w->continued.text[w->sequences / 8] |= (char)(1 << w->sequences % 8);
+    return TRIREME_OK;
+}
+
+static bool sequence_is_continued(const struct token_writer *w, int64_t sequence) {
+    return (size_t)sequence / 8 < w->continued.length && w->continued.text[sequence / 8] >> sequence % 8 & 1;
+}
+
+trireme_status token_writer_turn(struct token_writer *w, trireme_error *error) {
+    return sequence_continue(w, error);
+}
+
 trireme_status token_writer_add(struct token_writer *w, const int32_t *tokens, size_t count, trireme_error *error) {
     struct draft *d = &w->draft[TOKEN_FILE_BIN];
     while (count) {
         if (w->sequence_length == w->sequence_limit) {
-            TRY(end_sequence(w, error));
-            VEC_PUSH(&w->continued, w->sequences);
+            TRY(sequence_continue(w, error));
+            TRY(sequence_continue(w, error));
         }
         if (d->used == BUFFER_BYTES)
             TRY(draft_flush(d, error));
@@ -451,13 +465,9 @@ static trireme_status add_pointers(struct token_writer *w, trireme_error *error)
 static trireme_status finish_index(struct token_writer *w, trireme_error *error) {
     TRY(draft_flush(&w->draft[TOKEN_FILE_INDEX], error));
     TRY(add_pointers(w, error));
-    size_t next = 0;
-    for (int64_t sequence = 0; sequence <= w->sequences; sequence++) {
-        if (next < w->continued.count && w->continued.item[next] == sequence)
-            next++;
-        else
+    for (int64_t sequence = 0; sequence <= w->sequences; sequence++)
+        if (!sequence_is_continued(w, sequence))
             TRY(draft_add(&w->draft[TOKEN_FILE_INDEX], &sequence, sizeof sequence, error));
-    }
     uint8_t header[MEGATRON_HEADER_BYTES];
     int64_t version = MEGATRON_VERSION, entries = w->documents + 1;
     memcpy(header, MEGATRON_MAGIC, MEGATRON_MAGIC_BYTES);

@@ -18,7 +18,7 @@ struct token_writer;
 // Tokens are stored as uint16 when vocab_size < 65500, else as int32, as Megatron does. Missing directories of `prefix`
 // are made. Refuses (USAGE) to replace a file that is neither a token file of this format nor its manifest.
 // `sequence_limit`: tokens of the longest sequence, 1 to INT32_MAX (what the format holds), 0 for INT32_MAX; a longer
-// document is stored as several sequences.
+// document is stored as several sequences, with an empty one between each two.
 trireme_status token_writer_create(const char *prefix, int32_t vocab_size, int32_t sequence_limit,
                                    struct token_writer **out, trireme_error *error);
 // The same, going on from where a writer of the same `of` last saved: *position is what it then was given, which the
@@ -31,6 +31,8 @@ trireme_status token_writer_save(struct token_writer *w, const char *of, json_t 
 void token_writer_leave(struct token_writer *w);
 // Appends tokens, each in [0, vocab_size), to the document in progress.
 trireme_status token_writer_add(struct token_writer *w, const int32_t *tokens, size_t count, trireme_error *error);
+// What follows of the document is only read, not predicted (token_shard.h); after the next call, it is predicted again.
+trireme_status token_writer_turn(struct token_writer *w, trireme_error *error);
 // Ends the document in progress; one without tokens is not stored.
 trireme_status token_writer_end_document(struct token_writer *w, trireme_error *error);
 int64_t token_writer_tokens(const struct token_writer *w);

@@ -1,5 +1,6 @@
 // The sampler: which windows a step sees, what is masked, and that nothing but (seed, step, row) matters.
 #include "data/sampler.h"
+#include "data/token_manifest.h"
 #include "data/token_shard.h"
 #include "data/token_writer.h"
 #include "test_data.h"
@@ -112,6 +113,70 @@ static void test_one_row_by_hand(void **state) {
     free(f.memory);
     token_set_close(set);
     tokenizer_free(bytes);
+}
+
+// A counting set whose documents are runs of 0 to 6 tokens, predicted and only read in turns; predicted[i]: whether
+// token i is. `any`: some are.
+static struct token_set *masked_set(void **state, int64_t total, int32_t sequence_limit, bool any, bool *predicted,
+                                    bool *begins) {
+    struct token_manifest m = {.tokenizer_kind = "x", .tokenizer_checksum = "y", .vocab_size = VOCAB, .masked = true};
+    struct token_writer *w;
+    assert_ok(token_writer_create(in(state, "masked"), VOCAB, sequence_limit, &w, &error));
+    int64_t next = 0;
+    for (uint32_t d = 0, chance = 1; next < total; d++) {
+        begins[next] = true;
+        for (uint32_t run = 0, runs = d % 7; run <= runs || begins[next]; run++) {
+            chance = chance * 1664525 + 1013904223;
+            const bool is = run % 2 == 0;
+            for (uint32_t i = is && !any ? 0 : chance >> 29; i > 0 && next < total; i--, next++) {
+                predicted[next] = is;
+                assert_ok(token_writer_add(w, &(int32_t){(int32_t)next}, 1, &error));
+            }
+            if (next == total)
+                break;
+            assert_ok(token_writer_turn(w, &error));
+        }
+        assert_ok(token_writer_end_document(w, &error));
+    }
+    m.tokens = token_writer_tokens(w);
+    m.documents = token_writer_documents(w);
+    assert_ok(token_writer_finish(w, &m, &error));
+    struct token_set *set;
+    assert_ok(token_set_open(in(state, "masked"), &set, &error));
+    return set;
+}
+
+// What is only read is no target, in whole rows and in parts of them.
+static void test_masked(void **state) {
+    enum { TOTAL = 3000 };
+    bool predicted[TOTAL + 1] = {0}, begins[TOTAL + 1] = {0}, has;
+    for (int32_t limit = 0; limit <= 4; limit += 2) { // long runs are then several sequences
+        memset(begins, 0, sizeof begins);
+        struct token_set *set = masked_set(state, TOTAL, limit, true, predicted, begins);
+        assert_true(token_set_is_masked(set));
+        struct sampler s = sampler(set, options(16, 4, 0.0));
+        for (int64_t step = 0; step < 60; step++) {
+            const int64_t begin = step % 5, end = 16 - step % 4, places = end - begin;
+            struct filled f = fill_part(&s, SAMPLER_TRAIN, step, 0, 4, begin, end);
+            int64_t targets = 0;
+            for (int64_t i = 0; i < 4 * places; i++) {
+                const int32_t next = f.batch.tokens[i] + 1;
+                const bool is = predicted[next] && !begins[next];
+                assert_int_equal(f.batch.targets[i], is ? next : -1);
+                targets += is;
+            }
+            assert_int_equal(f.counts.targets, targets);
+            free(f.memory);
+        }
+        assert_ok(sampler_has_targets(&s, SAMPLER_TRAIN, &has, &error));
+        assert_true(has);
+        token_set_close(set);
+    }
+    struct token_set *set = masked_set(state, TOTAL, 0, false, predicted, begins);
+    struct sampler s = sampler(set, options(16, 4, 0.0));
+    assert_ok(sampler_has_targets(&s, SAMPLER_TRAIN, &has, &error));
+    assert_false(has);
+    token_set_close(set);
 }
 
 // Targets, starts and positions of many windows against what the document starts say, token by token.
@@ -541,6 +606,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_one_row_by_hand),
+        TEST(test_masked),
         TEST(test_documents),
         TEST(test_each_window_once),
         TEST(test_phases),
