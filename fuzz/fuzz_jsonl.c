@@ -30,6 +30,13 @@ static trireme_status end(void *user, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// A chat counts as a document.
+static trireme_status chat(void *user, const char *json, size_t length, int64_t line, trireme_error *error) {
+    CHECK(length > 1 && json[0] == '{' && json[length - 1] == '}' && line > 0);
+    TRY(add(user, json, length, error));
+    return end(user, error);
+}
+
 static trireme_status advance(void *user, size_t bytes, trireme_error *error) {
     (void)error;
     ((struct collected *)user)->read += bytes;
@@ -50,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     trireme_error first_error = {0};
     for (size_t i = 0; i < ARRAY_LENGTH(blocks); i++) {
         struct collected c = {0};
-        struct document_sink sink = {.user = &c, .add = add, .end = end, .advance = advance};
+        struct document_sink sink = {.user = &c, .add = add, .end = end, .advance = advance, .chat = chat};
         struct document_options options = {.block_bytes = blocks[i], .line_limit = 5000};
         trireme_error error = {0};
         trireme_status status = document_file_read(&file, &options, &sink, &error);

@@ -42,8 +42,9 @@ trireme_status command_plan(const struct arguments *arguments, trireme_error *er
 trireme_status command_bench(const struct arguments *arguments, trireme_error *error);
 trireme_status command_tokenizer(const struct arguments *arguments, trireme_error *error);
 trireme_status command_help(const struct arguments *arguments, trireme_error *error);
-// trireme tokenizer train (command_tokenizer_train.c).
+// trireme tokenizer train and chat (command_tokenizer_train.c, command_tokenizer_chat.c).
 trireme_status command_tokenizer_train(const struct arguments *arguments, trireme_error *error);
+trireme_status command_tokenizer_chat(const struct arguments *arguments, trireme_error *error);
 extern const struct command commands[];
 extern const size_t command_count;
 

@@ -152,7 +152,8 @@ static trireme_status judge_advance(void *user, size_t bytes, trireme_error *err
 }
 
 static trireme_status judge_texts(struct judge *j, trireme_error *error) {
-    const struct document_sink sink = {j, judge_add_piece, judge_end_document, judge_advance};
+    const struct document_sink sink = {
+        .user = j, .add = judge_add_piece, .end = judge_end_document, .advance = judge_advance};
     const struct document_options options = {0};
     for (size_t i = 0; i < j->files.count; i++)
         TRY(document_file_read(&j->files.item[i], &options, &sink, error));

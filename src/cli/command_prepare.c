@@ -35,6 +35,8 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
         json_add_integer(&out, "text_bytes", r->manifest.text_bytes);
         json_add_integer(&out, "vocab_size", r->manifest.vocab_size);
         json_add_integer(&out, "resumed_tokens", r->resumed_tokens);
+        json_add_integer(&out, "chats", r->chats);
+        json_add_integer(&out, "answer_tokens", r->answer_tokens);
         json_end_object(&out);
         text_add(&out, "\n");
     } else {
@@ -44,6 +46,12 @@ static trireme_status prepare_report(const struct arguments *a, const struct con
                  counted(r->manifest.documents, "document").text, counted(r->files, "file").text, shown.text,
                  shown.text);
         text_release(&shown);
+        if (r->chats)
+            text_add(&out, "%s: %s of answers will be predicted, the others only read\n",
+                     counted(r->chats, "chat").text, counted(r->answer_tokens, "token").text);
+        if (r->chats_without_answers)
+            text_add(&out, "nothing will be predicted of %s without an answer\n",
+                     counted(r->chats_without_answers, "chat").text);
         if (r->resumed_tokens)
             text_add(&out, "went on after %s that an interrupted run had saved\n",
                      counted(r->resumed_tokens, "token").text);
@@ -66,7 +74,9 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     TRY(arguments_config(a, NULL, &config, error));
     trireme_status status = arguments_expect(a, 1, SIZE_MAX, error);
     if (status == TRIREME_OK)
-        status = config_expect(&config, "data.path data.tokenizer data.text_field data.bad_lines tokenizer.pattern",
+        status = config_expect(&config,
+                               "data.path data.tokenizer data.text_field data.chat_template data.bad_lines"
+                               " tokenizer.pattern",
                                "prepare", error);
     if (status == TRIREME_OK && !*config.data.path)
         status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
@@ -84,6 +94,7 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
                                       .prefix = config.data.path,
                                       .tokenizer = tokenizer,
                                       .documents = {.field = config.data.text_field},
+                                      .chat_template = config.data.chat_template,
                                       .skips_bad_lines = config.data.bad_lines == CONFIG_BAD_LINES_SKIP,
                                       .progress = show_bar,
                                       .user = &begin,

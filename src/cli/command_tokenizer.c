@@ -318,8 +318,10 @@ trireme_status command_tokenizer(const struct arguments *a, trireme_error *error
     const char *what = a->operands.item[0];
     if (strcmp(what, "train") == 0)
         return command_tokenizer_train(a, error);
+    if (strcmp(what, "chat") == 0)
+        return command_tokenizer_chat(a, error);
     for (size_t i = 0; i < ARRAY_LENGTH(PARTS); i++)
         if (strcmp(PARTS[i].name, what) == 0)
             return part_run(&PARTS[i], a, error);
-    FAIL(TRIREME_ERROR_USAGE, "what to do with a tokenizer is encode, decode, show or train, not \"%s\"", what);
+    FAIL(TRIREME_ERROR_USAGE, "what to do with a tokenizer is encode, decode, show, chat or train, not \"%s\"", what);
 }

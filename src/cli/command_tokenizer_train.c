@@ -44,7 +44,8 @@ static bool training_show(void *user, int32_t tokens) {
 }
 
 static trireme_status training_read(struct training *t, const struct arguments *a, trireme_error *error) {
-    const struct document_sink sink = {t, training_add, training_end_text, training_advance};
+    const struct document_sink sink = {
+        .user = t, .add = training_add, .end = training_end_text, .advance = training_advance};
     const struct document_options options = {.field = t->config->data.text_field};
     struct document_files files = {0};
     trireme_status status = TRIREME_OK;

@@ -117,7 +117,7 @@ const struct command commands[] = {
      "CSV with the columns m, n, k, dtype and seconds or tflops, collectives as nccl-tests prints them.\n"
      "example: trireme bench step examples/shakespeare.yaml --training.dtype=bf16\n",
      command_bench, "peak", NULL, NULL},
-    {"tokenizer", "encode|decode|show FILE_OR_DIR | train INPUT... --output=DIR",
+    {"tokenizer", "encode|decode|show|chat FILE_OR_DIR | train INPUT... --output=DIR",
      "text to token ids and back; what a tokenizer is; a new one",
      "FILE_OR_DIR: a tokenizer.json, a .model of sentencepiece, ranks of tiktoken, a tekken.json, or a directory with\n"
      "one of them. tokenizer_config.json beside it says how texts begin and end. Ranks whose number is that of no\n"
@@ -127,6 +127,9 @@ const struct command commands[] = {
      "--lines: each line is a text, or has the ids of one. --special: encode adds the special tokens that the\n"
      "tokenizer puts around a text, decode shows those that it finds.\n"
      "show: kind, sizes, special tokens, steps from text to ids and back, versions of Unicode.\n"
+     "chat: reads chats from standard input, one a line, and prints what they become for a model; --json also prints\n"
+     "their ids, and which of these are answers, on which alone `trireme prepare` lets a model be trained.\n"
+     "--data.chat_template=NAME replaces the tokenizer's template.\n"
      "train: learns byte-level BPE from text as `trireme prepare` reads it. The keys below may be given without their\n"
      "section.\n"
      "example: trireme tokenizer train book.txt --output=tokenizers/mine --vocab_size=4096\n",

@@ -326,9 +326,21 @@ static const char *value_name(struct json_part value, char buffer[JSON_EXCERPT_B
     return buffer;
 }
 
-// Finds the text of a line: a string that json_string_read can read.
-static trireme_status find_text(const struct reader *r, const char *line, size_t length, int64_t begin,
-                                struct json_part *text, trireme_error *error) {
+// What a line has: a text, which json_string_read can read, or a chat; a blank one neither.
+struct line_content {
+    struct json_part text, chat;
+};
+
+// Whether an object is a chat.
+static bool line_is_chat(const struct reader *r, struct json_part object) {
+    struct json_wanted wanted[] = {{.key = "messages"}, {.key = "prompt"}, {.key = "completion"}};
+    return r->sink->chat &&
+           json_line_find_members(object.text, object.length, 0, wanted, ARRAY_LENGTH(wanted), NULL) == TRIREME_OK &&
+           (wanted[0].found || (wanted[1].found && wanted[2].found));
+}
+
+static trireme_status find_content(const struct reader *r, const char *line, size_t length, int64_t begin,
+                                   struct line_content *out, trireme_error *error) {
     char excerpt[JSON_EXCERPT_BYTES];
     struct json_line found;
     trireme_status status = json_line_find(line, length, begin, r->field, &found, error);
@@ -337,6 +349,10 @@ static trireme_status find_text(const struct reader *r, const char *line, size_t
     if (*found.whole.text != '{')
         return refuse_line(r, error, "expected a JSON object such as {\"%s\": \"...\"}, found %s", r->field,
                            value_name(found.whole, excerpt));
+    if (found.found == 0 && line_is_chat(r, found.whole)) {
+        out->chat = found.whole;
+        return TRIREME_OK;
+    }
     if (found.found == 0)
         return refuse_line(r, error, "there is no field \"%s\" (data.text_field names it); the first of %zu is %s",
                            r->field, found.members, found.members ? value_name(found.first, excerpt) : "none");
@@ -348,7 +364,7 @@ static trireme_status find_text(const struct reader *r, const char *line, size_t
     status = json_string_check(found.value, begin + (found.value.text - line), error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "%s line %" PRId64, r->path, r->line);
-    *text = found.value;
+    out->text = found.value;
     return TRIREME_OK;
 }
 
@@ -370,18 +386,17 @@ static bool is_blank(const char *line, size_t length) {
     return true;
 }
 
-// Finds the text of a line, unless it is blank: then text->text is NULL.
 static trireme_status documents_read_line(const struct reader *r, const char *line, size_t length,
-                                          struct json_part *text, trireme_error *error) {
+                                          struct line_content *out, trireme_error *error) {
     int64_t begin = r->line_start;
     struct utf8_checker utf8 = {.position = begin};
     bool good = utf8_check(&utf8, line, length);
-    *text = (struct json_part){0};
+    *out = (struct line_content){0};
     if (!good || !utf8_finish(&utf8))
         return refuse_encoding(r, &utf8, good, error);
     size_t mark = r->line_start == 0 ? utf8_mark(line, length) : 0;
     line += mark, length -= mark, begin += (int64_t)mark;
-    return is_blank(line, length) ? TRIREME_OK : find_text(r, line, length, begin, text, error);
+    return is_blank(line, length) ? TRIREME_OK : find_content(r, line, length, begin, out, error);
 }
 
 // Counts a bad line, where they are counted; else fails with what is wrong with it, which `status` and *error say.
@@ -397,16 +412,18 @@ static trireme_status leave_out(const struct reader *r, trireme_status status, c
 }
 
 static trireme_status take_line(struct reader *r, const char *line, size_t length, trireme_error *error) {
-    struct json_part text;
+    struct line_content content;
     trireme_error why;
     if (r->passes_over) {
         r->passes_over = false;
         return TRIREME_OK;
     }
-    trireme_status status = documents_read_line(r, line, length, &text, &why);
+    trireme_status status = documents_read_line(r, line, length, &content, &why);
     if (status != TRIREME_OK)
         return leave_out(r, status, &why, error);
-    return text.text ? documents_add_text(r, text, error) : TRIREME_OK;
+    if (content.chat.text)
+        return r->sink->chat(r->sink->user, content.chat.text, content.chat.length, r->line, error);
+    return content.text.text ? documents_add_text(r, content.text, error) : TRIREME_OK;
 }
 
 // Room for the longest line and its end; a line that fills it is too long.

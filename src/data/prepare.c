@@ -3,12 +3,16 @@
 //
 // A job knows the position in the input behind it. With what was written up to there, that is all that is needed to go
 // on: files before it are passed over, and of the file it is in, documents are read and dropped up to it.
+//
+// A chat is a document whose text is a line of JSON: the thread that encodes it makes the text that models see of it,
+// and notes which tokens are answers.
 #include "data/prepare.h"
 
 #include "base/build.h"
 #include "base/clock.h"
 #include "base/ordered_work.h"
 #include "base/parallel_for.h"
+#include "chat/chat.h"
 #include "data/token_writer.h"
 #include "tokenizer/encoder.h"
 
@@ -27,15 +31,26 @@ struct prepare_position {
     struct document_bad_lines bad_lines; // before this file
 };
 
+// Of the chats that were written.
+struct prepare_chats {
+    int64_t count, answer_tokens, without_answers, text_bytes;
+    struct document_bad_lines bad;
+};
+
 struct prepare_part {
     size_t end, tokens_end; // of its text and tokens, in those of the job
     struct encoder_part of; // a document
+    int64_t line, file;     // of a chat; line 0: it is text
+    bool left_out;          // a chat that was bad
 };
 
 struct prepare_job {
     struct text text;
     VEC(struct prepare_part) parts;
     struct token_list tokens;
+    VEC(bool) answer; // of each token of the chats
+    struct document_bad_lines bad;
+    int64_t chat_bytes; // of the text that chats became
     struct prepare_position after;
     trireme_status status;
     trireme_error error;
@@ -45,8 +60,14 @@ struct preparation {
     const struct prepare_options *options;
     char of[CHECKSUM_HEX]; // what the tokens are made of; empty where nothing is saved
     struct token_writer *writer;
-    struct encoder **encoder; // [threads]
-    struct encoder *seams;    // of the reader
+    const struct document_files *files;
+    struct chat_template *template; // NULL until there is a chat
+    struct encoder **encoder;       // [threads]
+    struct chat_work {
+        struct chat_text text;
+        struct chat_tokens tokens;
+    } * chat_work;         // [threads]
+    struct encoder *seams; // of the reader
     struct ordered_work *work;
     int slots;
     struct prepare_job *jobs, *job; // [slots]; the one being filled
@@ -58,20 +79,58 @@ struct preparation {
     int64_t saved_at;
     int64_t done, total; // bytes of input; total is 0 where it is not known
     struct document_bad_lines bad_lines;
+    struct prepare_chats chats;
 };
 
 // ---- jobs
+
+// Appends the tokens of a chat.
+static trireme_status job_encode_chat(struct preparation *p, int thread, struct prepare_job *job, const char *line,
+                                      size_t length, trireme_error *error) {
+    struct chat_work *w = &p->chat_work[thread];
+    json_t *chat;
+    TRY(json_parse(line, length, "the chat", &chat, error));
+    trireme_status status = chat_render_line(p->template, chat, &w->text, error);
+    json_decref(chat);
+    TRY(status);
+    TRY(chat_encode(p->encoder[thread], &w->text, &w->tokens, error));
+    token_list_append(&job->tokens, w->tokens.tokens.item, w->tokens.tokens.count);
+    for (size_t i = 0; i < w->tokens.answer.count; i++)
+        VEC_PUSH(&job->answer, w->tokens.answer.item[i]);
+    job->chat_bytes += (int64_t)w->text.text.length;
+    return TRIREME_OK;
+}
+
+// A chat that is bad ends the work, or is left out.
+static trireme_status job_take_chat(struct preparation *p, int thread, struct prepare_job *job,
+                                    struct prepare_part *part, size_t begin, trireme_error *error) {
+    trireme_error why;
+    trireme_status status = job_encode_chat(p, thread, job, job->text.text + begin, part->end - begin, &why);
+    if (status == TRIREME_OK)
+        return TRIREME_OK;
+    error_prefix(&why, status, "%s line %lld", p->files->item[part->file].path, (long long)part->line);
+    if (!p->options->skips_bad_lines)
+        return error_repeat(error, &why);
+    if (job->bad.count++ == 0)
+        job->bad.first = why;
+    part->left_out = true;
+    return TRIREME_OK;
+}
 
 static void job_encode(void *user, int thread, int slot) {
     struct preparation *p = user;
     struct prepare_job *job = &p->jobs[slot];
     job->status = TRIREME_OK;
-    job->tokens.count = 0;
+    job->tokens.count = job->answer.count = 0;
+    job->bad.count = job->chat_bytes = 0;
     size_t begin = 0;
     for (size_t i = 0; i < job->parts.count && job->status == TRIREME_OK; i++) {
         struct prepare_part *part = &job->parts.item[i];
-        job->status = encoder_encode_part(p->encoder[thread], job->text.text + begin, part->end - begin, part->of,
-                                          ENCODER_DOCUMENT, &job->tokens, &job->error);
+        if (part->line)
+            job->status = job_take_chat(p, thread, job, part, begin, &job->error);
+        else
+            job->status = encoder_encode_part(p->encoder[thread], job->text.text + begin, part->end - begin, part->of,
+                                              ENCODER_DOCUMENT, &job->tokens, &job->error);
         part->tokens_end = job->tokens.count;
         begin = part->end;
     }
@@ -79,14 +138,43 @@ static void job_encode(void *user, int thread, int slot) {
 
 static trireme_status prepare_save(struct preparation *p, trireme_error *error) {
     const struct prepare_position *at = &p->written;
-    json_t *bad = json_string(at->bad_lines.first.message) ?: json_string("");
-    json_t *position = json_pack("{sI sI sI sI sI sI so}", "file", at->file, "documents", at->documents, "bytes",
-                                 at->bytes, "text_bytes", at->text_bytes, "empty_documents", at->empty_documents,
-                                 "bad_lines", at->bad_lines.count, "message", bad);
+    json_t *bad = json_string(at->bad_lines.first.message) ?: json_string(""),
+           *bad_chat = json_string(p->chats.bad.first.message) ?: json_string("");
+    json_t *position =
+        json_pack("{sI sI sI sI sI sI so sI sI sI sI sI so}", "file", at->file, "documents", at->documents, "bytes",
+                  at->bytes, "text_bytes", at->text_bytes, "empty_documents", at->empty_documents, "bad_lines",
+                  at->bad_lines.count, "message", bad, "chats", p->chats.count, "answer_tokens", p->chats.answer_tokens,
+                  "without_answers", p->chats.without_answers, "chat_bytes", p->chats.text_bytes, "bad_chats",
+                  p->chats.bad.count, "chat_message", bad_chat);
     const trireme_status status = token_writer_save(p->writer, p->of, position, error);
     json_decref(position);
     p->saved_at = clock_now();
     return status;
+}
+
+// Writes a chat, whose runs of tokens are answers and others in turns. A document begins with what is predicted.
+static trireme_status chat_write(struct preparation *p, const int32_t *token, const bool *answer, size_t count,
+                                 trireme_error *error) {
+    bool predicted = true, any = false;
+    for (size_t begin = 0, end; begin < count; begin = end) {
+        for (end = begin; end < count && answer[end] == answer[begin];)
+            end++;
+        if (answer[begin] != predicted)
+            TRY(token_writer_turn(p->writer, error));
+        predicted = answer[begin];
+        any |= predicted;
+        p->chats.answer_tokens += predicted ? (int64_t)(end - begin) : 0;
+        TRY(token_writer_add(p->writer, token + begin, end - begin, error));
+    }
+    p->chats.count++;
+    p->chats.without_answers += !any;
+    return TRIREME_OK;
+}
+
+static void bad_lines_add(struct document_bad_lines *to, const struct document_bad_lines *more) {
+    if (to->count == 0)
+        to->first = more->first;
+    to->count += more->count;
 }
 
 static trireme_status job_write(void *user, int slot, trireme_error *error) {
@@ -94,10 +182,21 @@ static trireme_status job_write(void *user, int slot, trireme_error *error) {
     struct prepare_job *job = &p->jobs[slot];
     if (job->status != TRIREME_OK)
         return error_repeat(error, &job->error);
-    size_t begin = 0;
+    size_t begin = 0, answer = 0;
+    p->chats.text_bytes += job->chat_bytes;
+    if (job->bad.count)
+        bad_lines_add(&p->chats.bad, &job->bad);
     for (size_t i = 0; i < job->parts.count; i++) {
         const struct prepare_part *part = &job->parts.item[i];
-        TRY(token_writer_add(p->writer, job->tokens.item + begin, part->tokens_end - begin, error));
+        const size_t count = part->tokens_end - begin;
+        if (part->left_out)
+            continue;
+        if (part->line) {
+            TRY(chat_write(p, job->tokens.item + begin, job->answer.item + answer, count, error));
+            answer += count;
+        } else {
+            TRY(token_writer_add(p->writer, job->tokens.item + begin, count, error));
+        }
         if (part->of.ends)
             TRY(token_writer_end_document(p->writer, error));
         begin = part->tokens_end;
@@ -197,6 +296,23 @@ static trireme_status end_document(void *user, trireme_error *error) {
     return p->job->text.length >= p->job_bytes ? job_submit(p, error) : TRIREME_OK;
 }
 
+static trireme_status prepare_add_chat(void *user, const char *json, size_t length, int64_t line,
+                                       trireme_error *error) {
+    struct preparation *p = user;
+    const char *name = p->options->chat_template ? p->options->chat_template : "";
+    if (!p->template)
+        TRY(chat_template_create(p->options->tokenizer, name, &p->template, error));
+    const bool passes = prepare_passes(p, &json, &length);
+    p->at.documents++;
+    if (passes)
+        return TRIREME_OK;
+    text_add_bytes(&p->job->text, json, length);
+    VEC_PUSH(&p->job->parts,
+             (struct prepare_part){
+                 .end = p->job->text.length, .of = {.begins = true, .ends = true}, .line = line, .file = p->at.file});
+    return p->job->text.length >= p->job_bytes ? job_submit(p, error) : TRIREME_OK;
+}
+
 static trireme_status check_cancel(const struct preparation *p, trireme_error *error) {
     if (p->options->cancel && *p->options->cancel)
         FAIL(TRIREME_ERROR_INTERRUPTED, "%s: interrupted, nothing was written", p->options->prefix);
@@ -216,7 +332,8 @@ static trireme_status prepare_advance(void *user, size_t bytes, trireme_error *e
 }
 
 static trireme_status read_files(struct preparation *p, const struct document_files *files, trireme_error *error) {
-    struct document_sink sink = {.user = p, .add = prepare_add_piece, .end = end_document, .advance = prepare_advance};
+    struct document_sink sink = {
+        .user = p, .add = prepare_add_piece, .end = end_document, .advance = prepare_advance, .chat = prepare_add_chat};
     struct document_options options = p->options->documents;
     options.bad_lines = p->options->skips_bad_lines ? &p->bad_lines : NULL;
     p->begun = p->from.bytes > 0;
@@ -233,7 +350,7 @@ static trireme_status read_files(struct preparation *p, const struct document_fi
         TRY(document_file_read(file, &options, &sink, error));
     }
     TRY(check_cancel(p, error));
-    if (p->at.text_bytes == 0)
+    if (p->at.text_bytes == 0 && !p->template)
         FAIL(TRIREME_ERROR_USAGE, "%s: the input holds no text (files: %zu, documents: %lld, all empty%s%s)",
              files->item[0].path, files->count, (long long)p->at.empty_documents,
              p->bad_lines.count ? "; bad lines were left out, the first: " : "", p->bad_lines.first.message);
@@ -248,6 +365,7 @@ static void prepare_identify(struct preparation *p, const struct document_files 
     const struct prepare_options *o = p->options;
     char hex[CHECKSUM_HEX];
     struct text json = {0};
+    struct stat template = {0};
     if (files->stream)
         return;
     tokenizer_checksum(o->tokenizer, hex);
@@ -256,6 +374,10 @@ static void prepare_identify(struct preparation *p, const struct document_files 
     json_add_string(&json, NULL, hex);
     json_add_string(&json, NULL, o->documents.field ? o->documents.field : "text");
     json_add_boolean(&json, NULL, o->skips_bad_lines);
+    json_add_path(&json, NULL, o->chat_template ? o->chat_template : "");
+    json_add_string(&json, NULL, tokenizer_chat_template(o->tokenizer) ?: "");
+    if (o->chat_template && stat(o->chat_template, &template) == 0)
+        json_add_integer(&json, NULL, template.st_mtim.tv_sec * 1000000000 + template.st_mtim.tv_nsec);
     for (size_t i = 0; i < files->count; i++) {
         struct stat info = {0};
         stat(files->item[i].path, &info);
@@ -271,7 +393,7 @@ static void prepare_identify(struct preparation *p, const struct document_files 
 
 // Reads what prepare_save has written.
 static trireme_status prepare_take_up(struct preparation *p, const json_t *position, trireme_error *error) {
-    const char *message;
+    const char *message, *chat_message;
     const struct {
         const char *name;
         int64_t *value;
@@ -280,12 +402,19 @@ static trireme_status prepare_take_up(struct preparation *p, const json_t *posit
                    {"bytes", &p->from.bytes},
                    {"text_bytes", &p->from.text_bytes},
                    {"empty_documents", &p->from.empty_documents},
-                   {"bad_lines", &p->bad_lines.count}};
+                   {"bad_lines", &p->bad_lines.count},
+                   {"chats", &p->chats.count},
+                   {"answer_tokens", &p->chats.answer_tokens},
+                   {"without_answers", &p->chats.without_answers},
+                   {"chat_bytes", &p->chats.text_bytes},
+                   {"bad_chats", &p->chats.bad.count}};
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
         TRY(json_read_integer(position, p->options->prefix, members[i].name, JSON_REQUIRED, 0, INT64_MAX,
                               members[i].value, error));
     TRY(json_read_string(position, p->options->prefix, "message", JSON_REQUIRED, &message, error));
+    TRY(json_read_string(position, p->options->prefix, "chat_message", JSON_REQUIRED, &chat_message, error));
     error_set(&p->bad_lines.first, TRIREME_ERROR_CORRUPT, "%s", message);
+    error_set(&p->chats.bad.first, TRIREME_ERROR_CORRUPT, "%s", chat_message);
     p->at = p->from;
     p->at.documents = 0;
     p->written = p->from;
@@ -317,6 +446,7 @@ static void prepare_start_work(struct preparation *p) {
     p->encoder = mem_alloc((size_t)threads * sizeof *p->encoder);
     for (int i = 0; i < threads; i++)
         p->encoder[i] = encoder_create(p->options->tokenizer);
+    p->chat_work = mem_alloc((size_t)threads * sizeof *p->chat_work);
     p->seams = encoder_create(p->options->tokenizer);
     p->job_bytes = p->options->job_bytes ? p->options->job_bytes : JOB_BYTES;
     p->work = ordered_work_create(&(struct ordered_work_options){
@@ -329,10 +459,16 @@ static void prepare_end_work(struct preparation *p) {
         text_release(&p->jobs[i].text);
         VEC_RELEASE(&p->jobs[i].parts);
         VEC_RELEASE(&p->jobs[i].tokens);
+        VEC_RELEASE(&p->jobs[i].answer);
     }
-    for (int i = 0; i < (p->slots - 2) / 2; i++)
+    for (int i = 0; i < (p->slots - 2) / 2; i++) {
         encoder_free(p->encoder[i]);
+        chat_text_release(&p->chat_work[i].text);
+        chat_tokens_release(&p->chat_work[i].tokens);
+    }
     free(p->encoder);
+    free(p->chat_work);
+    chat_template_free(p->template);
     free(p->jobs);
     encoder_free(p->seams);
     text_release(&p->rest);
@@ -346,9 +482,15 @@ static trireme_status prepare_finish(struct preparation *p, struct prepare_resul
     m->vocab_size = tokenizer_vocab_size(t);
     m->tokens = token_writer_tokens(p->writer);
     m->documents = token_writer_documents(p->writer);
-    m->text_bytes = p->at.text_bytes;
+    m->text_bytes = p->at.text_bytes + p->chats.text_bytes;
+    m->masked = p->chats.count > 0;
+    result->chats = p->chats.count;
+    result->answer_tokens = p->chats.answer_tokens;
+    result->chats_without_answers = p->chats.without_answers;
     result->empty_documents = p->at.empty_documents;
     result->bad_lines = p->bad_lines;
+    if (p->chats.bad.count)
+        bad_lines_add(&result->bad_lines, &p->chats.bad);
     struct tokenizer_files kept = tokenizer_files(t);
     if (strcmp(tokenizer_kind(t), "bytes") != 0)
         token_writer_keep(p->writer, &kept);
@@ -383,6 +525,7 @@ trireme_status prepare_tokens(const struct prepare_options *options, struct prep
         status = document_files_add(&files, options->inputs[i], error);
     if (status != TRIREME_OK)
         goto release_files;
+    p.files = &files;
     p.total = files.stream ? 0 : files.bytes;
     status = prepare_begin(&p, &files, &result.resumed_tokens, error);
     if (status != TRIREME_OK) {

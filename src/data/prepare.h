@@ -14,6 +14,7 @@ struct prepare_options {
     const struct tokenizer *tokenizer; // caller keeps it
     struct document_options documents; // bad_lines is not used:
     bool skips_bad_lines;              // this says whether they are left out
+    const char *chat_template;         // chat_template_create; NULL: "", the tokenizer's own
     // Called now and then with the bytes of input done, and the total, 0 where standard input is read; may be NULL.
     void (*progress)(void *user, int64_t done, int64_t total);
     void *user;
@@ -27,8 +28,11 @@ struct prepare_options {
 struct prepare_result {
     struct token_manifest manifest;
     int64_t files;
-    int64_t empty_documents;             // documents without text, which were left out
-    int64_t resumed_tokens;              // that an earlier run had saved
+    int64_t empty_documents; // documents without text, which were left out
+    int64_t resumed_tokens;  // that an earlier run had saved
+    int64_t chats;           // of the documents; of these only answers are to be predicted
+    int64_t answer_tokens;   // of chats
+    int64_t chats_without_answers;
     struct document_bad_lines bad_lines; // which were left out
     char passed_over[256];               // files of directories that were passed over: "12 .md, 3 .csv", or ""
 };

@@ -473,7 +473,7 @@ static void test_manifest(void **state) {
         {"", "t.json"},
         {"{}", "format"},
         {"{\"format\": \"other\"}", "expected \"trireme-tokens\""},
-        {"{\"format\": \"trireme-tokens\", \"version\": 2}", "version"},
+        {"{\"format\": \"trireme-tokens\", \"version\": 3}", "version"},
         {"{\"format\": \"trireme-tokens\", \"version\": 1}", "tokenizer"},
         {"{\"format\": \"trireme-tokens\", \"version\": 1, \"tokenizer\": {\"kind\": "
          "\"0123456789012345678901234567890123456789\"}}",
@@ -527,6 +527,61 @@ static void test_manifest_of_set(void **state) {
     token_set_close(set);
 }
 
+// ---- chats
+
+static bool mark_masked(void *user, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++)
+        ((char *)user)[i] = '-';
+    return true;
+}
+
+// Of a chat only answers are to be predicted, of text and of completions all; they may stand in one file.
+static void test_chats(void **state) {
+    static const char TEXT[] = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyo<|im_end|>\n"
+                               "plainq: a<|im_start|>user\nyo<|im_end|>\nend",
+                      MASK[] = "----------------------------------------------------"
+                               "++++++++++++++++++---+------------------------------+++";
+    put_text(in(state, "a.jsonl"),
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+             "\"yo\"}], \"x\": 1}\n{\"text\": \"plain\"}\n{\"prompt\": \"q: \", \"completion\": \"a\"}\n"
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"yo\"}]}\n{\"text\": \"end\"}\n");
+    struct prepare_result result;
+    const char *prefix = in(state, "out/t");
+    struct prepare_options with = {.chat_template = "chatml"};
+    assert_ok(prepare(prefix, &with, &error, &result, in(state, "a.jsonl"), NULL));
+    assert_int_equal(result.chats, 3);
+    assert_int_equal(result.chats_without_answers, 1);
+    assert_int_equal(result.answer_tokens, 13 + 1);
+    assert_true(result.manifest.masked);
+    struct token_set *set;
+    assert_ok(token_set_open(prefix, &set, &error));
+    const int64_t total = token_set_tokens(set);
+    char text[sizeof TEXT] = "", mask[sizeof TEXT] = "";
+    int32_t tokens[sizeof TEXT];
+    assert_int_equal(total, sizeof TEXT - 1);
+    assert_int_equal(result.manifest.text_bytes, total);
+    assert_ok(token_set_read(set, 0, total, 256, tokens, &error));
+    for (int64_t i = 0; i < total; i++)
+        text[i] = (char)tokens[i];
+    assert_string_equal(text, TEXT);
+    for (int64_t from = 0; from < total; from++)
+        for (int64_t limit = from; limit <= total; limit++) {
+            memset(mask, '+', sizeof mask - 1);
+            assert_ok(token_set_masked(set, from, limit, mark_masked, mask, &error));
+            for (int64_t i = 0; i < total; i++)
+                assert_int_equal(mask[i], i >= from && i < limit ? MASK[i] : '+');
+        }
+    token_set_close(set);
+    // A text field that is there counts, whatever else is.
+    put_text(in(state, "a.jsonl"), "{\"messages\": [1], \"text\": \"that\"}\n");
+    assert_prepared(state, &plain, in(state, "a.jsonl"), NULL, "that|");
+    refuse(state, &with, "c.jsonl", "{\"text\": \"\"}\n\n{\"messages\": [{\"role\": 1}]}", 41, TRIREME_ERROR_USAGE,
+           "c.jsonl line 3: message 1 is no object with a \"role\"");
+    refuse(state, &with, "c.jsonl", "{\"messages\": [1, 1, NaN]}", 25, TRIREME_ERROR_CORRUPT, "c.jsonl line 1: ");
+    refuse(state, &plain, "c.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", 32, TRIREME_ERROR_USAGE,
+           "c.jsonl line 1: the tokenizer has no chat template");
+}
+
 // ---- with a tokenizer
 
 // The tokenizer of models.jsonl that has a rule for the beginning of a text: a blank before it, and <s>.
@@ -548,7 +603,9 @@ static struct tokenizer *with_beginning(void) {
     return t;
 }
 
-// Some documents, of which one is long.
+enum { CHATS = 12, BAD_CHATS = 2 };
+
+// Some documents, of which one is long, and some chats.
 static void put_documents(void **state) {
     struct text lines = {0}, book = {0};
     for (int i = 0; i < 60; i++)
@@ -556,6 +613,13 @@ static void put_documents(void **state) {
                  i % 7 == 3    ? "{\"text\": \"\"}\n"
                  : i % 11 == 5 ? "{}\n"
                                : "{\"text\": \"line %d of \\u00e9 it\"}\n",
+                 i);
+    for (int i = 0; i < CHATS + BAD_CHATS; i++)
+        text_add(&lines,
+                 i % 7 == 5 ? "{\"messages\": [], \"n\": %d}\n"
+                            : "{\"messages\": [{\"role\": \"user\", \"content\": \"what is %d?\"}, {\"role\": "
+                              "\"assistant\", \"content\": \"it is \\u00e9\"}, {\"role\": \"user\", \"content\": "
+                              "\"oh\"}, {\"role\": \"assistant\", \"content\": \"yes\"}]}\n",
                  i);
     for (int i = 0; i < 400; i++)
         text_add(&book, i % 9 == 4 ? "%d.\n\n" : "the word %d \xC3\xA9 and so on\n", i);
@@ -574,6 +638,7 @@ static struct prepare_result prepare_documents(void **state, const char *prefix,
     options.prefix = prefix;
     options.tokenizer = t;
     options.skips_bad_lines = true;
+    options.chat_template = "chatml";
     trireme_error error;
     const trireme_status status = prepare_tokens(&options, &result, &error);
     if (status != TRIREME_OK && status != TRIREME_ERROR_INTERRUPTED) {
@@ -607,8 +672,10 @@ static void test_threads_and_parts(void **state) {
     const struct prepare_result expected =
         prepare_documents(state, whole, t, (struct prepare_options){.threads = 1, .job_bytes = 1 << 20});
     assert_int_equal(expected.empty_documents, 18);
-    assert_int_equal(expected.bad_lines.count, 8);
-    assert_int_equal(expected.manifest.documents, 2 * (60 - 9 - 4) + 1);
+    assert_int_equal(expected.bad_lines.count, 8 + 2 * BAD_CHATS);
+    assert_int_equal(expected.chats, 2 * CHATS);
+    assert_true(expected.answer_tokens > 2 * CHATS * 10 && expected.answer_tokens < expected.manifest.tokens / 2);
+    assert_int_equal(expected.manifest.documents, 2 * (60 - 9 - 4) + 1 + 2 * CHATS);
     for (int threads = 1; threads < 5; threads += 2)
         for (size_t bytes = 1; bytes < 3000; bytes = 9 * bytes + 50) {
             const struct prepare_options with = {
@@ -673,6 +740,8 @@ static void test_killed(void **state) {
     if (result.manifest.tokens) {
         assert_int_equal(result.bad_lines.count, expected.bad_lines.count);
         assert_int_equal(result.empty_documents, expected.empty_documents);
+        assert_int_equal(result.chats, expected.chats);
+        assert_int_equal(result.answer_tokens, expected.answer_tokens);
     }
     tokenizer_free(t);
 }
@@ -724,6 +793,7 @@ int main(void) {
         TEST(test_manifest),
         TEST(test_manifest_of_set),
         TEST(test_threads_and_parts),
+        TEST(test_chats),
         TEST(test_killed),
         TEST(test_saved_is_of_no_use),
     };
