@@ -131,6 +131,7 @@ struct match {
     const struct model_config *config;
     struct safetensors *files;
     const struct sources *sources;
+    int64_t vocab_size; // in the files
     const struct file_prefix *prefix;
     const struct safetensors_tensor **tensor; // [sources]
     bool *met;                                // [tensors of the files]
@@ -218,6 +219,8 @@ static trireme_status model_check_shapes(const struct match *m, trireme_error *e
         file_shape(source, shape);
         if (!t)
             continue;
+        if (source->parameter->is_vocabulary && t->ndim > 0)
+            shape[0] += m->vocab_size - m->config->vocab_size;
         if (!convert_readable(t->dtype))
             FAIL(TRIREME_ERROR_CORRUPT, "%s: tensor %s: of dtype %s; models of F32, BF16, F16 and F64 are read",
                  safetensors_path(m->files, t), t->name, safetensors_dtype_name(t->dtype));
@@ -280,6 +283,49 @@ static trireme_status check_unexpected(const struct match *m, trireme_error *err
 
 // ---- loading
 
+// The mean of the rows of a tensor.
+static trireme_status mean_row(const struct match *m, const struct safetensors_tensor *t, int64_t rows, int64_t columns,
+                               double *out, trireme_error *error) {
+    enum { NUMBERS = 1 << 16 };
+    const int64_t most = MAX(1, NUMBERS / columns);
+    double *piece = mem_alloc((size_t)(most * columns) * sizeof *piece);
+    trireme_status status = TRIREME_OK;
+    for (int64_t row = 0; row < rows && status == TRIREME_OK; row += most) {
+        const int64_t count = MIN(rows - row, most) * columns;
+        status = read_numbers(m->files, t, row * columns, count, piece, error);
+        for (int64_t i = 0; i < count && status == TRIREME_OK; i++)
+            out[i % columns] += piece[i];
+    }
+    for (int64_t i = 0; i < columns; i++)
+        out[i] /= (double)rows;
+    free(piece);
+    return status;
+}
+
+// A vocabulary of another size: the rows that both have, and new ones.
+static trireme_status load_resized(const struct match *m, const struct safetensors_tensor *t,
+                                   const struct image_source *whole, struct tensor_reader *reader,
+                                   const struct parameter_values *values, const struct parameter_values *remainders,
+                                   trireme_error *error) {
+    const int64_t columns = whole->columns, kept = MIN(m->vocab_size, whole->rows);
+    struct image_source part = *whole;
+    struct safetensors_tensor taken = *t;
+    CHECK(!whole->transposed && whole->row == 0);
+    part.rows = kept;
+    taken.bytes = t->bytes / (uint64_t)m->vocab_size * (uint64_t)kept;
+    TRY(tensor_reader_take(reader, &taken, &part, values, remainders, error));
+    if (kept == whole->rows)
+        return TRIREME_OK;
+    double *mean = mem_alloc((size_t)columns * sizeof *mean);
+    const trireme_status status = mean_row(m, t, kept, columns, mean, error);
+    part.row = kept;
+    part.rows = whole->rows - kept;
+    if (status == TRIREME_OK)
+        tensor_reader_fill(reader, &part, mean, values, remainders);
+    free(mean);
+    return status;
+}
+
 // The pieces of one parameter, which are sources [first, first + pieces).
 static trireme_status load_parameter(const struct match *m, size_t first, struct tensor_reader *reader,
                                      const struct parameter_values *values, const struct parameter_values *remainders,
@@ -290,6 +336,10 @@ static trireme_status load_parameter(const struct match *m, size_t first, struct
         parameter_values_clear(remainders, source->number);
     for (int i = 0; i < source->parameter->pieces; i++) {
         const struct image_source piece = source_image(&source[i]);
+        if (source->parameter->is_vocabulary && m->vocab_size != m->config->vocab_size) {
+            TRY(load_resized(m, m->tensor[first + (size_t)i], &piece, reader, values, remainders, error));
+            continue;
+        }
         TRY(tensor_reader_take(reader, m->tensor[first + (size_t)i], &piece, values, remainders, error));
     }
     return TRIREME_OK;
@@ -329,11 +379,14 @@ trireme_status model_files_load(const char *path, const struct model_config *con
                                 const struct checksum_watch *watch, trireme_error *error) {
     CHECK(!remainders || values->dtype == DTYPE_BF16);
     TRY(model_files_check(path, config, exact, error));
+    struct model_config stored;
+    TRY(model_config_read(&stored, path, error));
     struct safetensors *files;
     TRY(safetensors_open(path, &files, error));
     struct sources sources;
     sources_create(&sources, config, table);
-    struct match match = {.path = path, .config = config, .files = files, .sources = &sources};
+    struct match match = {
+        .path = path, .config = config, .files = files, .sources = &sources, .vocab_size = stored.vocab_size};
     match.prefix = find_prefix(&match);
     match.tensor = mem_alloc(sources.item.count * sizeof *match.tensor);
     match.met = mem_alloc(files->tensor.count * sizeof *match.met);

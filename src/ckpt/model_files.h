@@ -23,6 +23,8 @@ trireme_status model_files_check(const char *path, const struct model_config *co
 // Fills what this rank has of the parameters from the directory `path`, whose files may hold F64, F32, F16 or BF16;
 // padding becomes zero. Of the files no more is read. `remainders` (for bf16 parameters; NULL: none) take the low
 // halves of f32 master weights, so that an f32 in a file is kept exactly. `watch` (may be NULL) is told while it reads.
+// A vocabulary that is larger than in the files begins with theirs, and its new rows are the mean of those; of a
+// smaller one the last rows of the files fall away. Neither is so where the model is to be `exact`ly that of the files.
 // Does model_files_check first; then names a tensor that is missing, unexpected, misshapen or of another dtype, before
 // any memory is written. Accepted are names without GPT-2's "transformer." prefix, buffers of masks and frequencies, an
 // output head that equals the tied embedding, and zero biases for a GPT-2 without biases.

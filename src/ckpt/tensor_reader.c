@@ -231,3 +231,31 @@ trireme_status tensor_reader_take(struct tensor_reader *reader, const struct saf
         TRY(piece_take(reader, &t, done, MIN(count, done + most), error));
     return TRIREME_OK;
 }
+
+static void part_fill(struct tensor_run *buffer, const struct image_source *source, const double *row,
+                      const struct holding *part, enum dtype dtype, bool low) {
+    const struct parameter_window window = {source->row, source->rows, 0, source->columns};
+    const int64_t own = dtype_size(low ? DTYPE_U16 : dtype);
+    struct parameter local;
+    struct parameter_runs runs = holding_runs(part, &window, &local);
+    for (struct parameter_run run; parameter_next(&runs, &run);)
+        for (int64_t done = 0; done < run.count; done += RUN_MOST) {
+            const int64_t now = MIN(run.count - done, (int64_t)RUN_MOST);
+            for (int64_t i = 0; i < now; i++)
+                buffer->number[i] = row[(run.window + done + i) % source->columns];
+            convert_encode(dtype, buffer->number, now, buffer->value, low ? buffer->low : NULL, 0);
+            memcpy((char *)part->data + (run.held + done) * own, low ? (const void *)buffer->low : buffer->value,
+                   (size_t)(now * own));
+        }
+}
+
+void tensor_reader_fill(struct tensor_reader *reader, const struct image_source *source, const double *row,
+                        const struct parameter_values *values, const struct parameter_values *remainders) {
+    reader->run = reader->run ?: mem_alloc(sizeof *reader->run);
+    for (int low = 0; low < (remainders ? 2 : 1); low++) {
+        size_t count;
+        const struct holding *part = parameter_values_of(low ? remainders : values, source->number, &count);
+        for (size_t k = 0; k < count; k++)
+            part_fill(reader->run, source, row, &part[k], values->dtype, low);
+    }
+}

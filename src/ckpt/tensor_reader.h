@@ -26,5 +26,8 @@ void tensor_reader_release(struct tensor_reader *reader);
 trireme_status tensor_reader_take(struct tensor_reader *reader, const struct safetensors_tensor *tensor,
                                   const struct image_source *source, const struct parameter_values *values,
                                   const struct parameter_values *remainders, trireme_error *error);
+// Puts row[source->columns] into each of the rows of `source`, which no file has.
+void tensor_reader_fill(struct tensor_reader *reader, const struct image_source *source, const double *row,
+                        const struct parameter_values *values, const struct parameter_values *remainders);
 
 #endif

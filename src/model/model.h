@@ -170,11 +170,11 @@ trireme_status model_config_preset(struct model_config *out, const char *name, t
 // extents out of range, a combination that no architecture has. Afterwards no product of extents overflows 63 bits.
 trireme_status model_config_check(const struct model_config *config, trireme_error *error);
 // Whether the weights of a model `weights` fit a model `model`; if not, TRIREME_ERROR_USAGE names the first difference
-// with both values. `exact` also compares what gives the same weights another meaning: epsilon, rotary embedding (whose
-// positions may become more), sliding window.
+// with both values. `exact` also compares the vocabulary, and what gives the same weights another meaning: epsilon,
+// rotary embedding (whose positions may become more), sliding window.
 trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
                                     trireme_error *error);
-// Takes over the tokens that begin and end a text from `other`.
+// Takes over the tokens that begin and end a text from `other`, as far as they are in the vocabulary.
 void model_config_take_ends(struct model_config *config, const struct model_config *other);
 // Adds to `out` the settings, with both values, by which the same weights mean something else in `model` than where
 // they come from; nothing if there are none.

@@ -232,7 +232,7 @@ trireme_status model_config_compare(const struct model_config *weights, const st
         FIELD(num_key_value_heads, true),
         FIELD(head_dim, true),
         FIELD(intermediate_size, true),
-        FIELD(vocab_size, true),
+        FIELD(vocab_size, exact), // else rows are added, or fall away
         // Rotary positions go on for a run with longer sequences.
         FIELD(max_position_embeddings,
               gpt2 || (exact && weights->max_position_embeddings > model->max_position_embeddings)),
@@ -277,11 +277,27 @@ trireme_status model_config_compare(const struct model_config *weights, const st
     return status;
 }
 
+// Keeps the tokens that begin and end texts as far as they are in the vocabulary.
+static void keep_ends(struct model_config *c) {
+    if (c->bos_token_id >= c->vocab_size)
+        c->bos_token_id = -1;
+    if (c->eos_token_id >= c->vocab_size)
+        c->eos_token_id = -1;
+    int kept = 0;
+    for (int i = 0; i < c->more_eos; i++)
+        if (c->more_eos_token_id[i] < c->vocab_size)
+            c->more_eos_token_id[kept++] = c->more_eos_token_id[i];
+    c->more_eos = kept;
+    if (c->eos_token_id < 0 && kept)
+        c->eos_token_id = c->more_eos_token_id[--c->more_eos];
+}
+
 void model_config_take_ends(struct model_config *config, const struct model_config *other) {
     config->bos_token_id = other->bos_token_id;
     config->eos_token_id = other->eos_token_id;
     config->more_eos = other->more_eos;
     memcpy(config->more_eos_token_id, other->more_eos_token_id, sizeof config->more_eos_token_id);
+    keep_ends(config);
 }
 
 // ---- what a run asks for
@@ -445,17 +461,7 @@ static trireme_status config_derive(struct model_config *c, const struct config 
     if (c->max_position_embeddings == 0)
         c->max_position_embeddings = config->training.seq_len;
     c->padded_vocab_size = model_padded_vocab_size(c->vocab_size);
-    if (c->bos_token_id >= c->vocab_size)
-        c->bos_token_id = -1;
-    if (c->eos_token_id >= c->vocab_size)
-        c->eos_token_id = -1;
-    int kept = 0;
-    for (int i = 0; i < c->more_eos; i++)
-        if (c->more_eos_token_id[i] < c->vocab_size)
-            c->more_eos_token_id[kept++] = c->more_eos_token_id[i];
-    c->more_eos = kept;
-    if (c->eos_token_id < 0 && kept)
-        c->eos_token_id = c->more_eos_token_id[--c->more_eos];
+    keep_ends(c);
     return TRIREME_OK;
 }
 

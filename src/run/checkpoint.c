@@ -253,6 +253,11 @@ trireme_status checkpoint_model(struct model_config *out, const struct config *c
         found = mem_strdup(given);
     struct config with = *config; // for a moment, nothing in it is owned
     with.model.init_from = found;
+    // A vocabulary of weights grows by tokens that it does not have.
+    struct model_config theirs;
+    const bool known = start && *found && model_config_read(&theirs, found, NULL) == TRIREME_OK;
+    if (known && vocab_size > theirs.vocab_size && !config_is_set(config, "model.vocab_size"))
+        with.model.vocab_size = vocab_size;
     trireme_status status = model_config_resolve(out, &with, vocab_size, error);
     if (status == TRIREME_OK && start) {
         *start = found;

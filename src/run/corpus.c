@@ -108,7 +108,7 @@ static bool has_bytes(const char *directory) {
 }
 
 trireme_status corpus_check_model(const struct corpus *c, const struct config *config, const char *directory,
-                                  trireme_error *error) {
+                                  bool continues, trireme_error *error) {
     const struct {
         const char *key;
         const struct token_set *set;
@@ -123,7 +123,8 @@ trireme_status corpus_check_model(const struct corpus *c, const struct config *c
                                  "whose tokens are those of %s, but the model in %s has another tokenizer: use token "
                                  "files made with its own, or remove its tokenizer.json to train it on these tokens",
                                  name, directory);
-        if (OF[i].tokenizer && *directory && tokenizer_differs(OF[i].tokenizer, directory, why))
+        if (OF[i].tokenizer && *directory && tokenizer_differs(OF[i].tokenizer, directory, why) &&
+            !(continues && tokenizer_continues(OF[i].tokenizer, directory)))
             return config_refuse(config, OF[i].key, error,
                                  "whose tokens are those of the %s tokenizer, but the model in %s has another (%s): "
                                  "use token files made with its own, or remove its tokenizer.json to train it on these "

@@ -32,9 +32,10 @@ int64_t corpus_vocab_size(const struct corpus *corpus);
 // Gives a model the tokens with which the tokenizer begins and ends texts: a new one where the tokenizer has them, one
 // with weights, where it has none itself.
 void corpus_name_ends(const struct corpus *corpus, bool new_model, struct model_config *model);
-// Refuses tokens made by another tokenizer than that of the model in `directory` ("": no model), where both are known.
+// Refuses tokens made by another tokenizer than that of the model in `directory` ("": no model), where both are known;
+// unless one `continues` the other (tokenizer_continues), if that is allowed.
 trireme_status corpus_check_model(const struct corpus *corpus, const struct config *config, const char *directory,
-                                  trireme_error *error);
+                                  bool continues, trireme_error *error);
 // Appends the number of tokens and a checksum, in words, that identify these tokens and their documents. Of a large set
 // without checksums, only of some. `like`: words that identified tokens before, perhaps those of an older version, to
 // be compared with; NULL: none.

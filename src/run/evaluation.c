@@ -77,7 +77,7 @@ static trireme_status evaluation_prepare(void *user, trireme_error *error) {
     struct job *job = user;
     TRY(prepare_model(job, error));
     TRY(corpus_open(&job->corpus, &job->config, error));
-    TRY(corpus_check_model(&job->corpus, &job->config, job->directory, error));
+    TRY(corpus_check_model(&job->corpus, &job->config, job->directory, false, error));
     TRY(corpus_sample(&job->corpus, &job->config, job->model.vocab_size, true, error));
     return make_plan(job, error);
 }

@@ -536,6 +536,21 @@ static trireme_status check_directories(const struct config *config, trireme_err
     return check_writable(config, "checkpoint.emergency_directory", emergency, error);
 }
 
+// Refuses that a vocabulary grows, unless its own tokenizer is known to be the beginning of that of the tokens.
+static trireme_status check_growth(const struct job *job, trireme_error *error) {
+    struct model_config theirs;
+    if (!job->start || !*job->start || config_is_set(&job->config, "model.vocab_size"))
+        return TRIREME_OK;
+    TRY(model_config_read(&theirs, job->start, error));
+    const int64_t tokens = corpus_vocab_size(&job->corpus);
+    if (tokens <= theirs.vocab_size || tokenizer_continues(job->corpus.tokenizer, job->start))
+        return TRIREME_OK;
+    return config_refuse(&job->config, "model.init_from", error,
+                         "but the tokens are numbered up to %lld, the model there knows %lld, and there is no "
+                         "tokenizer: if these are the first of the tokens, set model.vocab_size=%lld",
+                         (long long)tokens - 1, (long long)theirs.vocab_size, (long long)tokens);
+}
+
 // Prepares what ranks share: so errors in data, model or mesh are found before any rank starts.
 static trireme_status run_prepare(void *user, trireme_error *error) {
     struct job *job = user;
@@ -548,7 +563,8 @@ static trireme_status run_prepare(void *user, trireme_error *error) {
     corpus_name_ends(&job->corpus, !job->start || !*job->start, &job->model);
     job->start_hold = hold;
     if (job->start)
-        TRY(corpus_check_model(&job->corpus, config, job->start, error));
+        TRY(corpus_check_model(&job->corpus, config, job->start, true, error));
+    TRY(check_growth(job, error));
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
     if (config->validation.patience && (!job->corpus.has_validation || !config->validation.freq))
         return config_refuse(

@@ -239,6 +239,12 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     struct model_config theirs;
     struct text other = {0};
     TRY(model_config_read(&theirs, r->start, error));
+    if (theirs.vocab_size < r->engine.model->vocab_size)
+        run_tell(r, "the vocabulary grows from %lld to %lld tokens: the new ones begin as the mean of the others",
+                 (long long)theirs.vocab_size, (long long)r->engine.model->vocab_size);
+    else if (theirs.vocab_size > r->engine.model->vocab_size)
+        run_tell(r, "the vocabulary shrinks from %lld to %lld tokens: the last ones fall away",
+                 (long long)theirs.vocab_size, (long long)r->engine.model->vocab_size);
     model_config_meanings(&theirs, r->engine.model, &other);
     if (other.length)
         run_tell(r, "the model is not quite what the weights are of: %s", other.text);

@@ -42,6 +42,9 @@ void tokenizer_checksum(const struct tokenizer *t, char hex[CHECKSUM_HEX]);
 // Whether a model's directory has a tokenizer that gives text other tokens than `t`; why[200] then says in what it
 // differs.
 bool tokenizer_differs(const struct tokenizer *t, const char *directory, char why[200]);
+// Whether a model's directory has a tokenizer whose tokens stand for the same text as those of `t` with the same ids,
+// as far as both have them: one of the two has more at the end.
+bool tokenizer_continues(const struct tokenizer *t, const char *directory);
 
 // The tokens with which a text begins, and ends; -1 where it has none. They are in the vocabulary.
 int32_t tokenizer_bos(const struct tokenizer *t);

@@ -250,3 +250,21 @@ bool tokenizer_differs(const struct tokenizer *t, const char *directory, char wh
     tokenizer_free(other);
     return strcmp(own, its) != 0;
 }
+
+bool tokenizer_continues(const struct tokenizer *t, const char *directory) {
+    char *file = find_named(directory);
+    struct tokenizer *other = NULL;
+    bool same = file && tokenizer_load(directory, &other, NULL) == TRIREME_OK;
+    const int32_t count = same ? MIN(t->vocab_size, other->vocab_size) : 0;
+    for (int32_t id = 0; id < count && same; id++) {
+        const struct token_bytes one = token_table_token(t->parts.tokens, id),
+                                 its = token_table_token(other->parts.tokens, id);
+        const struct added_token *added = added_tokens_find_id(t->added, id),
+                                 *also = added_tokens_find_id(other->added, id);
+        same = (added ? also && strcmp(added->content, also->content) == 0 : !also) && one.length == its.length &&
+               (one.length == 0 || memcmp(one.bytes, its.bytes, one.length) == 0);
+    }
+    tokenizer_free(other);
+    free(file);
+    return same;
+}

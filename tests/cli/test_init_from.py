@@ -1,6 +1,7 @@
 """Runs that start from the weights of another, whole or without its training state."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -53,6 +54,80 @@ def test_bf16_from_f32():
     whole = [(h << 16) + l & 0xffffffff for h, l in zip(struct.unpack(f"<{count}H", embedding),
                                                        struct.unpack(f"<{count}h", remainder))]
     assert struct.pack(f"<{count}I", *whole) == of_f32["model.embed_tokens.weight"][1]
+
+
+def floats(content):
+    return struct.unpack(f"<{len(content) // 4}f", content)
+
+
+def check_rows(old, new, name, kept, count, width=16):
+    """Rows that both have are the same; new ones are the mean of the old ones."""
+    old, new = (floats(tool.tensors(tool.read(f"{path}/model.safetensors"))[name][1]) for path in (old, new))
+    assert len(new) == count * width and new[:kept * width] == old[:kept * width]
+    mean = [math.fsum(old[column::width]) / (len(old) // width) for column in range(width)]
+    for row in range(kept, count):
+        assert all(abs(x - m) <= 1e-7 for x, m in zip(new[row * width:(row + 1) * width], mean)), row
+
+
+def test_vocabulary_of_another_size():
+    """A vocabulary grows by tokens that the tokenizer of the weights does not have, which begin as the mean of the
+    others; or loses its last ones, where no tokenizer has them."""
+    tool.good("tokenizer", "train", "t.txt", "--output=mine", "--vocab_size=280")
+    tool.good("prepare", "t.txt", "--data.path=text/mine", "--data.tokenizer=mine")
+    made = json.loads(tool.read("mine/tokenizer.json"))
+    token = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    for name in "more", "other":
+        added = [{"id": 280 + i, "content": f"<|new{i}|>", **token} for i in range(30)]
+        first = made["added_tokens"][0]
+        if name == "other": # has another one among the tokens
+            made["model"]["vocab"]["<|else|>"] = made["model"]["vocab"].pop(first["content"])
+            first["content"] = "<|else|>"
+        shutil.copytree("mine", name)
+        os.remove(f"{name}/tokenizer_config.json")
+        tool.write(f"{name}/tokenizer.json", json.dumps({**made, "added_tokens": made["added_tokens"] + added}))
+        tool.good("prepare", "t.txt", f"--data.path=text/{name}", f"--data.tokenizer={name}")
+    grows = "the vocabulary grows from 280 to 310 tokens"
+    for tied in "true", "false":
+        tie = f"--model.tie_word_embeddings={tied}"
+        still = ["train", "c.yaml", tie, "--training.steps=1", "--optimizer.lr=0", "--model.init_from=base"]
+        names = ["model.embed_tokens.weight"] + ["lm_head.weight"] * (tied == "false")
+        tool.good("train", "c.yaml", "--data.path=text/mine", "--run.directory=base", tie)
+        for name, more in (("one", []), ("two", ["--ranks=2", "--parallelism.tensor_parallel_degree=2"]),
+                           ("spread", ["--ranks=2", "--parallelism.data_parallel_shard_degree=2"])):
+            code, _, err = tool.run(*still, "--data.path=text/more", f"--run.directory={name}", *more)
+            assert code == 0 and grows in err, err
+            for tensor in names:
+                check_rows("base/checkpoint/step-6", f"{name}/checkpoint/step-1", tensor, 280, 310)
+        # In bf16, too, and the run goes on with its own vocabulary and tokenizer.
+        tool.good(*still, "--data.path=text/more", "--run.directory=low", "--training.dtype=bf16")
+        rows = tool.tensors(tool.read("low/checkpoint/step-1/model.safetensors"))[names[-1]]
+        whole = tool.tensors(tool.read("one/checkpoint/step-1/model.safetensors"))[names[-1]]
+        for high, x in zip(struct.unpack(f"<{310 * 16}H", rows[1]), floats(whole[1])):
+            assert abs(floats(struct.pack("<I", high << 16))[0] - x) <= 0.01 * abs(x)
+        tool.good("train", "c.yaml", tie, "--model.init_from=base", "--data.path=text/more", "--run.directory=one")
+        assert tool.read("one/checkpoint/step-6/tokenizer.json") == tool.read("more/tokenizer.json")
+        assert json.loads(tool.read("one/checkpoint/step-6/config.json"))["vocab_size"] == 310
+        tool.good("generate", "one", "--prompt=The", "--max_new_tokens=4")
+        # What falls away again.
+        code, _, err = tool.run(*still[:-1], "--model.init_from=one", "--model.vocab_size=290", "--data.path=text/mine",
+                                "--run.directory=less")
+        assert code == 0 and "the vocabulary shrinks from 310 to 290 tokens" in err, err
+        for tensor in names:
+            check_rows("one/checkpoint/step-6", "less/checkpoint/step-1", tensor, 290, 290)
+        tool.refused(2, "model.vocab_size: given 279, but the tokens are numbered up to 279", *still,
+                     "--data.path=text/mine", "--model.vocab_size=279", "--run.directory=none")
+        tool.refused(2, "data.path: given text/other, .* another", *still, "--data.path=text/other",
+                     "--run.directory=none")
+        shutil.copytree("base/checkpoint/step-6", "bare")
+        for name in "manifest.json", "tokenizer.json", "tokenizer_config.json":
+            os.remove(f"bare/{name}")
+        still[-1] = "--model.init_from=bare"
+        tool.refused(2, "model.init_from: given bare, but the tokens are numbered up to 309, the model there knows 280,"
+                        " and there is no tokenizer: .* set model.vocab_size=310", *still, "--data.path=text/more",
+                     "--run.directory=none")
+        tool.good(*still, "--data.path=text/more", "--run.directory=none", "--model.vocab_size=310")
+        for path in "base", "one", "two", "spread", "low", "less", "none", "bare":
+            shutil.rmtree(path)
 
 
 def test_dropout():
