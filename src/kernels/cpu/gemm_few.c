@@ -52,6 +52,9 @@ VEC_INLINE int streams_of(int rows) {
     return LANES >= 16 ? STREAMS_MOST : rows == 4 ? 2 : 3;
 }
 
+// Bytes of a stream that are asked for ahead: the hardware alone asks too late where a group's columns end.
+enum { FEW_AHEAD = 2048 };
+
 typedef float few_tile[GEMM_FEW * TILE_COLUMNS];
 
 // Computes, in the tile of each stream t, `rows` (1, 2 or 4) by LANES / rows elements of c from (i, first[t] + at) on;
@@ -77,6 +80,7 @@ VEC_INLINE void dot_block(const struct gemm *g, bool bf16, int rows, int64_t i, 
             for (int r = 0; r < rows; r++)
                 x[r] = pack_load_along(bf16, a[r] + k * size);
             for (int t = 0; t < streams; t++) {
+                __builtin_prefetch(b[t] + k * size + FEW_AHEAD);
                 vec_f32 y = pack_load_along(bf16, b[t] + k * size);
                 for (int r = 0; r < rows; r++)
                     part[t][r] = dot_step(bf16 && TILE_PAIRS, x[r], y, part[t][r]);
