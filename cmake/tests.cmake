@@ -123,7 +123,7 @@ tier(long 2 cli.plan_advice cli.plan cli.examples
 tier(usual 2 verify.mutants run.reshard run.checkpoint_meshes cli.ranks kernels.cpu cli.simulate pipeline.makers
     run.mpi_meshes cli.readers cli.plan_answers cli.names cli.bad_input planner.search planner.verified_plans
     comm.collectives cli.export run.resume run.run_directory comm.messages exec.allocation ckpt.checkpoint_faults
-    ckpt.saver run.damage cli.saving)
+    ckpt.saver run.damage cli.saving cli.eval_and_generate)
 tier(long 1 run.mpi_faults launch.mpi_lost_ranks comm.mpi_nodes cli.calibrate_processes launch.slurm cli.lm_eval)
 tier(usual 1 launch.lost_ranks comm.lost exec.deadlines run.saving)
 foreach(test ${tier_of_rest})

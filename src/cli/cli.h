@@ -15,7 +15,7 @@ struct arguments {
     const struct command *command;
     VEC(char *) operands;
     VEC(char *) settings; // as config_load_arguments takes them
-    bool json, help, dry_run, lines, special;
+    bool json, help, dry_run, lines, special, chat;
 };
 
 // A command fills *error and returns its status, or prints what it was asked for.

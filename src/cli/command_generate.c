@@ -1,7 +1,7 @@
 // trireme generate DIR --prompt TEXT: continues a text, or those of a file.
+#include "cli/command_generate.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "cli/cli.h"
 #include "generate/continuation.h"
 #include "generate/prompts.h"
 
@@ -14,18 +14,17 @@ struct view {
     struct prompts prompts;
     struct continuation continuation;
     struct continued_text *texts; // [side_by_side]: those that are under way
-    struct text *said;            // the same: what they have so far; of a single one, what is not told yet
+    struct text untold;           // of a single one
     size_t side_by_side;
     int64_t forgotten; // the most tokens that a text no longer saw at its end
 };
 
-// A pipe gets the bytes that the model chose.
-static trireme_status generate_tell(struct view *v, bool ends, struct text *untold, trireme_error *error) {
+trireme_status generate_tell(bool terminal, bool ends, struct text *untold, trireme_error *error) {
     struct text shown = {0};
     size_t taken = untold->length;
-    if (v->terminal)
+    if (terminal)
         taken = text_add_shown(&shown, untold->text, untold->length, ends);
-    trireme_status status = print_bytes(v->terminal ? &shown : untold, error);
+    trireme_status status = print_bytes(terminal ? &shown : untold, error);
     fflush(stdout);
     untold->length -= taken;
     if (untold->length)
@@ -46,8 +45,11 @@ static const struct text *prompt_of(const struct view *v, size_t text) {
 // A single text is told as it comes.
 static trireme_status generate_add(void *user, size_t text, const char *bytes, size_t count, trireme_error *error) {
     struct view *v = user;
-    text_add_bytes(&v->said[text], bytes, count);
-    return v->json || generate_count(v) > 1 ? TRIREME_OK : generate_tell(v, false, &v->said[text], error);
+    (void)text;
+    if (v->json || generate_count(v) > 1)
+        return TRIREME_OK;
+    text_add_bytes(&v->untold, bytes, count);
+    return generate_tell(v->terminal, false, &v->untold, error);
 }
 
 static void generate_describe(const struct view *v, size_t first, size_t number, double seconds, struct text *out) {
@@ -59,7 +61,7 @@ static void generate_describe(const struct view *v, size_t first, size_t number,
         json_add_integer(out, "sample", t->sample);
     }
     json_add_text(out, "prompt", prompt_of(v, first + number));
-    json_add_text(out, "text", &v->said[number]);
+    json_add_text(out, "text", &t->said);
     json_begin_array(out, "tokens");
     for (size_t i = 0; i < t->tokens.count; i++)
         json_add_integer(out, NULL, t->tokens.item[i]);
@@ -85,12 +87,12 @@ static trireme_status generate_report(struct view *v, size_t first, size_t count
             const struct text *prompt = prompt_of(v, first + i);
             text_add(&out, first + i > 0 ? "---\n" : "");
             text_add_bytes(&out, prompt->text, prompt->length);
-            text_add_bytes(&out, v->said[i].text, v->said[i].length);
+            text_add_bytes(&out, v->texts[i].said.text, v->texts[i].said.length);
         } else {
-            text_add_bytes(&out, v->said[i].text, v->said[i].length);
+            text_add_bytes(&out, v->untold.text, v->untold.length);
         }
         text_add(&out, "\n");
-        status = generate_tell(v, true, &out, error);
+        status = generate_tell(v->terminal, true, &out, error);
     }
     if (v->json)
         status = print_text(&out, error);
@@ -114,13 +116,12 @@ static trireme_status generate_some(struct view *v, size_t first, size_t count, 
     for (size_t i = 0; i < count; i++) {
         continued_text_release(&v->texts[i]);
         v->texts[i] = (struct continued_text){.sample = (int64_t)(first + i) % v->config->generate.samples};
-        v->said[i].length = 0;
         const struct text *prompt = prompt_of(v, first + i);
         TRY(continuation_encode(&v->continuation, prompt->text, prompt->length, &v->texts[i].prompt, error));
     }
     if (!v->json && generate_count(v) == 1) {
-        text_add_bytes(&v->said[0], prompt_of(v, 0)->text, prompt_of(v, 0)->length);
-        TRY(generate_tell(v, false, &v->said[0], error));
+        text_add_bytes(&v->untold, prompt_of(v, 0)->text, prompt_of(v, 0)->length);
+        TRY(generate_tell(v->terminal, false, &v->untold, error));
     }
     const int64_t begin = clock_now();
     TRY(continuation_run(&v->continuation, v->texts, count, &sink, error));
@@ -153,7 +154,6 @@ static trireme_status generate(struct view *v, const char *path, const atomic_bo
     v->side_by_side = MIN(count, together);
     TRY(continuation_load(&v->continuation, v->side_by_side, longest, error));
     v->texts = mem_alloc(v->side_by_side * sizeof *v->texts);
-    v->said = mem_alloc(v->side_by_side * sizeof *v->said);
     for (size_t i = 0; i < count && !*stop; i += together)
         TRY(generate_some(v, i, MIN(together, count - i), stop, error));
     generate_say_forgotten(v);
@@ -161,12 +161,10 @@ static trireme_status generate(struct view *v, const char *path, const atomic_bo
 }
 
 static void view_release(struct view *v) {
-    for (size_t i = 0; i < v->side_by_side && v->said; i++) {
+    for (size_t i = 0; i < v->side_by_side && v->texts; i++)
         continued_text_release(&v->texts[i]);
-        text_release(&v->said[i]);
-    }
     free(v->texts);
-    free(v->said);
+    text_release(&v->untold);
     continuation_release(&v->continuation);
     prompts_release(&v->prompts);
 }
@@ -182,7 +180,7 @@ trireme_status command_generate(const struct arguments *a, trireme_error *error)
     if (status == TRIREME_OK)
         status = config_expect(&config, KEYS, "generate", error);
     if (status == TRIREME_OK)
-        status = generate(&view, a->operands.item[0], stop, error);
+        status = a->chat ? generate_chat(a, &config, stop, error) : generate(&view, a->operands.item[0], stop, error);
     view_release(&view);
     config_release(&config);
     return status;

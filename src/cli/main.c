@@ -43,10 +43,12 @@ const struct command commands[] = {
      "tokens at once as the model has positions, or as training.seq_len says. output=FILE.jsonl: each one's part.\n"
      "example: trireme eval runs/mine data.path=text/mine \"data.split=[0.9, 0.1]\"\n",
      command_eval, NULL, NULL, NULL},
-    {"generate", "DIR --prompt TEXT | --batch=FILE", "continue texts with a model",
+    {"generate", "DIR --prompt TEXT | --batch=FILE | --chat", "continue texts with a model, or talk with it",
      "DIR is a run directory or one in Hugging Face's form, with the model's tokenizer. A text that gets longer than\n"
      "the model sees goes on with the later half of what it saw. Several texts (samples, batch) come with a line ---\n"
      "between them, with --json as one object in each line. On a terminal, control characters are shown as \\xNN.\n"
+     "--chat: answers --prompt, or each line that is typed, or all of standard input that is no terminal, by the\n"
+     "model's chat template.\n"
      "The keys below may be given without their section.\n"
      "example: trireme generate runs/mine --prompt \"It was\" --temperature=0.8 --top_k=40\n",
      command_generate, ALL_OF_IT, NULL, NULL},
@@ -154,6 +156,7 @@ static const struct flag {
     {"-h", offsetof(struct arguments, help), NULL, NULL},
     {"--dry-run", offsetof(struct arguments, dry_run), "checkpoint", "prune"},
     {"--lines", offsetof(struct arguments, lines), "tokenizer", NULL},
+    {"--chat", offsetof(struct arguments, chat), "generate", NULL},
     {"--special", offsetof(struct arguments, special), "tokenizer", NULL},
 };
 

@@ -17,6 +17,7 @@ void continued_text_release(struct continued_text *t) {
     VEC_RELEASE(&t->tokens);
     token_stream_release(&t->stream);
     text_release(&t->gate.held);
+    text_release(&t->said);
 }
 
 // ---- opening
@@ -75,8 +76,10 @@ struct running {
 
 static trireme_status running_tell(struct running *r, trireme_error *error) {
     trireme_status status = TRIREME_OK;
-    if (r->told.length)
+    if (r->told.length) {
+        text_add_bytes(&r->t->said, r->told.text, r->told.length);
         status = r->sink->add(r->sink->user, r->number, r->told.text, r->told.length, error);
+    }
     r->told.length = 0;
     return status;
 }
@@ -92,8 +95,10 @@ static trireme_status running_end(struct running *r, enum text_end end, trireme_
 
 static trireme_status running_begin(struct running *r, trireme_error *error) {
     struct continued_text *t = r->t;
-    generator_begin(r->c->generator, (int64_t)r->number, t->sample);
-    TRY(generator_add(r->c->generator, (int64_t)r->number, t->prompt.item, t->prompt.count, error));
+    if (t->known == 0)
+        generator_begin(r->c->generator, (int64_t)r->number, t->sample);
+    TRY(generator_add(r->c->generator, (int64_t)r->number, t->prompt.item + t->known, t->prompt.count - t->known,
+                      error));
     t->stream.tokenizer = r->c->tokenizer;
     TRY(token_stream_add(&t->stream, t->prompt.item, t->prompt.count, &r->bytes, error));
     if (r->c->config->generate.max_new_tokens == 0)

@@ -20,9 +20,11 @@ const char *text_end_word(enum text_end end); // "eos", "stop", "length", "inter
 // A text: the prompt, which the caller fills in, and what continuation_run has made of it.
 struct continued_text {
     struct token_list prompt;
+    size_t known;             // so many of its tokens are those that the text before this one in its place has
     int64_t sample;           // texts of one prompt have different random numbers for different samples
     struct token_list tokens; // chosen, those of a stop string included, not that which ends texts
     enum text_end end;
+    struct text said;  // what was told of it
     int64_t forgotten; // tokens of prompt and text that its last one did not see
     struct token_stream stream;
     struct stop_gate gate;

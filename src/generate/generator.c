@@ -179,6 +179,10 @@ trireme_status generator_run(struct generator *g, trireme_error *error) {
     }
 }
 
+void generator_end_with(struct generator *g, int32_t token) {
+    VEC_PUSH(&g->ends, token);
+}
+
 int64_t generator_forgotten(const struct generator *g, int64_t text) {
     return g->texts[text].forgotten;
 }

@@ -28,6 +28,8 @@ void generator_begin(struct generator *generator, int64_t text, int64_t sample);
 trireme_status generator_add(struct generator *generator, int64_t text, const int32_t *tokens, size_t count,
                              trireme_error *error);
 trireme_status generator_run(struct generator *generator, trireme_error *error);
+// Makes a token end texts.
+void generator_end_with(struct generator *generator, int32_t token);
 // How many of the text's tokens it no longer sees.
 int64_t generator_forgotten(const struct generator *generator, int64_t text);
 // Chooses the next token of a text, of which generator_run has computed all, by config->generate (token_choice.h): a

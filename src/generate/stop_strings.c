@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-static void stop_strings_add(struct stop_strings *stops, const char *string, size_t length) {
+void stop_strings_add(struct stop_strings *stops, const char *string, size_t length) {
     struct text text = {0};
     text_add_bytes(&text, string, length);
     VEC_PUSH(stops, text);

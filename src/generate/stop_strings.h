@@ -11,6 +11,7 @@ struct stop_strings {
 };
 // Those of config->generate.stop. USAGE for a list that is none, or an empty string in it.
 trireme_status stop_strings_read(struct stop_strings *stops, const struct config *config, trireme_error *error);
+void stop_strings_add(struct stop_strings *stops, const char *string, size_t length);
 void stop_strings_release(struct stop_strings *stops);
 
 // What of a text is not told yet. Zero-initialise; text_release(&gate->held) frees.

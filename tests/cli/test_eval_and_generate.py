@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 
 import tool
@@ -118,6 +119,46 @@ def test_model_without_a_run():
         shutil.rmtree("model")
 
 
+def test_chat():
+    turn = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"
+    tool.write("chats.txt", (turn.format("ping", "pong!") + turn.format("a", "b")) * 60)
+    tool.good("prepare", "chats.txt", "--data.path=text/chats")
+    tool.good("train", "c.yaml", "--data.path=text/chats", "--training.steps=150", "--training.seq_len=128",
+              "--model.hidden_size=64", "--model.num_hidden_layers=2", "--optimizer.lr=3e-3")
+    chat = ["generate", "run", "--chat", "--chat_template=chatml", "--temperature=0", "--max_new_tokens=40"]
+    # What the template puts behind an answer ends it.
+    assert tool.good_json(*chat, "--prompt=ping") == {"text": "pong!", "finish_reason": "stop", "forgotten": 0}
+    assert tool.good(*chat, "--prompt=a") == "b\n"
+    with open("message.txt", "w", encoding="utf-8") as file:
+        file.write("ping\n")
+    with open("message.txt", encoding="utf-8") as file:
+        out = subprocess.run([tool.BINARY, *chat], stdin=file, stdout=subprocess.PIPE, check=True).stdout
+    assert out == b"pong!\n", out
+    # Turn after turn at a terminal, of which the second goes on with what the model has seen.
+    chance = ["--temperature=5", "--top_k=3", "--seed=3", "--max_new_tokens=8", "--training.kernels=reference"]
+    ours, its = os.openpty()
+    with subprocess.Popen([tool.BINARY, *chat, *chance, "--json"], stdin=its, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL) as process:
+        said = ""
+        for message in "ping", " ", "a b", "fox":
+            os.write(ours, message.encode() + b"\n")
+            if message == " ":
+                continue # no message
+            answer = json.loads(process.stdout.readline())["text"]
+            said += turn.format(message, "").removesuffix("<|im_end|>\n")
+            alone = tool.good_json("generate", "run", f"--prompt={said}", "--stop=<|im_end|>", *chance)
+            assert alone["text"] == answer, (message, alone, answer)
+            said += answer + "<|im_end|>\n"
+        os.write(ours, b"\x04")
+        assert process.stdout.read() == b"" and process.wait(tool.TIMEOUT) == 0
+    os.close(ours)
+    os.close(its)
+    tool.refused(2, "has no chat template: give one, such as chatml", "generate", "run", "--chat", "--prompt=a")
+    tool.refused(2, "there is no chat template", *chat, "--prompt=a", "--chat_template=chatmll")
+    tool.refused(2, "generate.samples: .*but --chat makes one text at a time", *chat, "--prompt=a", "--samples=2")
+    tool.refused(2, "standard input has no message", *chat)
+
+
 # What lm-evaluation-harness says through `transformers` (test_lm_eval.py) of the model of test_questions: the
 # log-likelihoods of each choice.
 QUESTIONS = (
@@ -126,8 +167,8 @@ QUESTIONS = (
     ("", ["The", "over the lazy dog."], 1, [-10.44176, -60.31699]),
     ("jumps over the lazy dog. " * 6, ["The", "quick"], 1, [-12.70699, -20.97911]),
 )
-TEXTS = ("The quick brown fox jumps over the lazy dog. " * 3, " the\n", "x")
-TEXT_SCORES = {"word_perplexity": 598621.43, "byte_perplexity": 20.47042, "bits_per_byte": 4.3554688}
+TEXTS = ("The quick brown fox jumps over the lazy dog. " * 3 + "The quick fox", " the\n", "x")
+TEXT_SCORES = {"word_perplexity": 712774.24, "byte_perplexity": 19.597929, "bits_per_byte": 4.2926293}
 
 
 def test_questions():
