@@ -87,7 +87,7 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     else if (status == TRIREME_OK && pattern)
         status = config_refuse(&config, "tokenizer.pattern", error, "for tiktoken's ranks: data.tokenizer names none");
     else if (status == TRIREME_OK)
-        tokenizer = tokenizer_create_bytes();
+        tokenizer = tokenizer_create_bytes(TOKENIZER_BYTES_AND_ENDS);
     int64_t begin = clock_now();
     struct prepare_options options = {.inputs = (const char *const *)a->operands.item,
                                       .input_count = a->operands.count,

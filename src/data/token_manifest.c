@@ -129,7 +129,8 @@ static trireme_status manifest_load_tokenizer(const struct token_manifest *m, co
 
 trireme_status token_manifest_tokenizer(const struct token_manifest *m, const char *path, struct tokenizer **out,
                                         trireme_error *error) {
-    struct tokenizer *t = tokenizer_create_bytes();
+    const bool alone = m->vocab_size == TOKENIZER_BYTES_ALONE;
+    struct tokenizer *t = tokenizer_create_bytes(alone ? TOKENIZER_BYTES_ALONE : TOKENIZER_BYTES_AND_ENDS);
     char checksum[CHECKSUM_HEX], excerpt[JSON_EXCERPT_BYTES];
     if (strcmp(m->tokenizer_kind, tokenizer_kind(t)) != 0) {
         tokenizer_free(t);

@@ -4,7 +4,7 @@
 // tokenizer.
 //
 //   {"format": "trireme-tokens", "version": 1,
-//    "tokenizer": {"kind": "bytes", "vocab_size": 256, "checksum": "<BLAKE2b-256 in hexadecimal>"},
+//    "tokenizer": {"kind": "bytes", "vocab_size": 258, "checksum": "<BLAKE2b-256 in hexadecimal>"},
 //    "tokens": 123, "documents": 4, "text_bytes": 123}
 //
 // Where some tokens are only read, as all but the answers of chats are, it has "masked": true (token_shard.h), and

@@ -188,6 +188,8 @@ void model_config_identify(const struct model_config *config, char hex[CHECKSUM_
 void model_presets_help(struct text *out);
 void model_presets_help_json(struct text *out);
 int64_t model_padded_vocab_size(int64_t vocab_size);
+// The vocabulary of text without a tokenizer: bytes, and the tokens that begin and end a text.
+enum { MODEL_BYTE_TOKENS = 258 };
 // What the names of the model's tensors begin with, but that of the head: "model.", "transformer.".
 const char *model_tensor_base(const struct model_config *config);
 // The name of the architecture in `transformers` that has such models, config->architecture's if it does; NULL: none.

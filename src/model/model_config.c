@@ -425,8 +425,6 @@ static void config_override(struct model_config *c, const struct config_model *m
         c->rope[0].theta = m->rope_theta;
 }
 
-enum { BYTES = 256 }; // the vocabulary of text without a tokenizer
-
 static trireme_status refuse_hidden_size(const struct model_config *c, const struct config *config,
                                          trireme_error *error) {
     const long long size = c->hidden_size, heads = c->num_attention_heads;
@@ -457,7 +455,7 @@ static trireme_status config_derive(struct model_config *c, const struct config 
                              "but token files that `trireme prepare` did not write do not say how many tokens their "
                              "tokenizer has: set model.vocab_size (GPT-2's 50257, Llama 3's 128256)");
     if (c->vocab_size == 0)
-        c->vocab_size = tokenizer_vocab_size == NO_TOKENS ? BYTES : tokenizer_vocab_size;
+        c->vocab_size = tokenizer_vocab_size == NO_TOKENS ? MODEL_BYTE_TOKENS : tokenizer_vocab_size;
     if (c->max_position_embeddings == 0)
         c->max_position_embeddings = config->training.seq_len;
     c->padded_vocab_size = model_padded_vocab_size(c->vocab_size);

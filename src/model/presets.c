@@ -154,11 +154,9 @@ static void add_count(struct text *out, int64_t count) {
         text_add(out, "%9.2f B", (double)count / 1e9);
 }
 
-enum { BYTE_TOKENS = 256 }; // the vocabulary assumed where the tokens decide it
-
 static int64_t count_parameters(struct model_config c) {
     if (c.vocab_size == 0)
-        c.vocab_size = BYTE_TOKENS;
+        c.vocab_size = MODEL_BYTE_TOKENS;
     c.padded_vocab_size = model_padded_vocab_size(c.vocab_size);
     struct parameter_table table;
     parameter_table_create(&table, &c);
@@ -182,8 +180,10 @@ void model_presets_help(struct text *out) {
             text_add(out, "%7lld", (long long)c->vocab_size);
         text_add(out, " %10lld  %s\n", (long long)c->max_position_embeddings, PRESETS[i].about);
     }
-    text_add(out, "\nModels with \"any\" tokens take the vocabulary of the tokens they are trained on (counted here: "
-                  "bytes, 256).\n");
+    text_add(out,
+             "\nModels with \"any\" tokens take the vocabulary of the tokens they are trained on (counted here: "
+             "bytes, %d).\n",
+             MODEL_BYTE_TOKENS);
 }
 
 void model_presets_help_json(struct text *out) {

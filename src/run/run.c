@@ -560,7 +560,7 @@ static trireme_status run_prepare(void *user, trireme_error *error) {
     TRY(check_directories(config, error));
     TRY(corpus_open(&job->corpus, config, error));
     TRY(checkpoint_run_model(&job->model, config, corpus_vocab_size(&job->corpus), &job->start, &hold, error));
-    corpus_name_ends(&job->corpus, !job->start || !*job->start, &job->model);
+    corpus_name_ends(&job->corpus, job->start && !*job->start, &job->model);
     job->start_hold = hold;
     if (job->start)
         TRY(corpus_check_model(&job->corpus, config, job->start, true, error));

@@ -241,6 +241,12 @@ static void encoder_pass_places(struct encoder *e, size_t at, const struct token
         e->place->ended = e->place->begun = out->count - e->begin;
 }
 
+static void encoder_add_bytes(const char *text, size_t length, struct token_list *out) {
+    VEC_RESERVE(out, out->count + length);
+    for (size_t i = 0; i < length; i++)
+        out->item[out->count++] = (uint8_t)text[i];
+}
+
 static trireme_status encoder_add_text(struct encoder *e, const char *text, size_t length, bool begins,
                                        struct token_list *out, trireme_error *error) {
     e->parts.count = 0;
@@ -258,8 +264,11 @@ static trireme_status encoder_add_text(struct encoder *e, const char *text, size
             }
             continue;
         }
-        TRY(encoder_add_part(e, text + part.begin, part.end - part.begin, begins && at_start, !begins && at_start, out,
-                             &placed.spelt, error));
+        if (e->t->type == TOKENIZER_BYTES)
+            encoder_add_bytes(text + part.begin, part.end - part.begin, out);
+        else
+            TRY(encoder_add_part(e, text + part.begin, part.end - part.begin, begins && at_start, !begins && at_start,
+                                 out, &placed.spelt, error));
         if (e->places && e->place->at <= part.end)
             TRY(encoder_find_places(e, &placed, out, error));
     }
@@ -267,23 +276,14 @@ static trireme_status encoder_add_text(struct encoder *e, const char *text, size
     return TRIREME_OK;
 }
 
-static void encoder_add_bytes(const char *text, size_t length, struct token_list *out) {
-    VEC_RESERVE(out, out->count + length);
-    for (size_t i = 0; i < length; i++)
-        out->item[out->count++] = (uint8_t)text[i];
-}
-
 trireme_status encoder_encode_part(struct encoder *e, const char *text, size_t length, struct encoder_part part,
                                    enum encoder_specials specials, struct token_list *out, trireme_error *error) {
     const struct tokenizer *t = e->t;
-    if (t->type == TOKENIZER_BYTES) {
-        encoder_add_bytes(text, length, out);
-        return TRIREME_OK;
-    }
     if (length > TEXT_MAX)
         FAIL(TRIREME_ERROR_USAGE, "a text of %zu bytes is too long to be encoded at once, at most %zu", length,
              TEXT_MAX);
-    encoder_repair(e, &text, &length);
+    if (t->type != TOKENIZER_BYTES)
+        encoder_repair(e, &text, &length);
     const size_t begin = out->count;
     bool after = false; // the text
     for (size_t i = 0; i < t->template.steps.count; i++) {
@@ -310,11 +310,8 @@ trireme_status encoder_encode(struct encoder *e, const char *text, size_t length
 trireme_status encoder_encode_places(struct encoder *e, const char *text, size_t length, enum encoder_specials specials,
                                      struct encoder_place *place, size_t count, struct token_list *out,
                                      trireme_error *error) {
-    if (e->t->type == TOKENIZER_BYTES)
-        for (size_t i = 0; i < count; i++)
-            place[i].ended = place[i].begun = place[i].at;
     e->place = place;
-    e->places = e->t->type == TOKENIZER_BYTES ? 0 : count;
+    e->places = count;
     e->begin = out->count;
     e->searched = 0;
     trireme_status status = encoder_encode(e, text, length, specials, out, error);
@@ -361,9 +358,23 @@ static bool encoder_seam_holds(struct encoder *e, const char *text, size_t lengt
            (seam == PIECE_SEAM_WITHIN && t->bpe && bpe_has_seam(t->bpe, &e->left, &e->right));
 }
 
+// Of bytes everything is a seam, but the beginning of an added token, or the whole of one, at the end: what follows
+// tells whether it is one, and whether it ends the text.
+static size_t encoder_seam_of_bytes(const struct encoder *e, const char *text, size_t length) {
+    const struct added_tokens *added = e->t->added;
+    size_t held = 0; // bytes at the end
+    for (size_t i = 0; i < added_tokens_count(added); i++) {
+        const struct added_token *token = added_tokens_at(added, i);
+        for (size_t part = MIN(token->length, length); part > held; part--)
+            if (memcmp(text + length - part, token->content, part) == 0)
+                held = part;
+    }
+    return length - held;
+}
+
 size_t encoder_seam(struct encoder *e, const char *text, size_t length) {
     if (e->t->type == TOKENIZER_BYTES)
-        return length;
+        return encoder_seam_of_bytes(e, text, length);
     const uint8_t *categories = unicode_categories();
     int tried = 0;
     for (size_t at = utf8_prefix(text, length); at > 1 && tried < SEAMS_TRIED;) {

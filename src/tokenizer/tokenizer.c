@@ -1,9 +1,6 @@
 #include "tokenizer/tokenizer_internal.h"
 
 #include "base/utf8.h"
-#include "tokenizer/byte_characters.h"
-
-enum { BYTE_COUNT = 256 };
 
 static const char *const KINDS[] = {
     [TOKENIZER_BYTES] = "bytes", [TOKENIZER_BPE] = "BPE", [TOKENIZER_UNIGRAM] = "Unigram"};
@@ -58,12 +55,6 @@ const struct token_template *tokenizer_template(const struct tokenizer *t) {
 }
 
 // ---- making
-
-// Whether a part of the description has this type.
-static bool type_is(const json_t *part, const char *type) {
-    const char *value = json_string_value(json_object_get(part, "type"));
-    return value && strcmp(value, type) == 0;
-}
 
 // The name of the model's type. Old files have none.
 static const char *tokenizer_model_type(const struct tokenizer_parts *parts) {
@@ -158,26 +149,6 @@ static void tokenizer_take_chat_template(struct tokenizer *t, const json_t *conf
         t->chat_template = mem_strdup(text);
 }
 
-// Whether tokens are exactly the bytes, with nothing around them.
-static bool tokenizer_is_bytes(const struct tokenizer *t) {
-    const struct tokenizer_parts *p = &t->parts;
-    const json_t *split = json_object_get(p->description, "pre_tokenizer"),
-                 *model = json_object_get(p->description, "model");
-    if (t->type != TOKENIZER_BPE || p->merges.count || token_table_size(p->tokens) != BYTE_COUNT || t->normalizer ||
-        added_tokens_count(t->added) || t->template.steps.count != 1)
-        return false;
-    for (int b = 0; b < BYTE_COUNT; b++) {
-        char character[BYTE_CHARACTER_UTF8_MAX];
-        if (token_table_find(p->tokens, character, byte_character_write((uint8_t)b, character)) != b)
-            return false;
-    }
-    const char *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix")),
-               *suffix = json_string_value(json_object_get(model, "end_of_word_suffix"));
-    return type_is(split, "ByteLevel") && json_is_false(json_object_get(split, "add_prefix_space")) &&
-           type_is(json_object_get(p->description, "decoder"), "ByteLevel") && !(prefix && *prefix) &&
-           !(suffix && *suffix);
-}
-
 static trireme_status tokenizer_make(struct tokenizer *t, const json_t *config, const char *where,
                                      trireme_error *error) {
     const json_t *d = t->parts.description;
@@ -218,50 +189,6 @@ trireme_status tokenizer_create(struct tokenizer **out, struct tokenizer_parts *
     else
         tokenizer_free(t);
     return status;
-}
-
-// ---- the byte tokenizer
-
-static void byte_tokenizer_json(struct text *json) {
-    static const char BYTE_LEVEL[] =
-        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false}";
-    text_add(json, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
-    text_add(json, "  \"added_tokens\": [],\n  \"normalizer\": null,\n");
-    text_add(json, "  \"pre_tokenizer\": %s,\n  \"post_processor\": null,\n  \"decoder\": %s,\n", BYTE_LEVEL,
-             BYTE_LEVEL);
-    text_add(json, "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-                   "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
-                   "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
-                   "    \"vocab\": {\n");
-    for (int b = 0; b < BYTE_COUNT; b++) {
-        char character[BYTE_CHARACTER_UTF8_MAX];
-        text_add(json, "      \"%s%.*s\": %d%s\n", b == '"' || b == '\\' ? "\\" : "",
-                 (int)byte_character_write((uint8_t)b, character), character, b, b + 1 < BYTE_COUNT ? "," : "");
-    }
-    text_add(json, "    },\n    \"merges\": []\n  }\n}\n");
-}
-
-struct tokenizer *tokenizer_create_bytes(void) {
-    // Every special token is null: a byte tokenizer has none, and the default of a class would become a 257th entry.
-    static const char CONFIG[] = "{\n"
-                                 "  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
-                                 "  \"add_prefix_space\": false,\n"
-                                 "  \"clean_up_tokenization_spaces\": false,\n"
-                                 "  \"bos_token\": null,\n"
-                                 "  \"eos_token\": null,\n"
-                                 "  \"unk_token\": null,\n"
-                                 "  \"pad_token\": null\n"
-                                 "}\n";
-    struct tokenizer *t = NULL;
-    struct tokenizer_parts parts;
-    struct text json = {0};
-    trireme_error error;
-    byte_tokenizer_json(&json);
-    CHECK(tokenizer_parts_parse(&parts, json.text, json.length, "bytes", &error) == TRIREME_OK);
-    CHECK(tokenizer_create(&t, &parts, NULL, "bytes", &error) == TRIREME_OK && t->type == TOKENIZER_BYTES);
-    tokenizer_files_add(&t->files, "tokenizer.json", json.text, json.length);
-    tokenizer_files_add(&t->files, "tokenizer_config.json", mem_strdup(CONFIG), sizeof CONFIG - 1);
-    return t;
 }
 
 // ---- what tells tokenizers apart
@@ -331,10 +258,12 @@ void tokenizer_checksum(const struct tokenizer *t, char hex[CHECKSUM_HEX]) {
     struct checksum sum;
     checksum_begin(&sum);
     if (t->type == TOKENIZER_BYTES) {
-        for (int byte = 0; byte < BYTE_COUNT; byte++) {
+        for (int byte = 0; byte < TOKENIZER_BYTES_ALONE; byte++) {
             const char c = (char)byte;
             sum_bytes(&sum, &c, 1);
         }
+        if (added_tokens_count(t->added))
+            sum_added(&sum, t->added);
     } else {
         sum_bytes(&sum, KINDS[t->type], strlen(KINDS[t->type]));
         sum_description(&sum, json_object_get(t->parts.description, "normalizer"));
@@ -366,9 +295,9 @@ trireme_status tokenizer_decode(const struct tokenizer *t, const int32_t *tokens
     for (size_t i = 0; i < count; i++) {
         const struct added_token *added = added_tokens_find_id(t->added, tokens[i]);
         const struct token_bytes token = token_table_token(t->parts.tokens, tokens[i]);
-        if (t->type == TOKENIZER_BYTES) {
+        if (t->type == TOKENIZER_BYTES && (special || !added)) {
             const char byte = (char)tokens[i];
-            text_add_bytes(out, &byte, 1);
+            text_add_bytes(out, added ? added->content : &byte, added ? added->length : 1);
         } else if (!added) {
             pieces_add(&pieces, token.bytes, token.length);
         } else if (special || !added->special) {

@@ -1,5 +1,6 @@
 // Text to token ids and back, as `tokenizers` does it for the same tokenizer.json. One kind is special: "bytes", where
-// a token is a byte and its id the byte's value; it takes text that is not UTF-8 as it is.
+// a token is a byte and its id the byte's value; it takes text that is not UTF-8 as it is. A text begins with the token
+// 256 and ends with 257; there are files of older versions without these.
 //
 // A tokenizer does not change once it is made: threads share it. What a thread needs besides, is an encoder.
 #ifndef TOKENIZER_TOKENIZER_H
@@ -14,8 +15,10 @@ struct added_tokens;
 struct token_template;
 struct tokenizer;
 
-// Caller frees with tokenizer_free, which takes NULL too.
-struct tokenizer *tokenizer_create_bytes(void);
+// Numbers of tokens of the kind "bytes": those of a new one, and without the tokens that begin and end texts.
+enum { TOKENIZER_BYTES_ALONE = 256, TOKENIZER_BYTES_AND_ENDS = 258 };
+// The kind "bytes" with so many tokens. Caller frees with tokenizer_free, which takes NULL too.
+struct tokenizer *tokenizer_create_bytes(int32_t vocab_size);
 // Takes over *parts, whether it succeeds or not. `config` is the tree of tokenizer_config.json, which says how texts
 // begin and end, or NULL: then the post-processor does. What is not supported is refused by name (USAGE), what makes no
 // sense is CORRUPT; `where` names the file.
@@ -37,7 +40,7 @@ const char *tokenizer_kind(const struct tokenizer *t); // "bytes", "BPE", "Unigr
 // The largest id plus 1.
 int32_t tokenizer_vocab_size(const struct tokenizer *t);
 // BLAKE2b-256 over everything on which ids depend: equal for tokenizers that give text the same ids, however the JSON
-// is written. That of bytes is over every token's bytes in order of id.
+// is written.
 void tokenizer_checksum(const struct tokenizer *t, char hex[CHECKSUM_HEX]);
 // Whether a model's directory has a tokenizer that gives text other tokens than `t`; why[200] then says in what it
 // differs.

@@ -31,6 +31,8 @@ struct tokenizer {
     struct tokenizer_files files;
 };
 
+// Whether a tokenizer that was read is one of the kind "bytes".
+bool tokenizer_is_bytes(const struct tokenizer *t);
 // The bytes of text that each id stands for. The caller frees.
 int32_t *tokenizer_measure(const struct tokenizer *t);
 // Whether a token is spelt <0xNN>, as bytes are where there is byte fallback.

@@ -226,6 +226,9 @@ struct tokenizer_files tokenizer_files(const struct tokenizer *t) {
         json_add_string(&json, "tokenizer_class", "PreTrainedTokenizerFast");
         add_config_token(t, "bos_token", t->bos, &json);
         add_config_token(t, "eos_token", t->eos, &json);
+        if (t->type == TOKENIZER_BYTES) // which has no other token for what fills a batch
+            add_config_token(t, "pad_token", t->eos, &json);
+        json_add_boolean(&json, "clean_up_tokenization_spaces", false);
         json_end_object(&json);
         text_add(&json, "\n");
         tokenizer_files_add(&files, TOKENIZER_CONFIG, json.text, json.length);

@@ -175,12 +175,16 @@ def test_nothing_to_predict():
     """Documents of one token have nothing to predict."""
     documents = 500 * '{"text": "a"}\n'
     tool.write("one.jsonl", documents)
-    tool.good("prepare", "one.jsonl", "--data.path=one/t")
+    # The bytes of older versions, without tokens that begin and end texts.
+    tool.good("train", "c.yaml", "--run.directory=whole")
+    tokenizer = json.loads(tool.read("whole/checkpoint/step-6/tokenizer.json"))
+    tool.write("bytes.json", json.dumps({**tokenizer, "added_tokens": [], "post_processor": None}))
+    assert tool.good_json("prepare", "one.jsonl", "--data.path=one/t", "--data.tokenizer=bytes.json")["tokens"] == 500
     untouched(2, "the training data has no token to predict", "train", "c.yaml", "--data.path=one/t")
     untouched(2, "the validation data has no token to predict", "train", "c.yaml",
               "--data.validation_path=one/t", "--data.split=[1, 0]")
     tool.write("few.jsonl", documents + '{"text": "bc"}\n' + documents)
-    tool.good("prepare", "few.jsonl", "--data.path=few/t")
+    tool.good("prepare", "few.jsonl", "--data.path=few/t", "--data.tokenizer=bytes.json")
     few = ["train", "c.yaml", "--data.path=few/t", "--data.split=[1, 0]", "--validation.freq=0", "--metrics.log_freq=1",
            "--training.global_batch_size=2"]
     # Neither of the two windows of the first step has a target; of all some sixty windows one has.
@@ -279,8 +283,8 @@ def test_several_token_files():
     os.rename("text/u.json", "u.json")
     untouched(2, r"text/t\.bin was made by `trireme prepare`, text/u\.bin was not", "train", "c.yaml",
               "--data.path=text/*.bin", "--run.directory=none")
-    tool.write("text/u.json", tool.read("u.json").replace(b'"tokens": 4100', b'"tokens": 4101'))
-    untouched(4, r"text/u\.json: tells of 4101 tokens, but the token files hold 4100", "train", "c.yaml",
+    tool.write("text/u.json", tool.read("u.json").replace(b'"tokens": 4102', b'"tokens": 4103'))
+    untouched(4, r"text/u\.json: tells of 4103 tokens, but the token files hold 4102", "train", "c.yaml",
               "--data.split=[1, 0]", "--data.validation_path=text/u", "--run.directory=none")
     untouched(2, "run.directory: given \"\", expected a path", "train", "c.yaml", "--run.directory=")
 
@@ -483,9 +487,9 @@ def test_tokenizer_of_the_model():
     for end in "bin", "idx":
         shutil.copy(f"text/t.{end}", f"text/plain.{end}")
     untouched(2, words.replace("data.path", "data.validation_path"), "train", "c.yaml", "--model.init_from=other",
-              "--run.directory=new", "--model.vocab_size=256", "--data.path=text/plain", "--data.split=[1, 0]",
+              "--run.directory=new", "--model.vocab_size=258", "--data.path=text/plain", "--data.split=[1, 0]",
               "--data.validation_path=text/t")
-    train = ["train", "c.yaml", "--data.path=text/plain", "--model.vocab_size=256", "--run.directory=new"]
+    train = ["train", "c.yaml", "--data.path=text/plain", "--model.vocab_size=258", "--run.directory=new"]
     tool.good(*train, "--model.init_from=other")
     tool.good(*train, "--training.steps=7")
 

@@ -454,7 +454,7 @@ def test_diff_tensors():
     found = {one["name"]: one for one in result["tensors"]}
     assert {name: one["differs"] for name, one in found.items()} == \
         {norm: "only_a", "extra": "only_b", head: "shape", down: "values"}, found
-    assert found[head]["a"] == "F32 [256, 16]" and found[head]["b"] == "F32 [16, 256]", found[head]
+    assert found[head]["a"] == "F32 [258, 16]" and found[head]["b"] == "F32 [16, 258]", found[head]
     assert found[down]["different"] == 3 and found[down]["first"] == 5, found[down]
     assert found[down]["largest_absolute"] is None, found[down]  # infinite
     _, out, _ = tool.run("checkpoint", "diff", "a", "b")

@@ -45,16 +45,18 @@ def test_prepare():
     os.makedirs("more/deep")
     tool.write("more/deep/b.txt", "drei")
     result = tool.good_json("prepare", "a.jsonl", "more", "--data.path=out/p")
-    assert result["files"] == 2 and result["documents"] == 3 and result["vocab_size"] == 256, result
-    assert result["tokens"] == result["text_bytes"] == 3 + 7 + 4, result
-    assert os.path.getsize("out/p.bin") == 2 * 14
+    assert result["files"] == 2 and result["documents"] == 3 and result["vocab_size"] == 258, result
+    assert result["text_bytes"] == 3 + 7 + 4 and result["tokens"] == result["text_bytes"] + 2 * 3, result
+    begin, end = 256, 257
+    assert struct.unpack("<20H", tool.read("out/p.bin")) == (
+        begin, *b"one", end, begin, *"zwei \u00fc".encode(), end, begin, *b"drei", end)
     plain = tool.good("prepare", "a.jsonl", "more", "--data.path=out/q")
-    assert plain.count("\n") == 1 and "14 tokens of 3 documents" in plain, plain
+    assert plain.count("\n") == 1 and "20 tokens of 3 documents" in plain, plain
     assert tool.read("out/p.bin") == tool.read("out/q.bin") and tool.read("out/p.idx") == tool.read("out/q.idx")
     # A prefix may be given as one of its files; the message names the files that were written.
     tool.write("c.jsonl", '{"text": "x"}\n{"text": ""}\n')
     out = tool.good("prepare", "c.jsonl", "--data.path=out/r.bin")
-    assert out == ("1 token of 1 document in 1 file are in out/r.bin and out/r.idx\n"
+    assert out == ("3 tokens of 1 document in 1 file are in out/r.bin and out/r.idx\n"
                    "left out: 1 document without text\n"), out
     assert os.path.exists("out/r.bin") and not os.path.exists("out/r.bin.bin")
 
@@ -78,7 +80,8 @@ def test_prepare_lines_of_python():
     tool.write("p.jsonl", "\n".join(lines))
     result = tool.good_json("prepare", "p.jsonl", "--data.path=out/p")
     assert result["documents"] == 5 and result["bad_lines"] == 0, result
-    assert tool.read("out/p.bin").decode("utf-16-le") == "naninf-inf1\u00c3\u00bc"
+    tokens = struct.unpack("<23H", tool.read("out/p.bin"))
+    assert bytes(token for token in tokens if token < 256).decode() == "naninf-inf1\u00fc", tokens
     tool.write("p.jsonl", "\n".join([lines[0], '{"text": null}', lines[3], '{"text": "cut']))
     tool.refused(4, 'p.jsonl line 2: the field "text" must be a string, found null', "prepare", "p.jsonl",
                  "--data.path=out/p")
@@ -114,7 +117,7 @@ def test_prepare_stream():
             time.sleep(0.01)
         process.stdin.close()
         result = tool.strict_json(process.stdout.read())
-    assert result["files"] == 2 and result["documents"] == 2 and result["tokens"] == 180003, result
+    assert result["files"] == 2 and result["documents"] == 2 and result["text_bytes"] == 180003, result
     kept = tool.snapshot("of")
     for content, status, words in ((b"", 2, "standard input: the input holds no text"),
                                    (b"{ but no JSON", 4, "standard input line 1: "),
@@ -122,7 +125,7 @@ def test_prepare_stream():
         code, out, err = prepared_from(content, "of/none")
         assert code == status and err.startswith(f"trireme prepare: {words}") and not out, (code, out, err)
     out = prepared_from(b"\n" * 500 + b'{"text": "a"}\n', "out/lines")[1]
-    assert out.startswith("1 token of 1 document "), out
+    assert out.startswith("3 tokens of 1 document "), out
     for content in b'[{"text": "one"}, {"text": "two"}]', b'\n[\n  {"text": "one"}\n]\n':
         code, out, err = prepared_from(content, "of/none")
         assert code == 2 and "standard input: begins like a JSON array of objects" in err and "jq" in err, err
@@ -131,8 +134,8 @@ def test_prepare_stream():
         assert f"convert the text first, with {program} " in prepared_from(content, "of/none")[2]
     # What is packed is unpacked, whatever it is called.
     for content in gzip.compress(b"some text"), gzip.compress(b"some ") + gzip.compress(b"text"):
-        assert prepared_from(content, "out/packed")[1].startswith("9 tokens of 1 document ")
-        assert tool.read("out/packed.bin") == b"s\0o\0m\0e\0 \0t\0e\0x\0t\0"
+        assert prepared_from(content, "out/packed")[1].startswith("11 tokens of 1 document ")
+        assert tool.read("out/packed.bin") == b"\0\1s\0o\0m\0e\0 \0t\0e\0x\0t\0\1\1"
     code, out, err = prepared_from(gzip.compress(b"some text")[:-3], "of/none")
     assert code == 4 and "standard input: its gzip is damaged at byte " in err and "ends too early" in err, err
     os.mkdir("packed")
@@ -140,7 +143,7 @@ def test_prepare_stream():
     tool.write("packed/three.txt.gz", gzip.compress(b"three"))
     tool.write("packed/four.md.gz", gzip.compress(b"four"))
     out = tool.good("prepare", "packed", "--data.path=out/folder")
-    assert out.startswith("11 tokens of 3 documents in 2 files") and "1 .gz" in out, out
+    assert out.startswith("17 tokens of 3 documents in 2 files") and "1 .gz" in out, out
     tool.refused(2, "it cannot be read again", "prepare", "-", "-", "--data.path=of/none")
     # A process that waits for a line can be told to stop.
     with subprocess.Popen([tool.BINARY, "prepare", "-", "--data.path=of/none"], stdin=subprocess.PIPE,
@@ -175,7 +178,7 @@ def test_train():
     names = set(os.listdir("run/checkpoint/step-6"))
     assert {"config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "training"} <= names
     config = json.loads(tool.read("run/checkpoint/step-6/config.json"))
-    assert config["vocab_size"] == 256 and config["hidden_size"] == 16 and config["model_type"] == "llama", config
+    assert config["vocab_size"] == 258 and config["hidden_size"] == 16 and config["model_type"] == "llama", config
     # Lines account for all time: of steps, and of what came between them.
     begin = time.time()
     tool.good("train", "c.yaml", "--training.steps=60", "--validation.freq=30", "--validation.steps=200",
@@ -472,7 +475,7 @@ def test_more_tokens_than_the_tokenizer_has():
     tool.good("train", "c.yaml", "--model.vocab_size=5000", "--training.steps=1")
     for seed in range(3):
         made = tool.good_json("generate", "run", "--prompt=hi", "--max_new_tokens=8", f"--seed={seed}")
-        assert len(made["tokens"]) == 8 and max(made["tokens"]) < 256, made
+        assert len(made["tokens"]) == 8 and max(made["tokens"]) < 258, made
 
 
 def test_verify():
@@ -507,7 +510,7 @@ def test_verify():
                                 "--data_parallel_shard_degree=2")
     assert "sound" in tool.good("verify", "c.yaml", "--data.path=", "--model.vocab_size=31", "--data.split=[1, 0]",
                                 "--validation.freq=0")
-    tool.refused(2, "numbered up to 255", "train", "c.yaml", "--model.vocab_size=31")
+    tool.refused(2, "numbered up to 257", "train", "c.yaml", "--model.vocab_size=31")
 
 
 def time_to_prove(layers):

@@ -55,7 +55,7 @@ def test_names_of_any_bytes():
         data, run = name + b"/t" + name, name + b"/r" + name
         readable = shown(data)
         out, _ = call(0, "prepare", "t.txt", b"--data.path=" + data)
-        assert out == f"4500 tokens of 1 document in 1 file are in {readable}.bin and {readable}.idx\n", out
+        assert out == f"4502 tokens of 1 document in 1 file are in {readable}.bin and {readable}.idx\n", out
         out, _ = call(0, "prepare", "t.txt", b"--data.path=" + data, "--json")
         assert path_of(tool.strict_json(out)["path"]) == data, out
         for suffix in b".bin", b".idx", b".json":

@@ -17,12 +17,12 @@ struct prepared {
 static trireme_status prepare(const char *prefix, const struct prepare_options *with, trireme_error *error,
                               struct prepare_result *result, const char *first, const char *second) {
     const char *inputs[] = {first, second};
-    struct tokenizer *t = tokenizer_create_bytes();
+    struct tokenizer *t = tokenizer_create_bytes(TOKENIZER_BYTES_ALONE);
     struct prepare_options options = *with;
     options.inputs = inputs;
     options.input_count = second ? 2 : 1;
     options.prefix = prefix;
-    options.tokenizer = t;
+    options.tokenizer = with->tokenizer ? with->tokenizer : t;
     trireme_status status = prepare_tokens(&options, result, error);
     tokenizer_free(t);
     return status;
@@ -91,6 +91,33 @@ static void test_blocks(void **state) {
                                     "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80|end|");
         free(p.text);
     }
+}
+
+// Documents between the tokens that begin and end them, and such a token in a text, wherever a block ends.
+static void test_ends(void **state) {
+    static const int32_t expected[] = {256, 'a', 257, '<', '|', 257, 256, '<', 257};
+    struct tokenizer *t = tokenizer_create_bytes(TOKENIZER_BYTES_AND_ENDS);
+    put_text(in(state, "a.txt"), "a<|end_of_text|><|");
+    put_text(in(state, "b.txt"), "<");
+    for (size_t block = 1; block < 20; block++) {
+        struct prepare_options with = {.documents.block_bytes = block, .tokenizer = t};
+        struct prepare_result result;
+        struct token_set *set;
+        int32_t tokens[ARRAY_LENGTH(expected)];
+        assert_ok(prepare(in(state, "t"), &with, &error, &result, in(state, "a.txt"), in(state, "b.txt")));
+        assert_int_equal(result.manifest.tokens, ARRAY_LENGTH(expected));
+        assert_int_equal(result.manifest.text_bytes, 19);
+        assert_int_equal(result.manifest.vocab_size, 258);
+        assert_ok(token_set_open(in(state, "t"), &set, &error));
+        assert_ok(token_set_read(set, 0, ARRAY_LENGTH(expected), 258, tokens, &error));
+        assert_memory_equal(tokens, expected, sizeof expected);
+        struct tokenizer *again;
+        assert_ok(token_manifest_tokenizer(&result.manifest, in(state, "t"), &again, &error));
+        assert_int_equal(tokenizer_vocab_size(again), 258);
+        tokenizer_free(again);
+        token_set_close(set);
+    }
+    tokenizer_free(t);
 }
 
 // A byte order mark before the text is not part of it; later, or cut short, it is text like any other.
@@ -343,7 +370,7 @@ static void test_bad_inputs(void **state) {
     assert_int_equal(mkfifo(in(state, "fifo.txt"), 0666), 0);
     assert_refused(prepare(t, &plain, &error, &result, in(state, "fifo.txt"), NULL), TRIREME_ERROR_USAGE,
                    "regular file");
-    struct tokenizer *bytes = tokenizer_create_bytes();
+    struct tokenizer *bytes = tokenizer_create_bytes(TOKENIZER_BYTES_ALONE);
     struct prepare_options none = {.prefix = t, .tokenizer = bytes};
     assert_refused(prepare_tokens(&none, &result, &error), TRIREME_ERROR_USAGE, "there is no input");
     tokenizer_free(bytes);
@@ -778,6 +805,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_text_files),
         TEST(test_blocks),
+        TEST(test_ends),
         TEST(test_byte_order_mark),
         TEST(test_json_lines),
         TEST(test_directories),

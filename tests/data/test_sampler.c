@@ -82,7 +82,7 @@ static int64_t window_of(const struct sampler *s, enum sampler_split split, int6
 static void test_one_row_by_hand(void **state) {
     // Documents begin at 0, 3, 4, 8 and 13; the whole set is validation, so that the windows are known.
     struct token_set *set = counting_set(state, 15, (int[]){3, 1, 4, 5, 2}, 5);
-    struct tokenizer *bytes = tokenizer_create_bytes();
+    struct tokenizer *bytes = tokenizer_create_bytes(TOKENIZER_BYTES_ALONE);
     struct sampler_options o = options(5, 2, 1.0);
     o.tokenizer = bytes;
     struct sampler s = sampler(set, o);
@@ -485,7 +485,7 @@ static void test_too_short(void **state) {
 
 static void test_vocabulary(void **state) {
     struct token_set *set = one_document(state, 300);
-    struct tokenizer *bytes = tokenizer_create_bytes();
+    struct tokenizer *bytes = tokenizer_create_bytes(TOKENIZER_BYTES_ALONE);
     struct sampler_options o = options(299, 1, 0.0);
     int32_t memory[4 * 299];
     struct sampler_batch batch = {0, 299, memory, memory + 299, memory + 2 * 299, memory + 3 * 299};

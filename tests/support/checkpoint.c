@@ -114,7 +114,7 @@ void prepare_text(const char *folder, const char *text) {
     trireme_error error = {0};
     const char *input = path_in(folder, "input.txt");
     path_write(input, text);
-    struct tokenizer *tokenizer = tokenizer_create_bytes();
+    struct tokenizer *tokenizer = tokenizer_create_bytes(TOKENIZER_BYTES_ALONE);
     struct prepare_options options = {
         .inputs = &input, .input_count = 1, .prefix = path_in(folder, "tokens"), .tokenizer = tokenizer};
     struct prepare_result result;

@@ -12,7 +12,7 @@ static void test_encode_decode(void **state) {
     char every[256];
     for (int i = 0; i < 256; i++)
         every[i] = (char)i;
-    struct tokenizer *t = tokenizer_create_bytes();
+    struct tokenizer *t = tokenizer_create_bytes(TOKENIZER_BYTES_ALONE);
     struct encoder *e = encoder_create(t);
     assert_int_equal(tokenizer_vocab_size(t), 256);
     assert_string_equal(tokenizer_kind(t), "bytes");
@@ -42,14 +42,67 @@ static void test_encode_decode(void **state) {
     tokenizer_free(NULL);
 }
 
-static void test_checksum(void **state) {
+// The tokens that begin and end texts, given and found in a text, which need not be UTF-8.
+static void test_byte_ends(void **state) {
     (void)state;
-    struct tokenizer *t = tokenizer_create_bytes();
+    static const char TEXT[] = "\xFF<|end_of_text|>\xC3<|end_of";
+    static const struct {
+        enum encoder_specials specials;
+        int32_t token[14];
+        size_t count;
+    } cases[] = {
+        {ENCODER_TEXT_ALONE, {255, 257, 195, '<', '|', 'e', 'n', 'd', '_', 'o', 'f'}, 11},
+        {ENCODER_SPECIALS, {256, 255, 257, 195, '<', '|', 'e', 'n', 'd', '_', 'o', 'f'}, 12},
+        {ENCODER_PROMPT, {256, 255, 257, 195, '<', '|', 'e', 'n', 'd', '_', 'o', 'f'}, 12},
+        {ENCODER_DOCUMENT, {256, 255, 257, 195, '<', '|', 'e', 'n', 'd', '_', 'o', 'f', 257}, 13},
+    };
+    struct tokenizer *t = tokenizer_create_bytes(TOKENIZER_BYTES_AND_ENDS);
+    struct encoder *e = encoder_create(t);
+    assert_int_equal(tokenizer_vocab_size(t), 258);
+    assert_string_equal(tokenizer_kind(t), "bytes");
+    assert_int_equal(tokenizer_bos(t), 256);
+    assert_int_equal(tokenizer_eos(t), 257);
+    assert_int_equal(tokenizer_token_bytes(t, 256), 0);
+    struct token_list tokens = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        tokens.count = 0;
+        assert_ok(encoder_encode(e, TEXT, sizeof TEXT - 1, cases[i].specials, &tokens, &error));
+        assert_int_equal(tokens.count, cases[i].count);
+        assert_memory_equal(tokens.item, cases[i].token, cases[i].count * sizeof(int32_t));
+    }
+    struct text text = {0};
+    assert_ok(tokenizer_decode(t, tokens.item, tokens.count, false, &text, &error));
+    assert_string_equal(text.text, "\xFF\xC3<|end_of");
+    text.length = 0;
+    assert_ok(tokenizer_decode(t, tokens.item, tokens.count, true, &text, &error));
+    assert_string_equal(text.text, "<|begin_of_text|>\xFF<|end_of_text|>\xC3<|end_of<|end_of_text|>");
+    text_release(&text);
+    // What may be encoded before more of the text is known.
+    assert_int_equal(encoder_seam(e, TEXT, sizeof TEXT - 1), 17);
+    assert_int_equal(encoder_seam(e, TEXT, 17), 17);
+    assert_int_equal(encoder_seam(e, TEXT, 16), 1);
+    assert_int_equal(encoder_seam(e, TEXT, 15), 1);
+    assert_int_equal(encoder_seam(e, TEXT, 1), 1);
+    assert_int_equal(encoder_seam(e, "<|begin_of_text|", 16), 0);
+    VEC_RELEASE(&tokens);
+    encoder_free(e);
+    tokenizer_free(t);
+}
+
+static void assert_checksum(int32_t vocab_size, const char *expected) {
+    struct tokenizer *t = tokenizer_create_bytes(vocab_size);
     char hex[CHECKSUM_HEX];
     tokenizer_checksum(t, hex);
-    // b2sum -l 256 of 01 00 00 00 00, 01 00 00 00 01, ...: manifests that exist hold it.
-    assert_string_equal(hex, "b331239ac8c2408e17335d8279875b9d6d8df9dbf69e10f326e43cf7f7491021");
+    assert_string_equal(hex, expected);
     tokenizer_free(t);
+}
+
+// b2sum -l 256 of 01 00 00 00 00, 01 00 00 00 01, ...: manifests that exist hold it. The second goes on with 02 00 00
+// 00, and of each end its id, its length, its text and four zeros of 4 bytes.
+static void test_checksum(void **state) {
+    (void)state;
+    assert_checksum(TOKENIZER_BYTES_ALONE, "b331239ac8c2408e17335d8279875b9d6d8df9dbf69e10f326e43cf7f7491021");
+    assert_checksum(TOKENIZER_BYTES_AND_ENDS, "4d4014f1ac645fd13079cfda0ae40ef131f5a6809bdca6e9df4eeef48670d1b4");
 }
 
 static void save(const struct tokenizer *t, const char *directory) {
@@ -60,15 +113,24 @@ static void save(const struct tokenizer *t, const char *directory) {
 
 static void test_save_load(void **state) {
     const char *directory = ((struct folder *)*state)->path, *file = in(state, "tokenizer.json");
-    struct tokenizer *t = tokenizer_create_bytes(), *again = NULL;
-    save(t, directory);
-    assert_int_equal(count_entries(directory), 2);
-    assert_ok(tokenizer_load(directory, &again, &error));
-    assert_int_equal(tokenizer_vocab_size(again), 256);
-    tokenizer_free(again);
-    assert_ok(tokenizer_load(file, &again, &error));
-    tokenizer_free(again);
-    tokenizer_free(t);
+    static const int32_t sizes[] = {TOKENIZER_BYTES_ALONE, TOKENIZER_BYTES_AND_ENDS};
+    struct tokenizer *again = NULL;
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        struct tokenizer *t = tokenizer_create_bytes(sizes[i]);
+        char why[200];
+        save(t, directory);
+        assert_int_equal(count_entries(directory), 2);
+        assert_ok(tokenizer_load(directory, &again, &error));
+        assert_string_equal(tokenizer_kind(again), "bytes");
+        assert_int_equal(tokenizer_vocab_size(again), sizes[i]);
+        assert_int_equal(tokenizer_bos(again), tokenizer_bos(t));
+        assert_int_equal(tokenizer_eos(again), tokenizer_eos(t));
+        assert_false(tokenizer_differs(t, directory, why));
+        tokenizer_free(again);
+        assert_ok(tokenizer_load(file, &again, &error));
+        tokenizer_free(again);
+        tokenizer_free(t);
+    }
 
     // What Hugging Face's byte-level tokenizers must find.
     json_t *root = NULL;
@@ -87,6 +149,9 @@ static void test_save_load(void **state) {
     json_decref(root);
     assert_ok(json_parse_file(in(state, "tokenizer_config.json"), 1 << 20, &root, &error));
     assert_string_equal(json_string_value(json_object_get(root, "tokenizer_class")), "PreTrainedTokenizerFast");
+    assert_string_equal(json_string_value(json_object_get(root, "bos_token")), "<|begin_of_text|>");
+    assert_string_equal(json_string_value(json_object_get(root, "eos_token")), "<|end_of_text|>");
+    assert_string_equal(json_string_value(json_object_get(root, "pad_token")), "<|end_of_text|>");
     json_decref(root);
 }
 
@@ -416,7 +481,7 @@ static void test_stream(void **state) {
 
 // transformers saves what it opened with a template that adds nothing.
 static void test_load_resaved(void **state) {
-    struct tokenizer *t = tokenizer_create_bytes();
+    struct tokenizer *t = tokenizer_create_bytes(TOKENIZER_BYTES_ALONE);
     save(t, ((struct folder *)*state)->path);
     tokenizer_free(t);
     const char *file = in(state, "tokenizer.json");
@@ -457,6 +522,7 @@ static void test_files_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_encode_decode),
+        cmocka_unit_test(test_byte_ends),
         cmocka_unit_test(test_checksum),
         cmocka_unit_test_setup_teardown(test_save_load, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_load_resaved, folder_setup, folder_teardown),
