@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <strings.h>
 
 struct amount amount(int64_t bytes) {
     static const char *const UNITS[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
@@ -12,6 +13,34 @@ struct amount amount(int64_t bytes) {
     struct amount a;
     snprintf(a.text, sizeof a.text, "%.*f %s", unit ? 1 : 0, count, UNITS[unit]);
     return a;
+}
+
+bool amount_read(const char *text, int64_t *bytes) {
+    static const struct {
+        const char *word;
+        double bytes;
+    } UNITS[] = {{"", 1},
+                 {"B", 1},
+                 {"KB", 1e3},
+                 {"MB", 1e6},
+                 {"GB", 1e9},
+                 {"TB", 1e12},
+                 {"KiB", 1ull << 10},
+                 {"MiB", 1ull << 20},
+                 {"GiB", 1ull << 30},
+                 {"TiB", 1ull << 40}};
+    if (*text < '0' || *text > '9')
+        return false;
+    char *end;
+    const double number = strtod(text, &end);
+    end += strspn(end, " ");
+    for (size_t i = 0; i < ARRAY_LENGTH(UNITS); i++)
+        if (strcasecmp(end, UNITS[i].word) == 0) {
+            const double all = number * UNITS[i].bytes;
+            *bytes = all < 0x1p62 ? (int64_t)all : 0;
+            return all < 0x1p62;
+        }
+    return false;
 }
 
 struct counted counted(int64_t count, const char *what) {

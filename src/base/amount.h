@@ -9,6 +9,8 @@ struct amount {
     char text[16];
 };
 struct amount amount(int64_t bytes);
+// Reads a size such as "5GB", "1.5 GiB" or "4096"; false where the text is none, or beyond 2^62.
+bool amount_read(const char *text, int64_t *bytes);
 // "1 layer", "2 layers": `what` is the singular.
 struct counted {
     char text[80];

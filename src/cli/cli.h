@@ -41,6 +41,7 @@ trireme_status command_simulate(const struct arguments *arguments, trireme_error
 trireme_status command_plan(const struct arguments *arguments, trireme_error *error);
 trireme_status command_bench(const struct arguments *arguments, trireme_error *error);
 trireme_status command_tokenizer(const struct arguments *arguments, trireme_error *error);
+trireme_status command_convert(const struct arguments *arguments, trireme_error *error);
 trireme_status command_help(const struct arguments *arguments, trireme_error *error);
 // trireme tokenizer train and chat (command_tokenizer_train.c, command_tokenizer_chat.c).
 trireme_status command_tokenizer_train(const struct arguments *arguments, trireme_error *error);

@@ -404,6 +404,7 @@ trireme_status model_config_parse(struct model_config *out, const char *text, si
 }
 
 trireme_status model_refuse_weights(const char *path, trireme_error *error) {
+    enum { ZIP_NAME = 30 }; // where the name of a zip's first file is
     static const struct {
         size_t at;
         const char *bytes, *what;
@@ -415,11 +416,16 @@ trireme_status model_refuse_weights(const char *path, trireme_error *error) {
         {0, "\x80\x02", "a Python pickle: save the model with transformers' save_pretrained, and give the directory"},
         {8, "{\"", "a safetensors file: give the directory that holds it, with the model's config.json"},
     };
-    char first[16] = "";
+    char first[64] = "";
     FILE *file = fopen(path, "rb");
     size_t got = file ? fread(first, 1, sizeof first, file) : 0;
     if (file)
         fclose(file);
+    if (got > ZIP_NAME && memcmp(first, "PK", 2) == 0 && memmem(first + ZIP_NAME, got - ZIP_NAME, ".npy", 4))
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s is a NumPy archive: save its arrays as model.safetensors, named as the model's tensors are, beside a "
+             "config.json",
+             path);
     for (size_t i = 0; i < ARRAY_LENGTH(KINDS); i++) {
         const size_t length = strlen(KINDS[i].bytes);
         if (KINDS[i].at + length <= got && memcmp(first + KINDS[i].at, KINDS[i].bytes, length) == 0)

@@ -4,7 +4,8 @@ import json
 
 import tool
 
-MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256")
+MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256",
+         "model.vocab_size=256")
 
 
 def test_exports():

@@ -4,7 +4,8 @@ import re
 
 import tool
 
-MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256")
+MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256",
+         "model.vocab_size=256")
 EIGHT = ("llama3-8b", "devices=8", "cluster=a100", "global_batch_size=64")
 DATA = ("tensor_parallel_degree=1", "pipeline_parallel_degree=1")
 TEN_LAYERS = ("model.family=llama", "model.num_hidden_layers=10", "model.hidden_size=256",

@@ -6,7 +6,8 @@ import time
 
 import tool
 
-MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256")
+MODEL = ("llama-5m", "cluster=h100", "devices=2", "global_batch_size=4", "seq_len=256",
+         "model.vocab_size=256")
 
 
 # A device with little memory; MEMORY is what it has.

@@ -1,0 +1,99 @@
+// trireme convert IN OUT: a model in other numbers, other files, or the format of another program.
+#include "base/clock.h"
+#include "base/json.h"
+#include "ckpt/directory.h"
+#include "cli/cli.h"
+#include "convert/hugging_face.h"
+#include "model/model.h"
+#include "run/checkpoint.h"
+
+#include <sys/stat.h>
+
+static void show_progress(void *user, uint64_t done, uint64_t total) {
+    (void)user;
+    progress_line("%s of %s", amount((int64_t)done).text, amount((int64_t)total).text);
+}
+
+static trireme_status options_read(const struct config *config, struct conversion_options *out, trireme_error *error) {
+    static const enum stored STORED[] = {[CONFIG_STORED_F32] = STORED_F32,
+                                         [CONFIG_STORED_F16] = STORED_F16,
+                                         [CONFIG_STORED_BF16] = STORED_BF16,
+                                         [CONFIG_STORED_Q8_0] = STORED_Q8_0};
+    int64_t shard_bytes;
+    if (!amount_read(config->convert.shard_size, &shard_bytes) || shard_bytes == 0)
+        return config_refuse(config, "convert.shard_size", error, "which is no size such as 5GB or 500MiB");
+    *out = (struct conversion_options){.keeps = config->convert.dtype == CONFIG_STORED_KEEP,
+                                       .stored = STORED[config->convert.dtype],
+                                       .shard_bytes = (uint64_t)shard_bytes};
+    return TRIREME_OK;
+}
+
+// What is converted.
+struct conversion_source {
+    char *directory; // where config.json and what else is beside the weights lie
+    int hold;
+    struct safetensors *files;
+};
+
+static void source_release(struct conversion_source *s) {
+    safetensors_close(s->files);
+    directory_let_go(s->hold);
+    free(s->directory);
+}
+
+static trireme_status source_open(struct conversion_source *s, const char *path, trireme_error *error) {
+    struct stat info;
+    *s = (struct conversion_source){.hold = -1};
+    if (stat(path, &info) == 0 && S_ISREG(info.st_mode))
+        TRY(model_refuse_weights(path, error));
+    TRY(checkpoint_resolve(path, &s->directory, &s->hold, error));
+    return hugging_face_open(s->directory, &s->files, error);
+}
+
+static trireme_status convert_report(const struct arguments *a, const struct safetensors *files, trireme_error *error) {
+    const char *to = a->operands.item[1];
+    struct text out = {0};
+    if (a->json) {
+        json_begin_object(&out, NULL);
+        json_add_path(&out, "path", to);
+        json_add_integer(&out, "tensors", (int64_t)files->tensor.count);
+        json_end_object(&out);
+    } else {
+        text_add(&out, "%s are in ", counted((int64_t)files->tensor.count, "tensor").text);
+        text_add_line(&out, to);
+    }
+    text_add(&out, "\n");
+    trireme_status status = print_text(&out, error);
+    text_release(&out);
+    return status;
+}
+
+static trireme_status convert(const struct arguments *a, const struct config *config, trireme_error *error) {
+    const char *to = a->operands.item[1];
+    struct conversion_options options;
+    struct conversion_source source;
+    struct conversion_watch watch = {.progress = show_progress, .cancel = stop_on_signals()};
+    TRY(options_read(config, &options, error));
+    trireme_status status = source_open(&source, a->operands.item[0], error);
+    for (size_t i = 0; status == TRIREME_OK && i < source.files->tensor.count; i++)
+        watch.total += source.files->tensor.item[i].bytes;
+    const struct hugging_face_beside beside = {.directory = source.directory};
+    if (status == TRIREME_OK)
+        status = hugging_face_write(source.files, &beside, to, &options, &watch, error);
+    progress_clear();
+    if (status == TRIREME_OK)
+        status = convert_report(a, source.files, error);
+    source_release(&source);
+    return status;
+}
+
+trireme_status command_convert(const struct arguments *a, trireme_error *error) {
+    struct config config;
+    TRY(arguments_expect(a, 2, 2, error));
+    TRY(arguments_config(a, NULL, &config, error));
+    trireme_status status = config_expect(&config, "convert.*", "convert", error);
+    if (status == TRIREME_OK)
+        status = convert(a, &config, error);
+    config_release(&config);
+    return status;
+}
