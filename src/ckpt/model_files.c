@@ -281,6 +281,25 @@ static trireme_status check_unexpected(const struct match *m, trireme_error *err
     return TRIREME_OK;
 }
 
+// Matches a directory's files, whose vocabulary may have another size, with a model; to be followed by match_release.
+static trireme_status match_make(struct match *m, const char *path, struct safetensors *files,
+                                 const struct model_config *config, int64_t vocab_size, const struct sources *sources,
+                                 trireme_error *error) {
+    *m = (struct match){
+        .path = path, .config = config, .files = files, .sources = sources, .vocab_size = vocab_size};
+    m->prefix = find_prefix(m);
+    m->tensor = mem_alloc(sources->item.count * sizeof *m->tensor);
+    m->met = mem_alloc(files->tensor.count * sizeof *m->met);
+    TRY(match_sources(m, error));
+    TRY(model_check_shapes(m, error));
+    return check_unexpected(m, error);
+}
+
+static void match_release(struct match *m) {
+    free(m->tensor);
+    free(m->met);
+}
+
 // ---- loading
 
 // The mean of the rows of a tensor.
@@ -345,12 +364,9 @@ static trireme_status load_parameter(const struct match *m, size_t first, struct
     return TRIREME_OK;
 }
 
-static trireme_status load_matched(struct match *m, const struct parameter_values *values,
+static trireme_status load_matched(const struct match *m, const struct parameter_values *values,
                                    const struct parameter_values *remainders, const struct checksum_watch *watch,
                                    trireme_error *error) {
-    TRY(match_sources(m, error));
-    TRY(model_check_shapes(m, error));
-    TRY(check_unexpected(m, error));
     struct tensor_reader reader;
     trireme_status status = TRIREME_OK;
     tensor_reader_create(&reader, m->files, watch);
@@ -384,18 +400,48 @@ trireme_status model_files_load(const char *path, const struct model_config *con
     struct safetensors *files;
     TRY(safetensors_open(path, &files, error));
     struct sources sources;
+    struct match match;
     sources_create(&sources, config, table);
-    struct match match = {
-        .path = path, .config = config, .files = files, .sources = &sources, .vocab_size = stored.vocab_size};
-    match.prefix = find_prefix(&match);
-    match.tensor = mem_alloc(sources.item.count * sizeof *match.tensor);
-    match.met = mem_alloc(files->tensor.count * sizeof *match.met);
-    trireme_status status = load_matched(&match, values, remainders, watch, error);
-    free(match.tensor);
-    free(match.met);
+    trireme_status status = match_make(&match, path, files, config, stored.vocab_size, &sources, error);
+    if (status == TRIREME_OK)
+        status = load_matched(&match, values, remainders, watch, error);
+    match_release(&match);
     sources_release(&sources);
     safetensors_close(files);
     return status;
+}
+
+trireme_status model_files_find(const char *path, struct safetensors *files, const struct model_config *config,
+                                struct model_tensors *out, trireme_error *error) {
+    struct parameter_table table;
+    struct sources sources;
+    struct match match;
+    parameter_table_create(&table, config);
+    sources_create(&sources, config, &table);
+    trireme_status status = match_make(&match, path, files, config, config->vocab_size, &sources, error);
+    *out = (struct model_tensors){0};
+    for (size_t i = 0; i < sources.item.count && status == TRIREME_OK; i++) {
+        const struct source *source = &sources.item.item[i];
+        int64_t shape[2];
+        file_shape(source, shape);
+        VEC_PUSH(out, (struct model_tensor){.name = mem_strdup(source->piece->name),
+                                            .tensor = match.tensor[i],
+                                            .rows = shape[0],
+                                            .columns = source->parameter->ndim == 1 ? 1 : shape[1],
+                                            .ndim = source->parameter->ndim,
+                                            .transposed = source->piece->transposed,
+                                            .heads = source->piece->heads});
+    }
+    match_release(&match);
+    sources_release(&sources);
+    parameter_table_release(&table);
+    return status;
+}
+
+void model_tensors_release(struct model_tensors *tensors) {
+    for (size_t i = 0; i < tensors->count; i++)
+        free(tensors->item[i].name);
+    VEC_RELEASE(tensors);
 }
 
 void model_files_identify(const char *path, char hex[CHECKSUM_HEX]) {

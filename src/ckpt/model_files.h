@@ -33,6 +33,23 @@ trireme_status model_files_load(const char *path, const struct model_config *con
                                 const struct parameter_values *remainders, bool exact,
                                 const struct checksum_watch *watch, trireme_error *error);
 
+// The tensors of a model in files that are open, each under the name that `transformers` gives it.
+struct model_tensor {
+    char *name;
+    const struct safetensors_tensor *tensor; // NULL: zeros, which a GPT-2 without biases has in place of them
+    int64_t rows, columns;                   // of the tensor; a vector has one column
+    int ndim;
+    bool transposed; // it lies as [in, out]
+    int64_t heads;   // not 0: as in struct parameter_piece
+};
+struct model_tensors {
+    VEC(struct model_tensor);
+};
+// Finds and checks them as model_files_load does. `path` is for messages. Nothing to release after an error.
+trireme_status model_files_find(const char *path, struct safetensors *files, const struct model_config *config,
+                                struct model_tensors *out, trireme_error *error);
+void model_tensors_release(struct model_tensors *tensors);
+
 // Tells apart models of the same shape: one checksum over the name, type and first 4 KiB of each tensor in the
 // directory. Empty where the files cannot be read; loading them says why.
 void model_files_identify(const char *path, char hex[CHECKSUM_HEX]);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "ckpt/directory.h"
 #include "cli/cli.h"
+#include "convert/gguf_model.h"
 #include "convert/hugging_face.h"
 #include "model/model.h"
 #include "run/checkpoint.h"
@@ -78,7 +79,9 @@ static trireme_status convert(const struct arguments *a, const struct config *co
     for (size_t i = 0; status == TRIREME_OK && i < source.files->tensor.count; i++)
         watch.total += source.files->tensor.item[i].bytes;
     const struct hugging_face_beside beside = {.directory = source.directory};
-    if (status == TRIREME_OK)
+    if (status == TRIREME_OK && text_ends(to, ".gguf"))
+        status = gguf_write(source.directory, source.files, to, &options, &watch, error);
+    else if (status == TRIREME_OK)
         status = hugging_face_write(source.files, &beside, to, &options, &watch, error);
     progress_clear();
     if (status == TRIREME_OK)

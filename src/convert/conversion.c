@@ -299,6 +299,12 @@ trireme_status new_file_add(struct new_file *f, const void *bytes, size_t length
     return file_put(f->file, f->temporary, bytes, length, position, error);
 }
 
+trireme_status new_file_size(struct new_file *f, uint64_t bytes, trireme_error *error) {
+    if (ftruncate(f->file, (off_t)bytes) != 0)
+        FAIL(TRIREME_ERROR_IO, "%s: cannot write: %s", f->temporary, strerror(errno));
+    return TRIREME_OK;
+}
+
 void new_file_abort(struct new_file *f) {
     unlink(f->temporary);
     close(f->file);

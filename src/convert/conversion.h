@@ -74,6 +74,8 @@ struct new_file {
 trireme_status new_file_begin(struct new_file *f, const char *path, trireme_error *error);
 trireme_status new_file_add(struct new_file *f, const void *bytes, size_t length, uint64_t position,
                             trireme_error *error);
+// Makes the file that long: what was not written is zero.
+trireme_status new_file_size(struct new_file *f, uint64_t bytes, trireme_error *error);
 trireme_status new_file_end(struct new_file *f, trireme_error *error);
 void new_file_abort(struct new_file *f);
 

@@ -322,6 +322,8 @@ int64_t model_rotary_dim(const struct model_config *config);
 // training.seq_len, or in generation prompt and answer together. Up to max_position_embeddings tokens dynamic changes
 // nothing; longrope takes its long factors where a sequence is longer than `original`. Packed documents count as one.
 void rope_table(const struct model_config *config, int rope, int64_t positions, int64_t length, double *table);
+// By how much pair number `pair` turns from one position to the next in such a table.
+double rope_frequency(const struct model_config *config, int rope, int64_t length, int64_t pair);
 
 // The most numbers that a layer, or the head, makes of a token at once.
 int64_t model_width(const struct model_config *config);

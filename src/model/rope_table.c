@@ -94,6 +94,11 @@ static double attention_factor(const struct turning *t) {
     return yarn_sharpening(times, 1);
 }
 
+double rope_frequency(const struct model_config *c, int rope, int64_t length, int64_t pair) {
+    const struct turning t = {&c->rope[rope], model_rotary_dim(c), length, c->max_position_embeddings};
+    return turn_frequency(&t, pair);
+}
+
 void rope_table(const struct model_config *c, int rope, int64_t positions, int64_t length, double *table) {
     const struct turning t = {&c->rope[rope], model_rotary_dim(c), length, c->max_position_embeddings};
     const int64_t half = t.dim / 2;

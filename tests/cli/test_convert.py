@@ -1,6 +1,7 @@
 """Models in other numbers, other files, and the formats of other programs."""
 
 import json
+import math
 import os
 import shutil
 import struct
@@ -123,6 +124,139 @@ def test_refusals():
     tool.untouched(2, "usage: trireme convert IN OUT", "convert", "bad")
     tool.untouched(2, "no such directory", "convert", "nowhere", "out")
     shutil.rmtree("bad")
+
+
+def read_gguf(path):
+    """Returns the keys and the tensors {name: (type, extents, bytes)} of a GGUF file of version 3."""
+    file, at = tool.read(path), 24
+    sizes = {4: "I", 5: "i", 6: "f", 7: "?", 10: "Q"}
+    bits = {0: 32, 1: 16, 8: 8.5, 30: 16}
+
+    def number(kind):
+        nonlocal at
+        value, = struct.unpack_from("<" + kind, file, at)
+        at += struct.calcsize(kind)
+        return value
+
+    def text():
+        nonlocal at
+        length = number("Q")
+        at += length
+        return file[at - length:at].decode()
+
+    def value(kind):
+        if kind == 9:
+            inner = number("I")
+            return [value(inner) for _ in range(number("Q"))]
+        return text() if kind == 8 else number(sizes[kind])
+
+    assert file[:4] == b"GGUF" and file[4:8] == b"\3\0\0\0", file[:8]
+    tensors, keys = struct.unpack_from("<QQ", file, 8)
+    keys = {text(): value(number("I")) for _ in range(keys)}
+    places = []
+    for _ in range(tensors):
+        name, extents = text(), [number("Q") for _ in range(number("I"))]
+        places.append((name, number("I"), extents, number("Q")))
+    begin, found = (at + 31) // 32 * 32, {}
+    for name, kind, extents, offset in places:
+        assert offset % 32 == 0, (name, offset)
+        length = int(math.prod(extents) * bits[kind] / 8)
+        found[name] = kind, extents, file[begin + offset:begin + offset + length]
+        assert len(found[name][2]) == length, name
+    return keys, found
+
+
+def to_q8_0(values):
+    """Blocks of 32, as ggml rounds them: half away from zero, all in f32."""
+    def f32(value):
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    out = b""
+    for i in range(0, len(values), 32):
+        block = values[i:i + 32]
+        scale = f32(max(abs(value) for value in block) / 127)
+        inverse = f32(1 / scale) if scale else 0
+        scaled = [f32(value * inverse) for value in block]
+        out += struct.pack("<e32b", scale, *(int(math.copysign(math.floor(abs(value) + 0.5), value))
+                                             for value in scaled))
+    return out
+
+
+def test_gguf():
+    """A byte model of the Llama family: queries and keys by pairs, vectors in f32, and its tokenizer."""
+    tool.good("train", "c.yaml", "--run.directory=l", "--model.hidden_size=32", "--model.num_key_value_heads=1",
+              "--model.intermediate_size=48")
+    theirs = read_all("l/checkpoint/step-6")
+    tool.good("convert", "l", "l.gguf")
+    keys, found = read_gguf("l.gguf")
+    assert keys["general.architecture"] == "llama" and keys["llama.attention.head_count_kv"] == 1, keys
+    assert keys["llama.context_length"] == 16 and keys["llama.rope.dimension_count"] == 16, keys
+    assert keys["tokenizer.ggml.model"] == "gpt2" and keys["tokenizer.ggml.pre"] == "gpt-2", keys
+    assert len(keys["tokenizer.ggml.tokens"]) == 258 and keys["tokenizer.ggml.tokens"][ord("a")] == "a", keys
+    assert keys["tokenizer.ggml.token_type"] == 256 * [1] + 2 * [3] and keys["tokenizer.ggml.merges"] == [], keys
+    assert [keys[f"tokenizer.ggml.{name}_token_id"] for name in ("bos", "eos", "padding")] == [256, 257, 257], keys
+    assert keys["tokenizer.ggml.add_bos_token"] and not keys["tokenizer.ggml.add_eos_token"], keys
+    names = {"token_embd.weight": "model.embed_tokens.weight", "output.weight": "lm_head.weight",
+             "output_norm.weight": "model.norm.weight", "blk.0.ffn_down.weight": "model.layers.0.mlp.down_proj.weight",
+             "blk.0.ffn_norm.weight": "model.layers.0.post_attention_layernorm.weight"}
+    assert len(found) == len(theirs), (found.keys(), theirs.keys())
+    for ours, name in names.items():
+        assert found[ours] == (0, theirs[name][0][::-1], theirs[name][1]), ours
+    row = 32 * 4
+    for ours, name in ("q", "q_proj"), ("k", "k_proj"):
+        shape, content = theirs[f"model.layers.0.self_attn.{name}.weight"]
+        rows = [content[row * i:row * (i + 1)] for i in range(shape[0])]
+        turned = [rows[head + half * 8 + pair] for head in range(0, shape[0], 16) for pair in range(8)
+                  for half in range(2)]
+        assert found[f"blk.0.attn_{ours}.weight"][2] == b"".join(turned), ours
+    tool.good("convert", "l", "l8.gguf", "--dtype=q8_0")
+    keys, quantized = read_gguf("l8.gguf")
+    assert keys["general.file_type"] == 7 and quantized["output_norm.weight"] == found["output_norm.weight"], keys
+    for name in "token_embd.weight", "blk.0.attn_v.weight":
+        values = struct.unpack(f"<{math.prod(found[name][1])}f", found[name][2])
+        assert quantized[name][0] == 8 and quantized[name][2] == to_q8_0(values), name
+    assert quantized["blk.0.ffn_down.weight"][0] == 1, "rows of 48 numbers are f16"
+
+
+def test_gguf_of_gpt2():
+    """Matrices are turned."""
+    tool.good("train", "c.yaml", "--run.directory=g", "--model.family=gpt2")
+    tool.good("convert", "g", "g.gguf", "--dtype=f16")
+    theirs, (keys, found) = read_all("g/checkpoint/step-6"), read_gguf("g.gguf")
+    assert keys["general.architecture"] == "gpt2" and "output.weight" not in found, keys
+    shape, content = theirs["transformer.h.0.mlp.c_fc.weight"]
+    values = struct.unpack(f"<{math.prod(shape)}f", content)
+    turned = [values[column + shape[1] * row] for column in range(shape[1]) for row in range(shape[0])]
+    assert found["blk.0.ffn_up.weight"] == (1, shape, struct.pack(f"<{len(turned)}e", *turned)), shape
+    assert found["position_embd.weight"][0] == 0 == found["blk.0.ffn_up.bias"][0], found["position_embd.weight"][0]
+
+
+def test_gguf_refusals():
+    tool.good("train", "c.yaml", "--run.directory=s", "--training.steps=1")
+    shutil.copytree("s/checkpoint/step-1", "m")
+    os.remove("m/manifest.json")
+    tool.write("there.gguf", "mine")
+    tool.untouched(2, "there.gguf exists: name another file", "convert", "m", "there.gguf")
+    config = json.loads(tool.read("m/config.json"))
+    for change, words in (
+            ({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"],
+              "rope_parameters": {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                                  "high_freq_factor": 4.0, "original_max_position_embeddings": 8}},
+             'scaled by llama3, which llama.cpp\'s "qwen2" has not'),
+            ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "attention_factor": 1.5,
+                                  "original_max_position_embeddings": 8}}, "scaled by yarn with attention_factor"),
+            ({"model_type": "mamba", "architectures": ["MambaForCausalLM"]}, "[Mm]amba")):
+        tool.write("m/config.json", json.dumps({**{key: value for key, value in config.items() if "rope" not in key},
+                                                **change}))
+        tool.untouched(2 if "mamba" not in words else 4, words, "convert", "m", "m.gguf")
+    tool.write("m/config.json", json.dumps(config))
+    tokenizer = json.loads(tool.read("m/tokenizer.json"))
+    for change, words in (
+            ({"normalizer": {"type": "Lowercase"}}, 'normalizer "Lowercase" is none of llama.cpp'),
+            ({"pre_tokenizer": {"type": "Whitespace"}}, "cuts text by")):
+        tool.write("m/tokenizer.json", json.dumps({**tokenizer, **change}))
+        tool.untouched(2, words, "convert", "m", "m.gguf")
+    os.remove("m/tokenizer.json")
+    tool.untouched(2, "m has no tokenizer.json", "convert", "m", "m.gguf")
 
 
 tool.main(globals())
