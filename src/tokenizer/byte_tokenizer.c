@@ -1,6 +1,7 @@
 // The kind "bytes": as tokenizer.json, a byte-level BPE without merges.
 #include "tokenizer/byte_characters.h"
 #include "tokenizer/description.h"
+#include "tokenizer/step_types.h"
 #include "tokenizer/tokenizer_internal.h"
 
 enum { BOS = TOKENIZER_BYTES_ALONE, EOS };
@@ -43,11 +44,6 @@ struct tokenizer *tokenizer_create_bytes(int32_t vocab_size) {
 
 // ---- recognising
 
-static bool type_is(const json_t *part, const char *type) {
-    const char *value = json_string_value(json_object_get(part, "type"));
-    return value && strcmp(value, type) == 0;
-}
-
 // Whether texts have the ends above, and BOS stands before each; or there are no ends.
 static bool ends_are_known(const struct tokenizer *t) {
     const struct token_list *steps = &t->template.steps;
@@ -79,7 +75,7 @@ bool tokenizer_is_bytes(const struct tokenizer *t) {
     }
     const char *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix")),
                *suffix = json_string_value(json_object_get(model, "end_of_word_suffix"));
-    return type_is(split, "ByteLevel") && json_is_false(json_object_get(split, "add_prefix_space")) &&
-           type_is(json_object_get(p->description, "decoder"), "ByteLevel") && !(prefix && *prefix) &&
+    return step_type_is(split, "ByteLevel") && json_is_false(json_object_get(split, "add_prefix_space")) &&
+           step_type_is(json_object_get(p->description, "decoder"), "ByteLevel") && !(prefix && *prefix) &&
            !(suffix && *suffix);
 }

@@ -10,6 +10,11 @@ struct steps_reader {
     trireme_error *error;
 };
 
+bool step_type_is(const json_t *member, const char *type) {
+    const char *value = json_string_value(json_object_get(member, "type"));
+    return value && strcmp(value, type) == 0;
+}
+
 static trireme_status refuse_members(const json_t *step, const char *where, const char *type, const char *members,
                                      trireme_error *error) {
     const char *key;

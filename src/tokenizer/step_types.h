@@ -37,6 +37,8 @@ trireme_status steps_read(const struct step_kind *kind, const json_t *descriptio
                                                 trireme_error *error),
                           void *user, trireme_error *error);
 
+// Whether a member of tokenizer.json has this type.
+bool step_type_is(const json_t *member, const char *type);
 // Members that are one character, or one of a list of words (whose index is given); both must be there.
 trireme_status step_read_character(const json_t *step, const char *where, const char *key, const char **out,
                                    trireme_error *error);

@@ -1,6 +1,7 @@
 #include "tokenizer/tokenizer_internal.h"
 
 #include "base/utf8.h"
+#include "tokenizer/step_types.h"
 
 static const char *const KINDS[] = {
     [TOKENIZER_BYTES] = "bytes", [TOKENIZER_BPE] = "BPE", [TOKENIZER_UNIGRAM] = "Unigram"};
@@ -127,7 +128,7 @@ static trireme_status tokenizer_find_ends(struct tokenizer *t, const json_t *con
 
 static void tokenizer_find_trimming(struct tokenizer *t, const json_t *processor) {
     const json_t *processors = json_object_get(processor, "processors");
-    if ((type_is(processor, "ByteLevel") || type_is(processor, "RobertaProcessing")) &&
+    if ((step_type_is(processor, "ByteLevel") || step_type_is(processor, "RobertaProcessing")) &&
         !json_is_false(json_object_get(processor, "trim_offsets")))
         t->trims_offsets =
             json_is_false(json_object_get(processor, "add_prefix_space")) ? TRIMS_ALL : TRIMS_ALL_BUT_FIRST;
