@@ -1,6 +1,6 @@
 // A model's configuration as Hugging Face's config.json, both ways.
 #include "base/json.h"
-#include "model/layer.h"
+#include "model/lora.h"
 #include "model/rope_json.h"
 
 #include <errno.h>
@@ -223,7 +223,7 @@ static struct {
     VEC(char *) item;
 } kept_texts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static const char *text_keep(struct text *text) {
+const char *reader_keep(struct text *text) {
     const char *kept = NULL;
     pthread_mutex_lock(&kept_texts.lock);
     for (size_t i = 0; i < kept_texts.item.count && !kept; i++)
@@ -250,7 +250,7 @@ static const char *others_keep(const json_t *root) {
     struct text text = {0};
     json_print(&text, others);
     json_decref(others);
-    return text_keep(&text);
+    return reader_keep(&text);
 }
 
 // What layers have that gives them their kinds.
@@ -440,6 +440,7 @@ void model_config_dropout(const char *path, struct text *out) {
     struct stat info;
     char *file = mem_printf(stat(path, &info) == 0 && S_ISDIR(info.st_mode) ? "%s/config.json" : "%s", path);
     json_t *root = NULL;
+    lora_dropout(path, out);
     if (json_parse_file(file, CONFIG_FILE_LIMIT, &root, NULL) == TRIREME_OK)
         for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
             const double rate = json_number_value(json_object_get(root, NAMES[i]));
@@ -451,6 +452,11 @@ void model_config_dropout(const char *path, struct text *out) {
 }
 
 trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error) {
+    return model_config_read_on(out, path, "", error);
+}
+
+// Reads a config.json, or that of a directory.
+static trireme_status read_file(struct model_config *out, const char *path, trireme_error *error) {
     struct stat info;
     bool there = stat(path, &info) == 0, directory = there && S_ISDIR(info.st_mode);
     if (!there && errno == ENOENT)
@@ -470,6 +476,33 @@ trireme_status model_config_read(struct model_config *out, const char *path, tri
         status = read_root(out, root, file, error);
     json_decref(root);
     free(file);
+    return status;
+}
+
+trireme_status model_config_read_on(struct model_config *out, const char *path, const char *base,
+                                    trireme_error *error) {
+    if (!lora_is_directory(path))
+        return read_file(out, path, error);
+    struct lora_file adapters;
+    TRY(lora_file_read(&adapters, path, base, error));
+    char *own = mem_printf("%s/config.json", path), *where = mem_printf("%s/" LORA_CONFIG, path);
+    trireme_status status;
+    if (!file_missing(own))
+        status = read_file(out, path, error);
+    else if (!*adapters.base)
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "%s: does not say which model it adapts: give its directory as lora.base_model", where);
+    else if (file_missing(adapters.base))
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "%s: adapts %s, where there is nothing: give the model's directory as lora.base_model",
+                           where, adapters.base);
+    else
+        status = read_file(out, adapters.base, error);
+    if (status == TRIREME_OK)
+        status = lora_file_take(&adapters, where, out, error);
+    lora_file_release(&adapters);
+    free(where);
+    free(own);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include "model/emit.h"
 
 #include "model/layer.h"
+#include "model/lora.h"
 
 static int parameter_buffer(const struct emitter *e, const char *name) {
     int number = parameter_find(e->table, name);
@@ -98,6 +99,14 @@ int emit_leave(struct emitter *e, int layer, const char *name, int partial) {
 
 // ---- what parts are made of
 
+void emit_product(const struct emitter *e, int layer, struct operand x, struct operand w, struct operand bias,
+                  struct operand residual, struct operand y) {
+    emit_forward(e, OP_MATMUL, layer,
+                 GIVEN(MATMUL, [INPUT(MATMUL, x)] = x, [INPUT(MATMUL, w)] = w, [INPUT(MATMUL, b)] = bias,
+                       [INPUT(MATMUL, r)] = residual),
+                 MADE(MATMUL, [OUTPUT(MATMUL, y)] = y), NULL);
+}
+
 int emit_norm(struct emitter *e, int layer, const char *norm, int x) {
     int64_t n_rows = e->program->buffers.item[x].dim[0];
     char *weight = mem_printf("%s.weight", norm), *bias = mem_printf("%s.bias", norm),
@@ -139,15 +148,14 @@ static int emit_linear_onto(struct emitter *e, int layer, const char *part, int 
     struct operand weight = emit_parameter(e, layer, weight_name), bias = emit_parameter(e, layer, bias_name);
     free(weight_name), free(bias_name);
     int y = emit_new_activation(e, layer, result, e->program->buffers.item[x].dim[0], weight.dim[0]);
-    emit_forward(e, OP_MATMUL, layer,
-                 GIVEN(MATMUL, [INPUT(MATMUL, x)] = emit_whole_operand(e, x), [INPUT(MATMUL, w)] = weight,
-                       [INPUT(MATMUL, b)] = bias, [INPUT(MATMUL, r)] = emit_whole_operand(e, residual)),
-                 MADE(MATMUL, [OUTPUT(MATMUL, y)] = emit_whole_operand(e, y)), NULL);
+    emit_product(e, layer, emit_whole_operand(e, x), weight, bias, emit_whole_operand(e, residual),
+                 emit_whole_operand(e, y));
     return y;
 }
 
-int emit_linear(struct emitter *e, int layer, const char *part, int x, const char *result) {
-    return emit_linear_onto(e, layer, part, x, NONE, result);
+int emit_linear(struct emitter *e, int layer, const char *part, int x, const char *result, const struct emit_band *band,
+                int bands) {
+    return emit_linear_onto(e, layer, part, x, emit_adapters(e, layer, part, x, band, bands), result);
 }
 
 static int emit_sum(struct emitter *e, int layer, int a, int b, const char *result) {
@@ -158,38 +166,30 @@ static int emit_sum(struct emitter *e, int layer, int a, int b, const char *resu
     return y;
 }
 
-// The projection out of a part, without residual and, on several ranks, without bias: their partial sums, summed.
-static int emit_out_alone(struct emitter *e, int layer, const char *part, int x) {
-    char *whole = mem_printf("%s.sum", part);
-    int y = NONE;
-    if (emit_is_split(e)) {
-        char *weight_name = mem_printf("%s.weight", part), *part_name = mem_printf("%s.part", part);
-        struct operand weight = emit_parameter(e, layer, weight_name);
-        int partial = emit_new_activation(e, layer, part_name, emit_row_count(e), weight.dim[0]);
-        emit_forward(e, OP_MATMUL, layer,
-                     GIVEN(MATMUL, [INPUT(MATMUL, x)] = emit_whole_operand(e, x), [INPUT(MATMUL, w)] = weight,
-                           [INPUT(MATMUL, b)] = operand_none(), [INPUT(MATMUL, r)] = operand_none()),
-                     MADE(MATMUL, [OUTPUT(MATMUL, y)] = emit_whole_operand(e, partial)), NULL);
-        y = emit_leave(e, layer, whole, partial);
-        free(weight_name), free(part_name);
-    } else
-        y = emit_linear(e, layer, part, x, whole);
-    free(whole);
-    return y;
+// The projection out of a part, without bias: the sum of the partial ones of several ranks.
+static int emit_out_sum(struct emitter *e, int layer, const char *part, int x, const char *result) {
+    char *weight_name = mem_printf("%s.weight", part), *part_name = mem_printf("%s.part", part);
+    struct operand weight = emit_parameter(e, layer, weight_name);
+    int partial = emit_new_activation(e, layer, part_name, emit_row_count(e), weight.dim[0]);
+    emit_product(e, layer, emit_whole_operand(e, x), weight, operand_none(), operand_none(),
+                 emit_whole_operand(e, partial));
+    free(weight_name), free(part_name);
+    return emit_leave(e, layer, result, partial);
 }
 
-// Where the projection is split by columns, each rank has a partial sum: bias and residual are added after the
-// reduction. Models whose norms come after have no bias there.
-int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *after,
-             const char *result) {
-    if (e->config->form.norms != NORM_BEFORE)
-        return emit_sum(e, layer, emit_norm(e, layer, after, emit_out_alone(e, layer, part, x)), residual, result);
+// The same, onto `residual` (NONE: onto nothing), of which the adapter's part is one. Where the projection is split by
+// columns, bias and residual are added after the reduction. Models whose norms come after have no bias there.
+static int emit_out_onto(struct emitter *e, int layer, const char *part, int x, int residual, const char *result) {
+    residual = emit_adapter_out(e, layer, part, x, residual);
     if (!emit_is_split(e))
         return emit_linear_onto(e, layer, part, x, residual, result);
-    char *bias_name = mem_printf("%s.bias", part);
+    if (residual == NONE)
+        return emit_out_sum(e, layer, part, x, result);
+    char *bias_name = mem_printf("%s.bias", part),
+         *sum_name = mem_printf("%s.%s", part, e->config->form.norms == NORM_BEFORE ? "sum" : "unadapted");
     struct operand bias = emit_parameter(e, layer, bias_name);
-    free(bias_name);
-    int sum = emit_out_alone(e, layer, part, x);
+    int sum = emit_out_sum(e, layer, part, x, sum_name);
+    free(bias_name), free(sum_name);
     if (bias.buffer == NONE)
         return emit_sum(e, layer, sum, residual, result);
     int y = emit_new_activation(e, layer, result, emit_stream_rows(e), e->program->buffers.item[sum].dim[1]);
@@ -198,6 +198,16 @@ int emit_out(struct emitter *e, int layer, const char *part, int x, int residual
                        [INPUT(ADD_BIAS, b)] = emit_whole_operand(e, residual), [INPUT(ADD_BIAS, bias)] = bias),
                  MADE(ADD_BIAS, [OUTPUT(ADD_BIAS, y)] = emit_whole_operand(e, y)), NULL);
     return y;
+}
+
+int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *after,
+             const char *result) {
+    if (e->config->form.norms == NORM_BEFORE)
+        return emit_out_onto(e, layer, part, x, residual, result);
+    char *sum_name = mem_printf("%s.sum", part);
+    int sum = emit_out_onto(e, layer, part, x, NONE, sum_name);
+    free(sum_name);
+    return emit_sum(e, layer, emit_norm(e, layer, after, sum), residual, result);
 }
 
 // ---- layers

@@ -79,6 +79,8 @@ struct model_reader {
     const struct architecture_info *is;
 };
 
+// A text that lives as long as the process, each once; takes over `text`.
+const char *reader_keep(struct text *text);
 // Bounds that keep every product of extents below 2^62; model_config_check is stricter.
 enum { EXTENT_MAX = INT32_MAX };
 trireme_status reader_extent(const struct model_reader *reader, const char *key, enum json_need need, int64_t *out);
@@ -114,6 +116,11 @@ struct parameter *builder_vocabulary(struct builder *b, const char *name, const 
 void builder_single(struct builder *b, struct parameter *p, const char *hf);
 // A norm over the residual stream, or over what a part adds to it: "NAME.weight" and, if the model has it, "NAME.bias".
 void builder_norm(struct builder *b, const char *name, const char *hf);
+// The adapter `name` of a linear layer of `rows` x `columns`, which files call `stem`, if the model has one:
+// NAME.lora_a [rank, columns] and NAME.lora_b [rows, rank]. `split_a` and `split_b` are their rules; `heads` as in
+// struct parameter_piece.
+void builder_adapter(struct builder *b, const char *name, const char *stem, int64_t rows, int64_t columns,
+                     int64_t heads, parameter_rule *split_a, parameter_rule *split_b);
 // The standard deviation of the first values of matrices, and of those whose product is added to the residual stream.
 double builder_std(const struct builder *b);
 double builder_residual_std(const struct builder *b);
@@ -148,6 +155,8 @@ void split_add_rows(struct parameter *local, const struct parameter *p, struct r
 void split_add_columns(struct parameter *local, const struct parameter *p, struct run run);
 // Appends all of it, as a parameter of the class.
 void split_add_whole(const struct splitter *s, const struct parameter *p, enum parameter_class class);
+// The rule of what every rank has, and uses on its part of the work.
+parameter_rule split_share;
 // Refuses to split `parts` of something over more ranks.
 trireme_status split_check(int64_t parts, const char *what, int ranks, trireme_error *error);
 
@@ -173,14 +182,24 @@ int emit_enter(struct emitter *e, int layer, const char *name, int x);
 // The way back: sums over the group what each rank made for all rows; returns the rows that this rank holds between
 // layers.
 int emit_leave(struct emitter *e, int layer, const char *name, int partial);
+// y = x w^T + bias + residual, of which the last two may be absent.
+void emit_product(const struct emitter *e, int layer, struct operand x, struct operand w, struct operand bias,
+                  struct operand residual, struct operand y);
 // The model's norm of `x`, with the parameters `norm`.weight and `norm`.bias.
 int emit_norm(struct emitter *e, int layer, const char *norm, int x);
-// x W^T + b with the parameters `part`.weight and `part`.bias of the layer.
-int emit_linear(struct emitter *e, int layer, const char *part, int x, const char *result);
+// Columns of what a linear layer makes that an adapter adds to, if the model has one of these names (lora.h).
+struct emit_band {
+    const char *a, *b; // its two matrices, as "attention.q_proj": mostly the same
+    int64_t columns;
+};
+// x W^T + b with the parameters `part`.weight and `part`.bias of the layer, and what adapters of its bands add, which
+// are all of its columns.
+int emit_linear(struct emitter *e, int layer, const char *part, int x, const char *result, const struct emit_band *band,
+                int bands);
 // The norm that a part begins with: x itself where the model's norms come after.
 int emit_norm_before(struct emitter *e, int layer, const char *norm, int x);
-// The projection out of a part, added to the residual stream; before that normed, if the model's norms come after, by
-// the norm `after`.
+// The projection out of a part, with its adapter, added to the residual stream; before that normed, if the model's
+// norms come after, by the norm `after`.
 int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *after,
              const char *result);
 

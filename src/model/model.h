@@ -94,6 +94,16 @@ struct layer_kind {
 // The model's dtype: training.dtype.
 enum dtype model_dtype(const struct config *config);
 
+// Adapters of low rank (LoRA, Hu et al. 2021): of some linear layers, y = x W^T + scale (x A^T) B^T, and W is not
+// trained (lora.h). Strings live as long as the process.
+struct lora {
+    int64_t rank;        // rows of A and columns of B; 0: the model has no adapters
+    double alpha;        // scale is alpha / rank
+    bool rslora;         // or alpha / sqrt(rank) (Kalajdzievski 2023)
+    const char *targets; // which layers: names separated by commas, or LORA_ALL
+    const char *base;    // the directory of the model that is adapted; NULL: it is not known
+};
+
 // Everything that shapes a model. Names of extents follow Hugging Face's config.json.
 struct model_config {
     enum family family;
@@ -121,6 +131,7 @@ struct model_config {
     int64_t more_eos_token_id[EOS_MORE];
     struct layer_kind kind[LAYER_KINDS]; // in the order in which layers first have them: model_layers_set
     uint8_t kind_of[LISTED_LAYERS];      // of each layer, its number in `kind`
+    struct lora lora;
     // A JSON object of the members of the config.json that it was read from which mean nothing here; they are written
     // again. It lives as long as the process; NULL: none.
     const char *others;
@@ -155,6 +166,10 @@ bool model_config_follows_length(const struct config *config);
 // are refused; those that `transformers` ignores or that matter only elsewhere (caches) are ignored, and so is dropout,
 // which is for a run to refuse.
 trireme_status model_config_read(struct model_config *out, const char *path, trireme_error *error);
+// The same for a directory that may have adapters alone, on the model in the directory `base` (empty: the one that they
+// name). A directory with adapter_config.json describes the model with them; the base's config.json counts where it has
+// none of its own.
+trireme_status model_config_read_on(struct model_config *out, const char *path, const char *base, trireme_error *error);
 // Appends "attn_pdrop 0.1, ..." for the dropout that such a file asks for. Nothing where it cannot be read.
 void model_config_dropout(const char *path, struct text *out);
 // TRIREME_ERROR_USAGE for a file of weights, which somebody gives where a directory is meant, saying what it is. Files
@@ -213,7 +228,7 @@ struct parameter_matrix {
     int64_t row, rows, whole_rows, whole_columns;
 };
 
-enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+enum parameter_init { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_UNIFORM };
 
 // Over which ranks of a tensor group a parameter is split (split.h).
 enum parameter_class {
@@ -250,10 +265,11 @@ struct parameter {
     bool embedding;     // its rows are looked up: those of tokens, or those of positions
     bool is_vocabulary; // its rows are the tokens of the vocabulary
     bool frozen;        // it is not trained, and has neither gradient nor optimizer states
+    bool adapter;       // it is an adapter's: of other files than the model, and all but these are frozen
     // Appends what a rank of several holds of it to the splitter's table. NULL: all of it.
     void (*rule)(const struct splitter *splitter, const struct parameter *parameter);
     enum parameter_init init;
-    double std; // of INIT_NORMAL
+    double std; // of INIT_NORMAL; of INIT_UNIFORM the bound, on either side of zero
     int pieces;
     struct parameter_piece piece[3]; // in order of rows, without gaps
     int whole_matrices;              // of a whole parameter
@@ -291,13 +307,15 @@ struct parameter_table {
     bool frozen;       // some of the whole model's parameters are
 };
 
-// The table of a whole model.
+// The table of a whole model. Where it has adapters, all else is frozen.
 void parameter_table_create(struct parameter_table *table, const struct model_config *config);
 // Freezes parameters of a whole model: those whose name, ours or one of Hugging Face's, matches one of the patterns
 // (fnmatch, where * matches points, too), which are separated by commas. USAGE for a pattern that matches nothing, for
 // one that matches only some of the tensors of Hugging Face's that are one parameter here, and if nothing is left to
 // train.
 trireme_status parameter_table_freeze(struct parameter_table *table, const char *patterns, trireme_error *error);
+// How many elements are not frozen, counted as `total` is.
+int64_t parameter_table_trained(const struct parameter_table *table);
 // Fills in by_name and first, once all parameters and units are there.
 void parameter_table_index(struct parameter_table *table);
 void parameter_table_release(struct parameter_table *table);

@@ -1,5 +1,5 @@
 // Which models can exist, how two of them differ, and which one a run asks for.
-#include "model/layer.h"
+#include "model/lora.h"
 #include "model/rope_json.h"
 
 enum {
@@ -212,6 +212,19 @@ static trireme_status refuse_number(const struct config_number *n, trireme_error
     return TRIREME_OK;
 }
 
+static trireme_status compare_adapters(const struct model_config *weights, const struct model_config *model,
+                                       trireme_error *error) {
+    const struct lora *theirs = &weights->lora, *ours = &model->lora;
+    TRY(refuse_number(&(struct config_number){"lora.rank", (double)theirs->rank, (double)ours->rank}, error));
+    if (ours->rank == 0)
+        return TRIREME_OK;
+    TRY(refuse_number(&(struct config_number){"scale of adapters", lora_scale(theirs), lora_scale(ours)}, error));
+    if (strcmp(theirs->targets, ours->targets) != 0)
+        FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: their lora.target_modules is %s, the model's %s",
+             theirs->targets, ours->targets);
+    return TRIREME_OK;
+}
+
 trireme_status model_config_compare(const struct model_config *weights, const struct model_config *model, bool exact,
                                     trireme_error *error) {
     const char *ours = model_architecture(model) ?: "of no name", *theirs = model_architecture(weights) ?: "of no name";
@@ -247,6 +260,8 @@ trireme_status model_config_compare(const struct model_config *weights, const st
     for (size_t i = 0; i < ARRAY_LENGTH(field); i++)
         if (field[i].counts)
             TRY(refuse_number(&(struct config_number){field[i].name, field[i].theirs, field[i].ours}, error));
+    if (exact || weights->lora.rank > 0)
+        TRY(compare_adapters(weights, model, error));
     struct config_number number[MEANING_NUMBERS];
     const int count = meaning_numbers(weights, model, number);
     for (int i = 0; i < count && exact; i++)
@@ -351,7 +366,7 @@ static trireme_status config_start(struct model_config *out, const struct config
     if (is_from_family(m))
         return start_from_family(out, config, error);
     if (!*m->config)
-        return model_config_read(out, m->init_from, error);
+        return model_config_read_on(out, m->init_from, config->lora.base_model, error);
     trireme_status status = model_config_read(out, m->config, error);
     if (status != TRIREME_OK)
         error_prefix(error, status, "%s: model.config", config_origin(config, "model.config"));
@@ -488,6 +503,7 @@ trireme_status model_config_resolve(struct model_config *out, const struct confi
     if (status != TRIREME_OK)
         return tell_where(status, config, error);
     c.architecture = (enum architecture)(architecture_of(&c) - architecture_table);
+    TRY(lora_override(&c, config, error));
     if (tokenizer_vocab_size > c.vocab_size)
         return config_refuse(config, "model.vocab_size", error,
                              "but the tokens are numbered up to %lld and the model knows %lld: at least %lld is needed",

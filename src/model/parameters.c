@@ -145,6 +145,8 @@ void parameter_table_create(struct parameter_table *table, const struct model_co
         p->section = p->unit;
         p->split = CLASS_WHOLE;
         p->regions = 1;
+        p->frozen = config->lora.rank > 0 && !p->adapter;
+        table->frozen |= p->frozen;
         p->region[0] = (struct parameter_region){.rows = parameter_rows(p), .columns = p->dim[1]};
     }
     parameter_table_index(table);
@@ -196,9 +198,9 @@ trireme_status parameter_table_freeze(struct parameter_table *table, const char 
     size_t frozen = 0;
     for (size_t i = 0; i < count && status == TRIREME_OK; i++) {
         struct parameter *p = &table->parameters.item[i];
-        p->frozen = matched[i] > 0;
+        p->frozen |= matched[i] > 0;
         frozen += p->frozen;
-        if (p->frozen && matched[i] < p->pieces)
+        if (matched[i] > 0 && matched[i] < p->pieces)
             status = error_set(error, TRIREME_ERROR_USAGE,
                                "%s is trained as one with its neighbours (%s): freeze all of them, or none",
                                p->piece[0].name, p->name);
@@ -208,6 +210,15 @@ trireme_status parameter_table_freeze(struct parameter_table *table, const char 
     if (status == TRIREME_OK && frozen == count && count > 0)
         status = error_set(error, TRIREME_ERROR_USAGE, "nothing is left to train");
     return status;
+}
+
+int64_t parameter_table_trained(const struct parameter_table *table) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < table->parameters.count; i++) {
+        const struct parameter *p = &table->parameters.item[i];
+        sum += p->frozen ? 0 : parameter_rows(p) * p->dim[1];
+    }
+    return sum;
 }
 
 static int parameters_compare_names(const void *a, const void *b, void *table) {
@@ -270,10 +281,15 @@ int64_t parameter_rows(const struct parameter *parameter) {
 
 // ---- initial values
 
-// Two independent normal numbers from two uniform ones (Box and Muller 1958): pair `index` of the stream.
-static void normal_pair(uint64_t seed, uint64_t stream, uint64_t index, double out[2]) {
+// Pair `index` of the stream: two numbers from [-1, 1), or two independent normal ones (Box and Muller 1958).
+static void initial_pair(enum parameter_init init, uint64_t seed, uint64_t stream, uint64_t index, double out[2]) {
     double uniform[2], sine, cosine;
     rng_uniform_pair(seed, stream, index, uniform);
+    if (init == INIT_UNIFORM) {
+        out[0] = 2 * uniform[0] - 1;
+        out[1] = 2 * uniform[1] - 1;
+        return;
+    }
     double length = sqrt(-2 * math_log(1 - uniform[0])); // of (0, 1]
     math_sin_cos(2 * M_PI * uniform[1], &sine, &cosine);
     out[0] = length * cosine;
@@ -287,12 +303,12 @@ void parameter_initial_range(const struct parameter *parameter, uint64_t seed, i
     uint64_t stream = rng_stream(parameter->name);
     for (int64_t i = 0; i < count;) {
         int64_t index = first + i;
-        if (index >= end || parameter->init != INIT_NORMAL) {
+        if (index >= end || parameter->init == INIT_ZERO || parameter->init == INIT_ONE) {
             out[i++] = index < end && parameter->init == INIT_ONE ? 1 : 0;
             continue;
         }
         double pair[2];
-        normal_pair(seed, stream, (uint64_t)index / 2, pair);
+        initial_pair(parameter->init, seed, stream, (uint64_t)index / 2, pair);
         for (int64_t j = index % 2; j < 2 && i < count && index < end; j++, i++, index++)
             out[i] = parameter->std * pair[j];
     }

@@ -115,6 +115,10 @@ void split_add_whole(const struct splitter *s, const struct parameter *p, enum p
     add_matrices(local, p);
 }
 
+void split_share(const struct splitter *s, const struct parameter *p) {
+    split_add_whole(s, p, CLASS_SHARE);
+}
+
 static bool split_is_spread(const struct model_split *split) {
     return split->vocabulary_stages > 1;
 }

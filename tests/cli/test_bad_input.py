@@ -58,7 +58,7 @@ def test_settings():
         for given in ["best=3"], ["--best", "3"]:
             untouched(2, r'no key "best" \(given: "3"\): its own keys are cluster, devices, .*; `trireme help config` ',
                       *command, *given)
-        untouched(2, r"rank: unknown key, given 8; use show\.rank", *command, "rank=8")
+        untouched(2, r"rank: unknown key, given 8; use lora\.rank or show\.rank", *command, "rank=8")
     untouched(2, r'no key "cluter": did you mean cluster= ', "plan", "gpt2-124m", "cluter=h100")
     untouched(2, r'no key "out": did you mean save= ', "plan", "gpt2-124m", "cluster=h100", "out=p.yaml")
     untouched(2, r'no key "num_microbatches" .*did you mean microbatches; ', "simulate", "schedule=1f1b", "stages=2",

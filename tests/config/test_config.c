@@ -313,7 +313,7 @@ static void test_unknown_names(void **state) {
     expect_refused("trainin:\n  steps: 5\n", "run.yaml:1: trainin: unknown section; the nearest is training");
     expect_refused(
         "xylophone:\n  steps: 5\n",
-        "run.yaml:1: xylophone: unknown section; there are model, training, optimizer, lr_scheduler, data, "
+        "run.yaml:1: xylophone: unknown section; there are model, training, lora, optimizer, lr_scheduler, data, "
         "activation_checkpoint, checkpoint, validation, metrics, profiling, parallelism, outer, comm, eval, generate, "
         "tokenizer, show, run");
     expect_refused("training.steps: 5\n", "run.yaml:1: training.steps: write `training:` on a line, and below it, "

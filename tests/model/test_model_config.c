@@ -1,6 +1,8 @@
 // Model configurations: presets, reading and writing config.json, keys.
 #include "test_model.h"
 
+#include "model/lora.h"
+
 #include <math.h>
 
 // ---- presets
@@ -535,6 +537,83 @@ static void the_ends_of_another_model_are_taken(void **state) {
     assert_true(c.more_eos_token_id[0] == 13 && c.more_eos_token_id[1] == 14);
 }
 
+// ---- adapter_config.json
+
+#define PEFT "{\"peft_type\": \"LORA\", \"r\": 8, \"lora_alpha\": 4, \"target_modules\": "
+
+static trireme_status adapted(struct model_config *c, const char *json, trireme_error *error) {
+    struct lora_file file;
+    TRY(lora_file_parse(&file, json, strlen(json), "adapter_config.json", "", error));
+    const trireme_status status = lora_file_take(&file, "adapter_config.json", c, error);
+    lora_file_release(&file);
+    return status;
+}
+
+static void adapters_are_read_back(void **state) {
+    (void)state;
+    struct model_config c = parsed(LLAMA "}"), again = c;
+    trireme_error error = {0};
+    struct text text = {0};
+    assert_ok(adapted(&c,
+                      PEFT "[\"v_proj\", \"layers.1.mlp.up_proj\", \"q_proj\", \"v_proj\"], \"use_rslora\": true, "
+                           "\"base_model_name_or_path\": \"a/base\", \"lora_dropout\": 0.1, \"revision\": \"x\", "
+                           "\"rank_pattern\": {}, \"use_dora\": false, \"layers_to_transform\": null}",
+                      &error),
+              &error);
+    assert_string_equal(c.lora.targets, "layers.1.mlp.up_proj,q_proj,v_proj");
+    assert_string_equal(c.lora.base, "a/base");
+    assert_true(c.lora.rank == 8 && c.lora.rslora && fabs(lora_scale(&c.lora) - 4 / sqrt(8)) < 1e-15);
+    lora_write(&c, &text);
+    assert_ok(adapted(&again, text.text, &error), &error);
+    assert_ok(model_config_compare(&c, &again, true, &error), &error);
+    assert_string_equal(again.lora.base, "a/base");
+    text_release(&text);
+    assert_ok(adapted(&c, PEFT "\"all-linear\"}", &error), &error);
+    assert_string_equal(c.lora.targets, "down_proj,gate_proj,k_proj,o_proj,q_proj,up_proj,v_proj");
+    assert_true(lora_scale(&c.lora) == 0.5 && *c.lora.base == 0);
+    struct model_config gpt2 = parsed(GPT2 "}");
+    assert_ok(adapted(&gpt2, PEFT "\"all-linear\"}", &error), &error);
+    assert_string_equal(gpt2.lora.targets, "c_attn,c_fc,c_proj");
+    lora_write(&gpt2, &text);
+    assert_non_null(strstr(text.text, "\"fan_in_fan_out\":true"));
+    text_release(&text);
+}
+
+static void other_adapters_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *json, *says;
+    } OF[] = {
+        {"[]", "adapter_config.json: expected an object"},
+        {"{\"r\": 8", "adapter_config.json: line 1"},
+        {PEFT "[\"v_proj\"], \"use_dora\": true}", "\"use_dora\": true is not supported"},
+        {PEFT "[\"v_proj\"], \"modules_to_save\": [\"lm_head\"]}", "\"modules_to_save\": [\"lm_head\"] is not"},
+        {PEFT "[\"v_proj\"], \"rank_pattern\": {\"q_proj\": 1}}", "\"rank_pattern\": an object is not supported"},
+        {PEFT "[\"v_proj\"], \"trainable_token_indices\": [1]}", "\"trainable_token_indices\": [1] is not supported"},
+        {PEFT "[\"v_proj\"], \"bias\": \"all\"}", "\"bias\": \"all\" is not supported: \"none\" is"},
+        {PEFT "[\"v_proj\"], \"peft_type\": \"IA3\"}", "peft_type"},
+        {"{\"peft_type\": \"IA3\"}", "\"peft_type\": \"IA3\" is not supported: \"LORA\" is"},
+        {PEFT "[\"v_proj\"], \"init_lora_weights\": \"pissa\"}", "\"init_lora_weights\": \"pissa\" is not supported"},
+        {PEFT "[\"zz\"]}", "\"target_modules\": no layer is called \"zz\"; a block of this model has self_attn.q_proj"},
+        {PEFT "[\"lm_head\"]}", "no layer is called \"lm_head\""},
+        {PEFT "[\"proj\"]}", "no layer is called \"proj\""},
+        {PEFT "[\"layers.2.self_attn.q_proj\"]}", "no layer is called \"layers.2.self_attn.q_proj\""},
+        {PEFT "[]}", "no layer is named"},
+        {PEFT "[3]}", "\"target_modules\": expected names of layers"},
+        {PEFT "[\"q_proj,v_proj\"]}", "\"target_modules\": expected names of layers"},
+        {PEFT "null}", "\"target_modules\": a list of names"},
+        {"{\"r\": 0, \"lora_alpha\": 1}", "\"r\" must be an integer from 1 to 65536, found 0"},
+        {"{\"r\": 8}", "lora_alpha"},
+        {"{\"r\": 8, \"lora_alpha\": -1}", "\"lora_alpha\" must be a positive number"},
+        {PEFT "[\"v_proj\"], \"base_model_name_or_path\": 3}", "base_model_name_or_path"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(OF); i++) {
+        struct model_config c = parsed(LLAMA "}");
+        trireme_error error = {0};
+        assert_says(adapted(&c, OF[i].json, &error), &error, OF[i].says);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_have_the_published_sizes),
@@ -557,6 +636,8 @@ int main(void) {
         cmocka_unit_test(every_field_is_compared),
         cmocka_unit_test(other_meanings_are_all_named),
         cmocka_unit_test(the_ends_of_another_model_are_taken),
+        cmocka_unit_test(adapters_are_read_back),
+        cmocka_unit_test(other_adapters_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 // What follows from a model's configuration: parameter tables, initial values, rotary tables, flops.
 #include "test_model.h"
 
+#include "model/lora.h"
+
 #include <math.h>
 
 // ---- parameter table
@@ -131,6 +133,43 @@ static void initial_values_follow_the_family(void **state) {
     parameter_table_release(&t);
 }
 
+// Of adapters of rank 8: PEFT's names; all else is frozen; A is uniform in +- 1 / sqrt(columns), B is zero.
+static void adapters_stand_beside_what_they_adapt(void **state) {
+    (void)state;
+    struct model_config c = parsed("{\"model_type\":\"qwen3\"," SHAPE ",\"head_dim\":8}");
+    struct parameter_table t;
+    trireme_error error = {0};
+    parameter_table_create(&t, &c);
+    const int64_t total = t.total;
+    parameter_table_release(&t);
+    c.lora = (struct lora){.rank = 8, .alpha = 8};
+    assert_ok(lora_set_targets(&c, "v_proj,layers.1.mlp.down_proj", &error), &error);
+    parameter_table_create(&t, &c);
+    assert_parameter(&t, "layers.1.attention.v_proj.lora_a", 8, 64,
+                     "base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight", 1);
+    assert_parameter(&t, "layers.1.attention.v_proj.lora_b", 16, 8,
+                     "base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight", 1);
+    assert_parameter(&t, "layers.1.mlp.down.lora_a", 8, 96,
+                     "base_model.model.model.layers.1.mlp.down_proj.lora_A.weight", 1);
+    assert_null(find(&t, "layers.0.mlp.down.lora_a"));
+    assert_null(find(&t, "layers.0.attention.q_proj.lora_a"));
+    for (size_t i = 0; i < t.parameters.count; i++)
+        assert_true(t.parameters.item[i].frozen == !strstr(t.parameters.item[i].name, ".lora_"));
+    const int64_t added = 2 * (8 * 64 + 16 * 8) + 8 * 96 + 64 * 8;
+    assert_true(t.frozen && t.total == total + added && parameter_table_trained(&t) == added);
+    const struct parameter *a = find(&t, "layers.1.mlp.down.lora_a"), *b = find(&t, "layers.1.mlp.down.lora_b");
+    double sum = 0, squares = 0, most = 0;
+    for (int64_t i = 0; i < parameter_count(a); i++) {
+        const double x = initial(a, 7, i) * sqrt(96);
+        sum += x, squares += x * x, most = fmax(most, fabs(x));
+    }
+    // Six standard errors of the mean and of the second moment, 1 / 3, of so many numbers.
+    const double n = (double)parameter_count(a);
+    assert_true(fabs(sum / n) < 6 / sqrt(3 * n) && fabs(squares / n - 1.0 / 3) < 6 * sqrt(4 / (45 * n)));
+    assert_true(most > 0.98 && most <= 1 && initial(b, 7, 5) == 0);
+    parameter_table_release(&t);
+}
+
 static void initial_values_are_a_function_of_seed_name_and_index(void **state) {
     (void)state;
     struct model_config c = parsed(LLAMA "}");
@@ -220,6 +259,7 @@ int main(void) {
         cmocka_unit_test(tables_name_both_sides),
         cmocka_unit_test(units_hold_their_decayed_parameters_first),
         cmocka_unit_test(initial_values_follow_the_family),
+        cmocka_unit_test(adapters_stand_beside_what_they_adapt),
         cmocka_unit_test(initial_values_are_a_function_of_seed_name_and_index),
         cmocka_unit_test(rope_table_has_the_published_frequencies),
         cmocka_unit_test(flops_count_the_matrix_products),

@@ -9,6 +9,7 @@
 #include "support/team.h"
 
 #include "base/rng.h"
+#include "model/lora.h"
 
 #include <math.h>
 
@@ -452,6 +453,33 @@ static void test_frozen(void **state) {
     end();
 }
 
+// Adapters, of all linear layers and of some, alone are trained.
+static void test_adapters(void **state) {
+    (void)state;
+    static const char *const SOME[] = {"q_proj,v_proj,down_proj", "c_attn,mlp.c_proj", "k_proj,o_proj,up_proj"};
+    begin(113);
+    for (int m = 0; m < MODELS; m++)
+        for (int a = DP; a < STRATEGIES; a++)
+            for (int b = a; b < STRATEGIES; b++)
+                for (int all = 0; all < 2; all++) {
+                    struct model_config own = all_models[m].config;
+                    trireme_error error;
+                    const char *some = SOME[own.family == FAMILY_GPT2 ? 1 : (a + b) % 2 * 2];
+                    struct spec spec = {.lora = all ? "all-linear" : some,
+                                        .optimizer = (a + b) % 3 == 0 ? "muon" : NULL,
+                                        .recompute = a % 2 ? "selective" : NULL};
+                    if (lora_set_targets(&own, spec.lora, &error) == TRIREME_OK &&
+                        add(&spec, a, 2 + 2 * (m % 2), &own) && (a == b || add(&spec, b, 2, &own)))
+                        try(&all_models[m], &spec);
+                }
+    try(&all_models[SMALL_LLAMA], &(struct spec){.island = 2, .lora = "all-linear"});
+    try(&all_models[SMALL_GEMMA2], &(struct spec){.tp = 2, .overlap = true, .lora = "all-linear"});
+    try(&all_models[SMALL_PHI3],
+        &(struct spec){.tp = 4, .fsdp = 2, .zero = 3, .unit_layers = -1, .lora = "all-linear"});
+    try(&all_models[SMALL_LLAMA_BIAS], &(struct spec){.tp = 4, .lora = "q_proj,down_proj"});
+    end();
+}
+
 // ---- everything together
 
 struct dice {
@@ -717,22 +745,13 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_islands),
-        cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_matrices),
-        cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_odd_ones),
-        cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_alone),      cmocka_unit_test(test_pairs),    cmocka_unit_test(test_units),
+        cmocka_unit_test(test_rows),       cmocka_unit_test(test_classes),  cmocka_unit_test(test_islands),
+        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_sample),   cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_frozen),     cmocka_unit_test(test_adapters), cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_odd_ones),   cmocka_unit_test(test_f32),      cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_repeats),
     };
     // A single row is looked for only in the tables of f64.
-    return _cmocka_run_group_tests("ranks", tests, table.filter ? 10 : ARRAY_LENGTH(tests), NULL, forget);
+    return _cmocka_run_group_tests("ranks", tests, table.filter ? 11 : ARRAY_LENGTH(tests), NULL, forget);
 }

@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "engine/outer_step.h"
 #include "kernels/bf16.h"
+#include "model/lora.h"
 #include "support/team.h"
 
 #include <math.h>
@@ -34,7 +35,7 @@ struct reference {
 };
 
 struct job {
-    const struct model_config *model;
+    struct model_config model;
     const struct spec *spec;
     const char *schedule; // path, where it is a file
     struct config config;
@@ -307,7 +308,7 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
 static trireme_status run_rank(void *user, const struct member *member, trireme_error *error) {
     struct job *job = user;
     struct engine e;
-    TRY(engine_create(&e, &job->config, job->model, &job->plan, TRAIN_AND_EVALUATE, member, error));
+    TRY(engine_create(&e, &job->config, &job->model, &job->plan, TRAIN_AND_EVALUATE, member, error));
     initialise(job, &e);
     trireme_status status = train(job, &e, error);
     engine_release(&e);
@@ -317,9 +318,13 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
 // ---- a job
 
 static void job_begin(struct job *job, const struct model_config *model, const struct spec *spec, struct shape shape) {
-    *job = (struct job){.model = model, .spec = spec, .shape = shape, .steps = MESH_STEPS};
-    parameter_table_create(&job->whole, model);
+    *job = (struct job){.model = *model, .spec = spec, .shape = shape, .steps = MESH_STEPS};
     trireme_error error;
+    if (spec->lora) {
+        job->model.lora = (struct lora){.rank = 3, .alpha = 6};
+        CHECK(lora_set_targets(&job->model, spec->lora, &error) == TRIREME_OK);
+    }
+    parameter_table_create(&job->whole, &job->model);
     CHECK(parameter_table_freeze(&job->whole, text_or(spec->freeze, ""), &error) == TRIREME_OK);
     job->initial = scattered(&job->whole, 5);
     for (int i = 0; i < MESH_STEPS; i++)
@@ -349,7 +354,7 @@ static trireme_status job_run(struct job *job, trireme_error *error) {
     job->schedule = path;
     trireme_status status = load_config(job, &job->config, error);
     if (status == TRIREME_OK)
-        status = parallel_resolve(&job->plan, &job->config, job->model, error);
+        status = parallel_resolve(&job->plan, &job->config, &job->model, error);
     if (status == TRIREME_OK)
         status = shard_classes(&job->plan, job->spec, error);
     if (status == TRIREME_OK)
@@ -402,17 +407,20 @@ void mesh_forget(void) {
 static trireme_status find_reference(const char *name, const struct model_config *model, const struct spec *spec,
                                      const struct reference **out, trireme_error *error) {
     struct shape shape = spec_shape(spec);
-    char *key = mem_printf("%s/%d/%s/%s%s/%s", name, shape.sequences, text_or(spec->optimizer, "adamw"),
+    char *key = mem_printf("%s/%d/%s/%s%s/%s/%s", name, shape.sequences, text_or(spec->optimizer, "adamw"),
                            text_or(spec->dtype, "f64"), is_plain(spec) ? "/plain" : "",
-                           text_or(spec->freeze, "nothing frozen"));
+                           text_or(spec->freeze, "nothing frozen"), text_or(spec->lora, "no adapters"));
     for (size_t i = 0; i < references.count; i++)
         if (strcmp(references.item[i].key, key) == 0) {
             free(key);
             *out = &references.item[i];
             return TRIREME_OK;
         }
-    struct spec one = {
-        .optimizer = spec->optimizer, .dtype = spec->dtype, .plain = is_plain(spec), .freeze = spec->freeze};
+    struct spec one = {.optimizer = spec->optimizer,
+                       .dtype = spec->dtype,
+                       .plain = is_plain(spec),
+                       .freeze = spec->freeze,
+                       .lora = spec->lora};
     struct job job;
     job_begin(&job, model, &one, shape);
     struct reference r = {.key = key, .parameters = job.whole.parameters.count};

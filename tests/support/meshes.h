@@ -35,6 +35,7 @@ struct spec {
     const char *recompute, *optimizer, *dtype, *reduce; // "selective", "lion", "f64" where NULL, "bf16"
     const char *full_layers, *selective_layers;         // of each stage, "1,0"
     const char *freeze;                                 // patterns of parameters that are not trained
+    const char *lora;                                   // the layers that have adapters, which alone are trained
 };
 
 int spec_ranks(const struct spec *spec);

@@ -100,12 +100,21 @@ static struct tensor_values values_of(const struct engine *e, int buffer) {
     return (struct tensor_values){engine_address(e, buffer, 0), b->dtype, buffer_count(b)};
 }
 
+// The number of a parameter of the whole model among those of the one rank, which are in another order where some are
+// frozen.
+static size_t local_number(const struct engine *e, size_t parameter) {
+    size_t i = 0;
+    while (e->local.parameters.item[i].whole != (int)parameter)
+        i++;
+    return i;
+}
+
 struct tensor_values engine_parameter(const struct engine *e, size_t parameter) {
-    return values_of(e, engine_compiled(e, PROGRAM_TRAIN)->model.parameter[parameter]);
+    return values_of(e, engine_compiled(e, PROGRAM_TRAIN)->model.parameter[local_number(e, parameter)]);
 }
 
 struct tensor_values engine_gradient(const struct engine *e, size_t parameter) {
-    return values_of(e, engine_compiled(e, PROGRAM_TRAIN)->optimizer.gradient_slice[parameter]);
+    return values_of(e, engine_compiled(e, PROGRAM_TRAIN)->optimizer.gradient_slice[local_number(e, parameter)]);
 }
 
 void engine_scatter(struct engine *e, uint64_t seed) {
@@ -202,6 +211,8 @@ double engine_gradient_rms(const struct engine *e) {
     double sum = 0, count = 0;
     for (size_t i = 0; i < e->table->parameters.count; i++) {
         const struct parameter *p = &e->table->parameters.item[i];
+        if (p->frozen)
+            continue;
         struct tensor_values g = engine_gradient(e, i);
         int64_t end = parameter_rows(p) * p->dim[1];
         for (int64_t j = 0; j < end; j++)

@@ -5,6 +5,7 @@
 
 #include "support/models.h"
 
+bool has_modules(const char *python, const char *modules);
 // A Python that has all of the modules, which blanks separate; NULL: none has.
 const char *find_python(const char *modules);
 // `source`: the folder that has tools/.

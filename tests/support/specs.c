@@ -76,6 +76,8 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
         add_word(text, ", %s", s->optimizer);
     if (s->freeze)
         add_word(text, ", %s frozen", s->freeze);
+    if (s->lora)
+        add_word(text, ", adapters of %s", s->lora);
     if (s->recompute)
         add_word(text, ", recompute %s", s->recompute);
     if (s->full_layers)

@@ -6,15 +6,22 @@
 
 #include <math.h>
 
+// What adapters of queries, keys and values are called, where these are three tensors.
+static const char *const PROJECTIONS[] = {"attention.q_proj", "attention.k_proj", "attention.v_proj"};
+
 enum { KEYS, VALUES }; // what generation keeps (emit_cache): [sequences * context, kv_heads, head_dim] each
 
 // ---- parameters
 
 static void attention_split_qkv(const struct splitter *s, const struct parameter *p);
 static void attention_split_out(const struct splitter *s, const struct parameter *p);
-static void attention_split_norm(const struct splitter *s, const struct parameter *p);
-static void attention_split_q_norm(const struct splitter *s, const struct parameter *p);
-static void attention_split_k_norm(const struct splitter *s, const struct parameter *p);
+static void attention_split_queries(const struct splitter *s, const struct parameter *p);
+static void attention_split_keys(const struct splitter *s, const struct parameter *p);
+
+// struct parameter_piece, heads: of the one tensor of queries, keys and values.
+static int64_t attention_interleaved(const struct model_config *c) {
+    return architecture_names(c)->interleaved ? c->num_attention_heads : 0;
+}
 
 // Queries, keys and values: three tensors, or one.
 static void attention_pieces(struct builder *b, struct parameter *p) {
@@ -23,7 +30,7 @@ static void attention_pieces(struct builder *b, struct parameter *p) {
     const int64_t rows[] = {c->num_attention_heads * c->head_dim, c->num_key_value_heads * c->head_dim,
                             c->num_key_value_heads * c->head_dim};
     if (!names->qkv[1])
-        builder_tensor(b, p, names->qkv[0], p->dim[0])->heads = names->interleaved ? c->num_attention_heads : 0;
+        builder_tensor(b, p, names->qkv[0], p->dim[0])->heads = attention_interleaved(c);
     if (!names->qkv[1] && !names->transposed) {
         builder_matrix_from(p, rows[0]);
         builder_matrix_from(p, rows[0] + rows[1]);
@@ -38,9 +45,21 @@ static void attention_qk_norms(struct builder *b) {
     const int64_t q = whole ? c->num_attention_heads : 1, k = whole ? c->num_key_value_heads : 1;
     const enum parameter_init init = c->form.norm == NORM_RMS_PLUS_ONE ? INIT_ZERO : INIT_ONE;
     builder_vector(b, "attention.q_norm.weight", "self_attn.q_norm.weight", q * c->head_dim, init,
-                   whole ? attention_split_q_norm : attention_split_norm);
+                   whole ? attention_split_queries : split_share);
     builder_vector(b, "attention.k_norm.weight", "self_attn.k_norm.weight", k * c->head_dim, init,
-                   whole ? attention_split_k_norm : attention_split_norm);
+                   whole ? attention_split_keys : split_share);
+}
+
+static void attention_adapters(struct builder *b, int64_t q, int64_t kv) {
+    const struct tensor_names *names = architecture_names(b->config);
+    const int64_t width = b->config->hidden_size;
+    if (!names->qkv[1])
+        builder_adapter(b, "attention.qkv", names->qkv[0], q + 2 * kv, width, attention_interleaved(b->config),
+                        split_share, attention_split_qkv);
+    for (int i = 0; i < 3 && names->qkv[1]; i++)
+        builder_adapter(b, PROJECTIONS[i], names->qkv[i], i == 0 ? q : kv, width, 0, split_share,
+                        i == 0 ? attention_split_queries : attention_split_keys);
+    builder_adapter(b, "attention.out", names->out, width, q, 0, attention_split_out, NULL);
 }
 
 static void attention_parameters(struct builder *b) {
@@ -52,6 +71,7 @@ static void attention_parameters(struct builder *b) {
                      builder_matrix(b, "attention.qkv.weight", q + 2 * kv, width, builder_std(b), attention_split_qkv));
     builder_tensor(b, builder_matrix(b, "attention.out.weight", width, q, builder_residual_std(b), attention_split_out),
                    names->out, width);
+    attention_adapters(b, q, kv);
     if (c->form.norms != NORM_AFTER)
         builder_norm(b, "attention_norm", names->attention_norm);
     if (c->form.norms != NORM_BEFORE)
@@ -130,17 +150,12 @@ static void attention_split_out(const struct splitter *s, const struct parameter
     split_add_columns(split_add(s, p, p->name, CLASS_SPLIT), p, split_scaled(query_heads(s), s->config->head_dim));
 }
 
-// Norms of queries and keys work on the rank's heads.
-static void attention_split_norm(const struct splitter *s, const struct parameter *p) {
-    split_add_whole(s, p, CLASS_SHARE);
-}
-
-// Norms over the width have a weight for each of the rank's columns.
-static void attention_split_q_norm(const struct splitter *s, const struct parameter *p) {
+// Rows of one tensor: the rank's queries, or keys or values; norms over the width have a weight for each.
+static void attention_split_queries(const struct splitter *s, const struct parameter *p) {
     split_add_rows(split_add(s, p, p->name, CLASS_SPLIT), p, split_scaled(query_heads(s), s->config->head_dim), 0);
 }
 
-static void attention_split_k_norm(const struct splitter *s, const struct parameter *p) {
+static void attention_split_keys(const struct splitter *s, const struct parameter *p) {
     split_add_rows(split_add(s, p, p->name, s->split->copies == 1 ? CLASS_SPLIT : CLASS_KV), p,
                    split_scaled(kv_heads(s), s->config->head_dim), 0);
 }
@@ -383,15 +398,28 @@ static int attention_positioned(struct emitter *e, int layer, int x, int64_t hea
     return x;
 }
 
+// Queries, keys and values, or the first or the last of them: `from` up to `to`, of the three.
+static int attention_linear(struct emitter *e, int layer, const char *part, int n, int from, int to) {
+    const int64_t size = e->config->head_dim, q = e->split->heads * size, kv = e->split->kv_heads * size;
+    const struct emit_band three[] = {{PROJECTIONS[0], PROJECTIONS[0], q},
+                                      {PROJECTIONS[1], PROJECTIONS[1], kv},
+                                      {PROJECTIONS[2], PROJECTIONS[2], kv}};
+    struct emit_band one = {"attention.qkv", part, 0};
+    for (int i = from; i < to; i++)
+        one.columns += three[i].columns;
+    return architecture_names(e->config)->qkv[1] ? emit_linear(e, layer, part, n, part, three + from, to - from)
+                                                 : emit_linear(e, layer, part, n, part, &one, 1);
+}
+
 static struct projections attention_projections(struct emitter *e, int layer, int n) {
     int64_t h = e->split->heads, g = e->split->kv_heads;
     if (e->split->copies == 1) {
-        int qkv = emit_linear(e, layer, "attention.qkv", n, "attention.qkv");
+        int qkv = attention_linear(e, layer, "attention.qkv", n, 0, 3);
         qkv = attention_positioned(e, layer, qkv, h, g, "");
         return (struct projections){qkv, qkv};
     }
-    int q = emit_linear(e, layer, "attention.q", n, "attention.q");
-    int kv = emit_linear(e, layer, "attention.kv", n, "attention.kv");
+    int q = attention_linear(e, layer, "attention.q", n, 0, 1);
+    int kv = attention_linear(e, layer, "attention.kv", n, 1, 3);
     q = attention_positioned(e, layer, q, h, 0, ".q");
     return (struct projections){q, attention_positioned(e, layer, kv, 0, g, ".kv")};
 }

@@ -6,6 +6,13 @@ static bool mlp_is_gated(const struct model_config *c) {
     return c->activation >= ACTIVATION_SWIGLU;
 }
 
+// Gate and what it lets through, where they are two tensors.
+static const char *const MLP_UP[] = {"mlp.gate_proj", "mlp.up_proj"};
+
+static int mlp_tensors(const struct model_config *c) {
+    return architecture_names(c)->up[1] ? 2 : 1;
+}
+
 // Rows of the first matrix: of the gate, if there is one, and then those that it lets through.
 static struct run mlp_columns(const struct splitter *s) {
     return split_part(s->split->intermediate_size, s->index, s->config->intermediate_size);
@@ -24,7 +31,7 @@ static void mlp_split_down(const struct splitter *s, const struct parameter *p) 
 // The gate and what it lets through: two tensors, or one; and what has no gate.
 static void mlp_pieces(struct builder *b, struct parameter *p) {
     const struct tensor_names *names = architecture_names(b->config);
-    const int tensors = names->up[1] ? 2 : 1;
+    const int tensors = mlp_tensors(b->config);
     for (int i = 0; i < tensors; i++)
         builder_tensor(b, p, names->up[i], p->dim[0] / tensors);
     if (tensors == 1 && mlp_is_gated(b->config))
@@ -38,6 +45,10 @@ static void mlp_parameters(struct builder *b) {
     mlp_pieces(b, builder_matrix(b, "mlp.up.weight", rows, width, builder_std(b), mlp_split_up));
     builder_tensor(b, builder_matrix(b, "mlp.down.weight", width, inner, builder_residual_std(b), mlp_split_down),
                    names->down, width);
+    for (int i = 0; i < mlp_tensors(c); i++)
+        builder_adapter(b, mlp_tensors(c) > 1 ? MLP_UP[i] : "mlp.up", names->up[i], rows / mlp_tensors(c), width, 0,
+                        split_share, mlp_split_up);
+    builder_adapter(b, "mlp.down", names->down, width, inner, 0, mlp_split_down, NULL);
     if (c->form.norms != NORM_AFTER)
         builder_norm(b, "mlp_norm", names->mlp_norm);
     if (c->form.norms != NORM_BEFORE)
@@ -70,7 +81,11 @@ static int mlp_activation(struct emitter *e, int layer, int up) {
 
 static int mlp_emit(struct emitter *e, int layer, int x, int onto) {
     int n = emit_enter(e, layer, "mlp.in", emit_norm_before(e, layer, "mlp_norm", x));
-    int up = emit_linear(e, layer, "mlp.up", n, "mlp.up");
+    const int64_t inner = e->split->intermediate_size;
+    const struct emit_band two[] = {{MLP_UP[0], MLP_UP[0], inner}, {MLP_UP[1], MLP_UP[1], inner}},
+                           one = {"mlp.up", "mlp.up", mlp_is_gated(e->config) ? 2 * inner : inner};
+    int up = mlp_tensors(e->config) > 1 ? emit_linear(e, layer, "mlp.up", n, "mlp.up", two, 2)
+                                        : emit_linear(e, layer, "mlp.up", n, "mlp.up", &one, 1);
     return emit_out(e, layer, "mlp.down", mlp_activation(e, layer, up), onto, "mlp_after", "residual");
 }
 

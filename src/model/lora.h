@@ -1,0 +1,59 @@
+// Internal to model/ but for what ckpt/ asks: adapters of low rank, in PEFT's words and files. A layer x W^T is adapted
+// by A [rank, in] and B [out, rank]: x W^T + scale (x A^T) B^T. A begins uniform in [-1, 1) / sqrt(in), as
+// `kaiming_uniform_(a=sqrt(5))` of PyTorch, and B with zeros: so training starts from the model as it is.
+//
+// Tensor ranks: where W is split by rows, so is B, and each rank has all of A; where W is split by columns, so is A,
+// and (x A^T) is summed over the ranks before B.
+#ifndef MODEL_LORA_H
+#define MODEL_LORA_H
+
+#include "model/layer.h"
+
+#define LORA_CONFIG "adapter_config.json"
+#define LORA_WEIGHTS "adapter_model.safetensors"
+#define LORA_PREFIX "base_model.model." // before the names of the model's layers
+
+// Takes the next name off *rest, a list separated by commas, without blanks around it; its length, 0: there is none.
+int lora_next(const char **rest, const char **name);
+double lora_scale(const struct lora *lora);
+// Whether the layer that files call `module`, as "model.layers.0.self_attn.q_proj", has an adapter: it is one of the
+// targets, or ends as one does behind a point.
+bool lora_adapts(const struct lora *lora, const char *module);
+// Sets the targets from a list of names separated by commas, or "all-linear": all linear layers but the head. Refuses
+// (TRIREME_ERROR_USAGE) names that no layer of the model has, naming those that there are.
+trireme_status lora_set_targets(struct model_config *config, const char *list, trireme_error *error);
+// Takes over the user's keys. Refuses those that differ from the adapters that the model has already.
+trireme_status lora_override(struct model_config *config, const struct config *keys, trireme_error *error);
+
+// An adapter_config.json of PEFT's.
+struct lora_file {
+    int64_t rank;
+    double alpha;
+    bool rslora;
+    char *targets; // a list
+    char *base;    // "": not known
+};
+// Whether a directory holds one.
+bool lora_is_directory(const char *path);
+// Reads that of the directory `path`; `base`, unless empty, replaces the model that it names. Members that change the
+// arithmetic in a way that is not implemented, as "use_dora", are refused by name.
+trireme_status lora_file_read(struct lora_file *out, const char *path, const char *base, trireme_error *error);
+// The same from memory; `where` names it in messages.
+trireme_status lora_file_parse(struct lora_file *out, const char *text, size_t length, const char *where,
+                               const char *base, trireme_error *error);
+// Gives the model the adapters that the file describes which messages call `where`.
+trireme_status lora_file_take(const struct lora_file *file, const char *where, struct model_config *config,
+                              trireme_error *error);
+void lora_file_release(struct lora_file *file);
+// Appends "lora_dropout 0.05" for the dropout that the file of a directory asks for.
+void lora_dropout(const char *path, struct text *out);
+// What PEFT opens and lora_file_read reads back to the same.
+void lora_write(const struct model_config *config, struct text *out);
+
+// What is added to what a linear layer makes of `x`, [rows of x, all bands]: NONE where no band has an adapter.
+int emit_adapters(struct emitter *e, int layer, const char *part, int x, const struct emit_band *band, int bands);
+// What the adapter of a projection out of a part makes of `x`, added to `residual` (NONE: to nothing): the rows that
+// this rank holds between layers. `residual` where there is no adapter.
+int emit_adapter_out(struct emitter *e, int layer, const char *part, int x, int residual);
+
+#endif

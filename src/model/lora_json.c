@@ -1,0 +1,210 @@
+// PEFT's adapter_config.json, both ways.
+#include "model/lora.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <sys/stat.h>
+
+enum { LORA_FILE_LIMIT = 1 << 20, RANK_MAX = 65536 };
+
+bool lora_is_directory(const char *path) {
+    char *file = mem_printf("%s/" LORA_CONFIG, path);
+    struct stat info;
+    const bool is = stat(file, &info) == 0;
+    free(file);
+    return is;
+}
+
+// Members that are read, or that matter only elsewhere: where adapters were made, and how.
+static const char *const READ[] = {"peft_type",
+                                   "base_model_name_or_path",
+                                   "r",
+                                   "lora_alpha",
+                                   "use_rslora",
+                                   "target_modules",
+                                   "lora_dropout",
+                                   "fan_in_fan_out",
+                                   "init_lora_weights",
+                                   "bias",
+                                   "task_type",
+                                   "auto_mapping",
+                                   "revision",
+                                   "inference_mode",
+                                   "peft_version",
+                                   "megatron_core",
+                                   "loftq_config",
+                                   "eva_config",
+                                   "qalora_group_size",
+                                   "runtime_config",
+                                   "layers_pattern"};
+
+static bool is_neutral(const json_t *value) {
+    return json_is_null(value) || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_number(value) && json_number_value(value) == 0);
+}
+
+static trireme_status refuse_members(const json_t *root, const char *where, trireme_error *error) {
+    const char *key;
+    json_t *value;
+    char excerpt[JSON_EXCERPT_BYTES];
+    json_object_foreach((json_t *)root, key, value) {
+        bool read = false;
+        for (size_t i = 0; i < ARRAY_LENGTH(READ) && !read; i++)
+            read = strcmp(key, READ[i]) == 0;
+        if (!read && !is_neutral(value))
+            FAIL(TRIREME_ERROR_USAGE, "%s: \"%.60s\": %s is not supported", where, key,
+                 json_excerpt_value(value, excerpt));
+    }
+    return TRIREME_OK;
+}
+
+// A member whose only supported text is `only`.
+static trireme_status expect_text(const json_t *root, const char *where, const char *key, const char *only,
+                                  trireme_error *error) {
+    const char *text = only;
+    char excerpt[JSON_EXCERPT_BYTES];
+    TRY(json_read_string(root, where, key, JSON_OPTIONAL, &text, error));
+    if (strcmp(text, only) != 0)
+        FAIL(TRIREME_ERROR_USAGE, "%s: \"%s\": %s is not supported: \"%s\" is", where, key, json_excerpt(text, excerpt),
+             only);
+    return TRIREME_OK;
+}
+
+// Ways to begin that change the base model's weights, too.
+static trireme_status check_init(const json_t *root, const char *where, trireme_error *error) {
+    static const char OTHERS[] = "gaussian eva orthogonal";
+    const json_t *init = json_object_get(root, "init_lora_weights");
+    char excerpt[JSON_EXCERPT_BYTES];
+    if (json_is_string(init) && !text_lists(OTHERS, json_string_value(init)))
+        FAIL(TRIREME_ERROR_USAGE, "%s: \"init_lora_weights\": %s is not supported", where,
+             json_excerpt_value(init, excerpt));
+    return TRIREME_OK;
+}
+
+static trireme_status read_targets(const json_t *root, const char *where, char **out, trireme_error *error) {
+    const json_t *targets = json_object_get(root, "target_modules"), *one;
+    size_t i;
+    struct text list = {0};
+    if (json_is_string(targets) && strcmp(json_string_value(targets), "all-linear") == 0) {
+        *out = mem_strdup("all-linear");
+        return TRIREME_OK;
+    }
+    if (!json_is_array(targets))
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s: \"target_modules\": a list of names, or \"all-linear\", is supported: write the list in place of %s",
+             where, json_is_string(targets) ? "the pattern" : "what is there");
+    json_array_foreach(targets, i, one) {
+        if (!json_is_string(one) || strchr(json_string_value(one), ',') || !*json_string_value(one)) {
+            text_release(&list);
+            FAIL(TRIREME_ERROR_CORRUPT, "%s: \"target_modules\": expected names of layers", where);
+        }
+        text_add(&list, "%s%s", i ? "," : "", json_string_value(one));
+    }
+    *out = list.text ?: mem_strdup("");
+    return TRIREME_OK;
+}
+
+static trireme_status read_file_tree(struct lora_file *out, const json_t *root, const char *where, const char *base,
+                                     trireme_error *error) {
+    TRY(expect_text(root, where, "peft_type", "LORA", error));
+    TRY(expect_text(root, where, "bias", "none", error));
+    TRY(check_init(root, where, error));
+    TRY(refuse_members(root, where, error));
+    TRY(json_read_integer(root, where, "r", JSON_REQUIRED, 1, RANK_MAX, &out->rank, error));
+    TRY(json_read_number(root, where, "lora_alpha", JSON_REQUIRED, DBL_MIN, 1e6, &out->alpha, error));
+    TRY(json_read_boolean(root, where, "use_rslora", JSON_OPTIONAL, &out->rslora, error));
+    TRY(read_targets(root, where, &out->targets, error));
+    const json_t *named = json_object_get(root, "base_model_name_or_path");
+    if (*base || !named || json_is_null(named))
+        out->base = mem_strdup(base);
+    else
+        TRY(json_read_path(root, where, "base_model_name_or_path", &out->base, error));
+    return TRIREME_OK;
+}
+
+trireme_status lora_file_parse(struct lora_file *out, const char *text, size_t length, const char *where,
+                               const char *base, trireme_error *error) {
+    json_t *root;
+    *out = (struct lora_file){0};
+    TRY(json_parse(text, length, where, &root, error));
+    trireme_status status = json_is_object(root)
+                                ? read_file_tree(out, root, where, base, error)
+                                : error_set(error, TRIREME_ERROR_CORRUPT, "%s: expected an object", where);
+    json_decref(root);
+    if (status != TRIREME_OK)
+        lora_file_release(out);
+    return status;
+}
+
+trireme_status lora_file_read(struct lora_file *out, const char *path, const char *base, trireme_error *error) {
+    char *where = mem_printf("%s/" LORA_CONFIG, path), *text = NULL;
+    size_t length;
+    trireme_status status = file_read(where, LORA_FILE_LIMIT, &text, &length, error);
+    if (status == TRIREME_OK)
+        status = lora_file_parse(out, text, length, where, base, error);
+    free(text);
+    free(where);
+    return status;
+}
+
+trireme_status lora_file_take(const struct lora_file *file, const char *where, struct model_config *config,
+                              trireme_error *error) {
+    struct text base = {0};
+    text_add(&base, "%s", file->base);
+    config->lora =
+        (struct lora){.rank = file->rank, .alpha = file->alpha, .rslora = file->rslora, .base = reader_keep(&base)};
+    trireme_status status = lora_set_targets(config, file->targets, error);
+    return status == TRIREME_OK ? status : error_prefix(error, status, "%s: \"target_modules\"", where);
+}
+
+void lora_file_release(struct lora_file *file) {
+    free(file->targets);
+    free(file->base);
+    *file = (struct lora_file){0};
+}
+
+void lora_dropout(const char *path, struct text *out) {
+    char *file = mem_printf("%s/" LORA_CONFIG, path);
+    json_t *root = NULL;
+    trireme_error none;
+    if (lora_is_directory(path) && json_parse_file(file, LORA_FILE_LIMIT, &root, &none) == TRIREME_OK) {
+        const double rate = json_number_value(json_object_get(root, "lora_dropout"));
+        if (rate != 0)
+            text_add(out, "%slora_dropout %g", out->length ? ", " : "", rate);
+    }
+    json_decref(root);
+    free(file);
+}
+
+void lora_write(const struct model_config *config, struct text *out) {
+    const struct lora *lora = &config->lora;
+    json_begin_object(out, NULL);
+    json_add_string(out, "peft_type", "LORA");
+    json_add_string(out, "task_type", "CAUSAL_LM");
+    if (lora->base && *lora->base)
+        json_add_path(out, "base_model_name_or_path", lora->base);
+    json_add_integer(out, "r", lora->rank);
+    if (lora->alpha == rint(lora->alpha))
+        json_add_integer(out, "lora_alpha", (int64_t)lora->alpha);
+    else
+        json_add_number(out, "lora_alpha", lora->alpha);
+    json_add_boolean(out, "use_rslora", lora->rslora);
+    json_add_number(out, "lora_dropout", 0);
+    json_add_string(out, "bias", "none");
+    json_add_boolean(out, "fan_in_fan_out", architecture_names(config)->transposed);
+    json_begin_array(out, "target_modules");
+    const char *name;
+    for (const char *rest = lora->targets; true;) {
+        const int length = lora_next(&rest, &name);
+        if (length == 0)
+            break;
+        char *one = mem_printf("%.*s", length, name);
+        json_add_string(out, NULL, one);
+        free(one);
+    }
+    json_end_array(out);
+    json_end_object(out);
+    text_add(out, "\n");
+}
