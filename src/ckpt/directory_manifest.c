@@ -274,7 +274,8 @@ static const char *const FOLDERS[] = {"", STATE_FOLDER "/"};
 
 // Whether a file is one that is read of a model, or of its training state.
 static bool manifest_is_read(const char *name) {
-    static const char *const ENDS[] = {"config.json", "progress.json", ".safetensors", ".safetensors.index.json"};
+    static const char *const ENDS[] = {"config.json", "adapter_config.json", "progress.json", ".safetensors",
+                                       ".safetensors.index.json"};
     for (size_t i = 0; i < ARRAY_LENGTH(ENDS); i++)
         if (*ENDS[i] == '.' ? text_ends(name, ENDS[i]) : strcmp(name, ENDS[i]) == 0)
             return true;

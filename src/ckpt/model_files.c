@@ -4,6 +4,9 @@
 #include "ckpt/convert.h"
 #include "ckpt/output.h"
 #include "ckpt/tensor_reader.h"
+#include "model/lora.h"
+
+#define BASE_KEY "base" // in the metadata of adapters: model_files_identify of the model that they adapt
 
 // What a tensor in the files is: a piece of parameter `number` of the table.
 struct source {
@@ -18,25 +21,26 @@ struct sources {
     struct parameter_table zeros; // the model's table with biases, where the model has none
 };
 
-static void add_sources(struct sources *sources, const struct parameter_table *table, bool zero) {
+static void add_sources(struct sources *sources, const struct parameter_table *table, bool adapters, bool zero) {
     for (size_t i = 0; i < table->parameters.count; i++) {
         const struct parameter *p = &table->parameters.item[i];
         bool bias = p->ndim == 1 && p->init == INIT_ZERO;
-        for (int j = 0; j < p->pieces && (bias || !zero); j++)
+        for (int j = 0; j < p->pieces && p->adapter == adapters && (bias || !zero); j++)
             VEC_PUSH(&sources->item, (struct source){.parameter = p, .piece = &p->piece[j], .number = i, .zero = zero});
     }
 }
 
+// Those of the model, or of its adapters.
 static void sources_create(struct sources *sources, const struct model_config *config,
-                           const struct parameter_table *table) {
+                           const struct parameter_table *table, bool adapters) {
     *sources = (struct sources){0};
-    add_sources(sources, table, false);
-    if (config->family != FAMILY_GPT2 || config->bias)
+    add_sources(sources, table, adapters, false);
+    if (adapters || config->family != FAMILY_GPT2 || config->bias)
         return;
     struct model_config with = *config;
     with.bias = true;
     parameter_table_create(&sources->zeros, &with);
-    add_sources(sources, &sources->zeros, true);
+    add_sources(sources, &sources->zeros, false, true);
 }
 
 static void sources_release(struct sources *sources) {
@@ -86,7 +90,16 @@ trireme_status model_files_write_config(struct directory *directory, const struc
         checksum_file_release(&file);
     }
     text_release(&text);
+    if (status == TRIREME_OK && config->lora.rank > 0) {
+        lora_write(config, &text);
+        status = output_write(directory_path(directory), LORA_CONFIG, text.text, text.length, error);
+        text_release(&text);
+    }
     return status;
+}
+
+const char *model_files_stem(const struct model_config *config) {
+    return config->lora.rank > 0 ? "adapter_model" : "model";
 }
 
 trireme_status model_files_declare(struct image_set *set, const struct model_config *config,
@@ -94,8 +107,13 @@ trireme_status model_files_declare(struct image_set *set, const struct model_con
                                    trireme_error *error) {
     struct sources sources;
     trireme_status status = TRIREME_OK;
-    sources_create(&sources, config, table);
+    char base[CHECKSUM_HEX] = "";
+    sources_create(&sources, config, table, config->lora.rank > 0);
     safetensors_layout_metadata(&set->layout, "format", "pt");
+    if (config->lora.rank > 0 && config->lora.base)
+        model_files_identify(config->lora.base, base);
+    if (*base)
+        safetensors_layout_metadata(&set->layout, BASE_KEY, base);
     for (size_t i = 0; i < sources.item.count && status == TRIREME_OK; i++) {
         const struct source *source = &sources.item.item[i];
         struct image_source what = source_image(source);
@@ -384,9 +402,40 @@ static trireme_status load_matched(const struct match *m, const struct parameter
 trireme_status model_files_check(const char *path, const struct model_config *config, bool exact,
                                  trireme_error *error) {
     struct model_config stored;
-    TRY(model_config_read(&stored, path, error));
+    TRY(model_config_read_on(&stored, path, config->lora.base ?: "", error));
     trireme_status status = model_config_compare(&stored, config, exact, error);
     return status == TRIREME_OK ? status : error_prefix(error, status, "%s", path);
+}
+
+// Fills the model's own parameters, or its adapters, from files with a vocabulary of that size.
+static trireme_status load_files(const char *path, const struct model_config *config, int64_t vocab_size,
+                                 const struct parameter_table *table, bool adapters,
+                                 const struct parameter_values *values, const struct parameter_values *remainders,
+                                 const struct checksum_watch *watch, trireme_error *error) {
+    struct safetensors *files;
+    struct sources sources;
+    struct match match;
+    TRY(safetensors_open(path, &files, error));
+    sources_create(&sources, config, table, adapters);
+    trireme_status status = match_make(&match, path, files, config, vocab_size, &sources, error);
+    if (status == TRIREME_OK)
+        status = load_matched(&match, values, remainders, watch, error);
+    match_release(&match);
+    sources_release(&sources);
+    safetensors_close(files);
+    return status;
+}
+
+// The file of a directory's adapters. The caller frees it.
+static trireme_status find_adapters(const char *path, char **out, trireme_error *error) {
+    char *file = mem_printf("%s/" LORA_WEIGHTS, path);
+    if (!file_missing(file)) {
+        *out = file;
+        return TRIREME_OK;
+    }
+    free(file);
+    FAIL(TRIREME_ERROR_CORRUPT, "%s: holds no " LORA_WEIGHTS ": adapters in other files are saved anew with PEFT",
+         path);
 }
 
 trireme_status model_files_load(const char *path, const struct model_config *config,
@@ -394,19 +443,60 @@ trireme_status model_files_load(const char *path, const struct model_config *con
                                 const struct parameter_values *remainders, bool exact,
                                 const struct checksum_watch *watch, trireme_error *error) {
     CHECK(!remainders || values->dtype == DTYPE_BF16);
-    TRY(model_files_check(path, config, exact, error));
+    const bool adapted = config->lora.rank > 0 && lora_is_directory(path);
+    char *adapters = NULL;
     struct model_config stored;
-    TRY(model_config_read(&stored, path, error));
-    struct safetensors *files;
-    TRY(safetensors_open(path, &files, error));
+    TRY(model_files_check(path, config, exact, error));
+    TRY(model_config_read_on(&stored, path, config->lora.base ?: "", error));
+    if (adapted)
+        TRY(find_adapters(path, &adapters, error));
+    // Beside adapters the model is rounded, as it is when a run goes on.
+    trireme_status status = load_files(adapted ? config->lora.base : path, config, stored.vocab_size, table, false,
+                                       values, config->lora.rank > 0 ? NULL : remainders, watch, error);
+    if (status == TRIREME_OK && adapted)
+        status = load_files(adapters, config, stored.vocab_size, table, true, values, remainders, watch, error);
+    free(adapters);
+    return status;
+}
+
+trireme_status model_files_open_adapters(const char *path, const struct model_config *config, struct safetensors **out,
+                                         trireme_error *error) {
+    char *file = NULL;
+    struct parameter_table table;
     struct sources sources;
     struct match match;
-    sources_create(&sources, config, table);
-    trireme_status status = match_make(&match, path, files, config, stored.vocab_size, &sources, error);
-    if (status == TRIREME_OK)
-        status = load_matched(&match, values, remainders, watch, error);
-    match_release(&match);
-    sources_release(&sources);
+    TRY(find_adapters(path, &file, error));
+    trireme_status status = safetensors_open(file, out, error);
+    if (status == TRIREME_OK) {
+        parameter_table_create(&table, config);
+        sources_create(&sources, config, &table, true);
+        status = match_make(&match, file, *out, config, config->vocab_size, &sources, error);
+        match_release(&match);
+        sources_release(&sources);
+        parameter_table_release(&table);
+        if (status != TRIREME_OK)
+            safetensors_close(*out);
+    }
+    free(file);
+    return status;
+}
+
+trireme_status model_files_check_base(const char *path, const struct model_config *config, trireme_error *error) {
+    char *adapters = NULL, base[CHECKSUM_HEX];
+    struct safetensors *files;
+    if (config->lora.rank == 0)
+        return TRIREME_OK;
+    TRY(find_adapters(path, &adapters, error));
+    trireme_status status = safetensors_open(adapters, &files, error);
+    free(adapters);
+    TRY(status);
+    const char *trained = safetensors_metadata(files, BASE_KEY);
+    model_files_identify(config->lora.base, base);
+    if (trained && *base && strcmp(trained, base) != 0)
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "%s: its adapters were trained on other weights than those in %s: give the directory of the "
+                           "model as lora.base_model",
+                           path, config->lora.base);
     safetensors_close(files);
     return status;
 }
@@ -417,7 +507,7 @@ trireme_status model_files_find(const char *path, struct safetensors *files, con
     struct sources sources;
     struct match match;
     parameter_table_create(&table, config);
-    sources_create(&sources, config, &table);
+    sources_create(&sources, config, &table, false);
     trireme_status status = match_make(&match, path, files, config, config->vocab_size, &sources, error);
     *out = (struct model_tensors){0};
     for (size_t i = 0; i < sources.item.count && status == TRIREME_OK; i++) {

@@ -396,7 +396,8 @@ static trireme_status read_path(struct safetensors *s, const char *path, trireme
 }
 
 static trireme_status read_directory(struct safetensors *s, const char *directory, trireme_error *error) {
-    static const char *const NAME[] = {"model.safetensors", "model.safetensors.index.json"};
+    static const char *const NAME[] = {"model.safetensors", "model.safetensors.index.json",
+                                       "adapter_model.safetensors"};
     for (size_t i = 0; i < ARRAY_LENGTH(NAME); i++) {
         char *path = mem_printf("%s/%s", directory, NAME[i]);
         struct stat st;

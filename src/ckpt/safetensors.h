@@ -82,8 +82,8 @@ struct safetensors {
 };
 
 // `path`: a .safetensors file, an index (.json), or a directory with model.safetensors or, if that is missing,
-// model.safetensors.index.json. Files that may shrink while they are open are for safetensors_read alone: touching
-// `data` beyond a file's end kills the process.
+// model.safetensors.index.json or adapter_model.safetensors. Files that may shrink while they are open are for
+// safetensors_read alone: touching `data` beyond a file's end kills the process.
 trireme_status safetensors_open(const char *path, struct safetensors **out, trireme_error *error);
 // The same for one file that lies in memory, which must outlive *out. `name` stands for its path in messages.
 trireme_status safetensors_open_memory(const void *bytes, size_t length, const char *name, struct safetensors **out,

@@ -39,7 +39,7 @@ static trireme_status eval_report(const struct arguments *a, const struct evalua
 static const char KEYS[] =
     "data.path data.mixture data.split data.validation_path validation.steps "
     "training.seq_len training.global_batch_size training.micro_batch_size training.logits_rows training.dtype "
-    "training.kernels training.threads training.pin_threads parallelism.* comm.*";
+    "training.kernels training.threads training.pin_threads parallelism.* comm.* lora.base_model";
 
 static trireme_status eval_tokens(const struct arguments *a, const struct config *config, const atomic_bool *stop,
                                   trireme_error *error) {

@@ -222,7 +222,7 @@ static trireme_status judge_all(struct judge *j, trireme_error *error) {
     return status;
 }
 
-static const char KEYS[] = "eval.* training.seq_len training.dtype training.kernels training.threads";
+static const char KEYS[] = "eval.* training.seq_len training.dtype training.kernels training.threads lora.base_model";
 
 trireme_status eval_texts(const struct arguments *a, const struct config *config, const atomic_bool *stop,
                           trireme_error *error) {

@@ -169,7 +169,7 @@ static void view_release(struct view *v) {
     prompts_release(&v->prompts);
 }
 
-static const char KEYS[] = "generate.* training.dtype training.kernels training.threads";
+static const char KEYS[] = "generate.* training.dtype training.kernels training.threads lora.base_model";
 
 trireme_status command_generate(const struct arguments *a, trireme_error *error) {
     const atomic_bool *stop = stop_on_signals();

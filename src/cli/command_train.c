@@ -84,6 +84,8 @@ static void show_start(void *user, const struct train_start *s) {
         return;
     struct text out = {0};
     text_add(&out, "%.2fM parameters, ", 1e-6 * (double)s->parameters);
+    if (s->trained < s->parameters)
+        text_add(&out, "%.3gM of them trained, ", 1e-6 * (double)s->trained);
     if (s->ranks > 1)
         text_add(&out, "%d ranks (%s) on %s of %s, ", s->ranks, s->mesh, counted(s->cores, "core").text,
                  counted(s->nodes, "node").text);

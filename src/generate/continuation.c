@@ -27,7 +27,7 @@ trireme_status continuation_open(struct continuation *c, const struct config *co
     *c = (struct continuation){.config = config, .hold = -1};
     TRY(stop_strings_read(&c->stops, config, error));
     TRY(checkpoint_resolve(path, &c->directory, &c->hold, error));
-    return tokenizer_load(c->directory, &c->tokenizer, error);
+    return checkpoint_load_tokenizer(&c->tokenizer, c->directory, config->lora.base_model, error);
 }
 
 trireme_status continuation_encode(const struct continuation *c, const char *prompt, size_t length,

@@ -12,7 +12,7 @@ static trireme_status decoding_make(struct decoding *d, const char *directory, c
     const bool cached = d->config->generate.cache;
     const struct decoding_program whole = {d->context, false};
     struct program_spec specs[PROGRAMS_MOST];
-    TRY(model_config_read(&d->model, directory, error));
+    TRY(model_config_read_on(&d->model, directory, d->config->lora.base_model, error));
     for (size_t i = 0; i < count && cached; i++)
         d->rows = MAX(d->rows, programs[i].rows);
     // A program may be given fewer tokens than it has rows: the cache has room for those beyond the text.

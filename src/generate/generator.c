@@ -53,7 +53,7 @@ static trireme_status generator_read_ends(struct generator *g, const char *direc
 static trireme_status generator_open(struct generator *g, const char *directory, const struct tokenizer *tokenizer,
                                      int64_t texts, trireme_error *error) {
     struct model_config model;
-    TRY(model_config_read(&model, directory, error));
+    TRY(model_config_read_on(&model, directory, g->config->lora.base_model, error));
     g->context = MIN(g->context, model.max_position_embeddings);
     if (g->config->generate.context_length > 0)
         g->context = MIN(g->context, g->config->generate.context_length);
@@ -75,7 +75,8 @@ static trireme_status generator_open(struct generator *g, const char *directory,
         g->texts[i].logits = mem_alloc(vocab_size * sizeof *g->texts[i].logits);
         g->texts[i].seen = mem_alloc(vocab_size * sizeof *g->texts[i].seen);
     }
-    return generator_read_ends(g, directory, error);
+    // Adapters say nothing of ends.
+    return generator_read_ends(g, model.lora.rank > 0 ? model.lora.base : directory, error);
 }
 
 trireme_status generator_create(struct generator **out, const struct config *config, const char *directory,

@@ -16,8 +16,8 @@ static trireme_status likelihood_load(struct likelihood *l, const struct config 
     static const struct decoding_program SHAPES[PROGRAMS] = {
         [READ] = {READ_ROWS, false}, [JUDGE] = {JUDGE_ROWS, true}, [JUDGE_FEW] = {FEW_ROWS, true}};
     struct model_config model;
-    TRY(tokenizer_load(directory, &l->tokenizer, error));
-    TRY(model_config_read(&model, directory, error));
+    TRY(checkpoint_load_tokenizer(&l->tokenizer, directory, config->lora.base_model, error));
+    TRY(model_config_read_on(&model, directory, config->lora.base_model, error));
     l->encoder = encoder_create(l->tokenizer);
     l->context = model.max_position_embeddings;
     if (config_is_set(config, "training.seq_len")) {

@@ -3,6 +3,7 @@
 #include "ckpt/directory_manifest.h"
 #include "ckpt/model_files.h"
 #include "launch/ranks.h"
+#include "model/lora.h"
 #include "run/checkpoint_saver.h"
 #include "run/island.h"
 #include "run/kept_values.h"
@@ -85,6 +86,13 @@ static trireme_status load_state(struct loading *l, const char *directory, const
     return status;
 }
 
+// Verifies the model that adapters in `directory` are for, if it has checksums.
+static trireme_status verify_base(const struct engine *e, struct communicator *control, const char *directory,
+                                  trireme_error *error) {
+    const bool apart = e->model->lora.rank > 0 && lora_is_directory(directory);
+    return apart ? checkpoint_verify_once(e->model->lora.base, control, error) : TRIREME_OK;
+}
+
 // With `masters`, the remainders are what the files have beyond the rounded weights.
 static trireme_status load_model(struct loading *l, const char *directory, bool masters, bool exact,
                                  trireme_error *error) {
@@ -100,11 +108,13 @@ static trireme_status load_model(struct loading *l, const char *directory, bool 
 trireme_status checkpoint_load(struct engine *e, struct communicator *control, const char *directory,
                                const struct state_progress *progress, trireme_error *error) {
     struct loading loading;
+    TRY(verify_base(e, control, directory, error));
     loading_begin(&loading, e, control);
     // The remainders come from the training state: the model's files hold the rounded weights. Islands have all of
-    // theirs there.
-    trireme_status status =
-        loading.whole.islands == 1 ? load_model(&loading, directory, false, true, error) : TRIREME_OK;
+    // theirs there, but for what adapters are made for.
+    trireme_status status = loading.whole.islands == 1 || e->model->lora.rank > 0
+                                ? load_model(&loading, directory, false, true, error)
+                                : TRIREME_OK;
     if (status == TRIREME_OK)
         status = load_state(&loading, directory, progress, error);
     TRY(loading_end(&loading, status, error));
@@ -116,6 +126,7 @@ trireme_status checkpoint_load(struct engine *e, struct communicator *control, c
 trireme_status checkpoint_load_model(struct engine *e, struct communicator *control, const char *directory, bool exact,
                                      trireme_error *error) {
     struct loading loading;
+    TRY(verify_base(e, control, directory, error));
     loading_begin(&loading, e, control);
     TRY(loading_end(&loading, load_model(&loading, directory, true, exact, error), error));
     engine_constants(e);
@@ -134,6 +145,30 @@ trireme_status checkpoint_verify_once(const char *path, struct communicator *con
     int32_t verifiable = is_verifiable(path); // a directory of which ranks have copies may have one on some
     TRY(ranks_share(control, &verifiable, sizeof verifiable, error));
     return verifiable ? verification_together(path, MODEL_CONTENT, control, error) : TRIREME_OK;
+}
+
+trireme_status checkpoint_tokenizer(char **out, const char *directory, const char *base, trireme_error *error) {
+    struct tokenizer_files own;
+    struct model_config model = {0};
+    bool has = true;
+    if (lora_is_directory(directory)) {
+        TRY(tokenizer_files_read(&own, directory, error));
+        has = own.files.count > 0;
+        tokenizer_files_release(&own);
+    }
+    if (!has)
+        TRY(model_config_read_on(&model, directory, base, error));
+    *out = mem_strdup(has ? directory : model.lora.base);
+    return TRIREME_OK;
+}
+
+trireme_status checkpoint_load_tokenizer(struct tokenizer **out, const char *directory, const char *base,
+                                         trireme_error *error) {
+    char *where;
+    TRY(checkpoint_tokenizer(&where, directory, base, error));
+    const trireme_status status = tokenizer_load(where, out, error);
+    free(where);
+    return status;
 }
 
 bool checkpoint_config(struct config *out, const char *directory) {
@@ -201,7 +236,7 @@ static trireme_status find_newest(const char *run, struct manifest_check check, 
 
 static bool is_model(const char *path) {
     char *config = mem_printf("%s/config.json", path);
-    bool may_be = !file_missing(config); // reading it says what is wrong
+    bool may_be = !file_missing(config) || lora_is_directory(path); // reading it says what is wrong
     free(config);
     return may_be;
 }
@@ -365,11 +400,36 @@ static trireme_status checkpoint_find_own(const struct config *config, char **ow
 }
 
 // Takes over the tokens that begin and end a text from the model in the directory `path`.
-static void take_ends(struct model_config *model, const char *path) {
+static void take_ends(struct model_config *model, const char *path, const char *base) {
     struct model_config stored;
     trireme_error ignored;
-    if (model_config_read(&stored, path, &ignored) == TRIREME_OK)
+    if (model_config_read_on(&stored, path, base, &ignored) == TRIREME_OK)
         model_config_take_ends(model, &stored);
+}
+
+// The directory `path` of the model that adapters are for, so that it is found from elsewhere.
+static void set_base(struct model_config *model, const char *path) {
+    char *resolved = realpath(path, NULL);
+    struct text base = {0};
+    text_add(&base, "%s", resolved ?: path);
+    model->lora.base = reader_keep(&base);
+    free(resolved);
+}
+
+// Which model the adapters of the model are for that starts from the directory `start`.
+static trireme_status find_base(struct model_config *model, const struct config *config, const char *start,
+                                trireme_error *error) {
+    if (model->lora.rank == 0)
+        return TRIREME_OK;
+    if (!*start)
+        return config_refuse(config, "lora.rank", error,
+                             "but adapters need a model to adapt: name it as "
+                             "model.init_from");
+    struct model_config stored = {0};
+    if (lora_is_directory(start))
+        TRY(model_config_read_on(&stored, start, config->lora.base_model, error));
+    set_base(model, stored.lora.base ?: start);
+    return TRIREME_OK;
 }
 
 // The model of a run that begins. A model's name and sizes do not say which token ends the texts that its weights know.
@@ -377,8 +437,15 @@ static trireme_status new_model(struct model_config *out, const struct config *c
                                 int *hold, trireme_error *error) {
     TRY(checkpoint_model(out, config, vocab_size, start, hold, error));
     if (**start && !*config->model.config)
-        take_ends(out, *start);
-    return TRIREME_OK;
+        take_ends(out, *start, config->lora.base_model);
+    const trireme_status status = find_base(out, config, *start, error);
+    if (status != TRIREME_OK) {
+        free(*start);
+        directory_let_go(*hold);
+        *start = NULL;
+        *hold = -1;
+    }
+    return status;
 }
 
 // A model whose positions follow from training.seq_len keeps those that it has: a run may go on with another length.
@@ -400,8 +467,10 @@ trireme_status checkpoint_run_model(struct model_config *out, const struct confi
     *start = NULL;
     *hold = -1;
     trireme_status status = model_config_resolve(out, &with, vocab_size, error);
-    if (status == TRIREME_OK)
-        take_ends(out, own);
+    if (status == TRIREME_OK) {
+        take_ends(out, own, config->lora.base_model);
+        status = find_base(out, config, own, error);
+    }
     if (status == TRIREME_OK && model_config_follows_length(config))
         status = keep_positions(out, own, error);
     free(own);

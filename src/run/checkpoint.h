@@ -5,6 +5,7 @@
 #include "ckpt/directory.h"
 #include "ckpt/state_files.h"
 #include "engine/engine.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_files.h"
 
 // Formats of paths: the directory of a run's checkpoints, and one checkpoint, by its step (long long).
@@ -30,6 +31,12 @@ trireme_status checkpoint_load(struct engine *engine, struct communicator *contr
 // Fills parameters and constants alone, from any Hugging Face directory; `exact` as in model_files_load.
 trireme_status checkpoint_load_model(struct engine *engine, struct communicator *control, const char *directory,
                                      bool exact, trireme_error *error);
+// The directory of a model's tokenizer: that of the model, or, where that has adapters and no tokenizer, of the one
+// that they adapt (`base` as in model_config_read_on). The caller frees *out.
+trireme_status checkpoint_tokenizer(char **out, const char *directory, const char *base, trireme_error *error);
+// Loads it.
+trireme_status checkpoint_load_tokenizer(struct tokenizer **out, const char *directory, const char *base,
+                                         trireme_error *error);
 // The configuration of the run that saved a checkpoint; the caller releases it. False where the directory is not a
 // checkpoint.
 bool checkpoint_config(struct config *out, const char *directory);

@@ -119,7 +119,7 @@ trireme_status checkpoint_place_find(const char *path, struct checkpoint_place *
         FAIL(TRIREME_ERROR_USAGE, "%s: %s", path, errno == ENOENT ? "no such directory" : strerror(errno));
     if (!S_ISDIR(st.st_mode))
         FAIL(TRIREME_ERROR_USAGE, "%s is a file: give the directory of a run or of a checkpoint", path);
-    if (place_has(path, "config.json") || place_has(path, MANIFEST_NAME)) {
+    if (place_has(path, "config.json") || place_has(path, "adapter_config.json") || place_has(path, MANIFEST_NAME)) {
         place_take_one(out, path);
         return TRIREME_OK;
     }

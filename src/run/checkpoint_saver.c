@@ -63,8 +63,10 @@ static trireme_status saved_set_declare(const struct checkpoint_saver *s, struct
     const struct engine *e = s->engine;
     set->group = mem_alloc(s->kept.count * sizeof *set->group);
     VEC_PUSH(&set->values, values_of_model(s));
-    TRY(model_files_declare(image_add(&set->image, "model", 0), e->model, e->table, set->values.item[0].dtype, 0,
-                            error));
+    // PEFT reads adapters of one file.
+    struct image_set *model =
+        image_add(&set->image, model_files_stem(e->model), e->model->lora.rank > 0 ? INT64_MAX : 0);
+    TRY(model_files_declare(model, e->model, e->table, set->values.item[0].dtype, 0, error));
     struct image_set *state = image_add(&set->image, STATE_STEM, 0);
     for (size_t i = 0; i < s->kept.count; i++) {
         const struct kept *kept = &s->kept.item[i];

@@ -1,6 +1,7 @@
 #include "run/corpus.h"
 
 #include "base/hash.h"
+#include "run/checkpoint.h"
 
 static trireme_status corpus_find_tokenizer(const struct token_set *set, struct tokenizer **out, trireme_error *error) {
     struct token_manifest manifest;
@@ -107,8 +108,8 @@ static bool has_bytes(const char *directory) {
     return has;
 }
 
-trireme_status corpus_check_model(const struct corpus *c, const struct config *config, const char *directory,
-                                  bool continues, trireme_error *error) {
+static trireme_status corpus_check_tokenizer(const struct corpus *c, const struct config *config, const char *directory,
+                                             bool continues, trireme_error *error) {
     const struct {
         const char *key;
         const struct token_set *set;
@@ -132,6 +133,15 @@ trireme_status corpus_check_model(const struct corpus *c, const struct config *c
                                  tokenizer_kind(OF[i].tokenizer), directory, why);
     }
     return TRIREME_OK;
+}
+
+trireme_status corpus_check_model(const struct corpus *c, const struct config *config, const char *directory,
+                                  bool continues, trireme_error *error) {
+    char *tokenizer;
+    TRY(checkpoint_tokenizer(&tokenizer, directory, config->lora.base_model, error));
+    const trireme_status status = corpus_check_tokenizer(c, config, tokenizer, continues, error);
+    free(tokenizer);
+    return status;
 }
 
 int64_t corpus_validation_batches(const struct corpus *c, int64_t asked) {

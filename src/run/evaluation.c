@@ -65,7 +65,7 @@ static trireme_status make_plan(struct job *job, trireme_error *error) {
 static trireme_status prepare_model(struct job *job, trireme_error *error) {
     TRY(job->verified ? checkpoint_resolve(job->path, &job->directory, &job->hold, error)
                       : checkpoint_find(job->path, &job->directory, &job->hold, error));
-    TRY(model_config_read(&job->model, job->directory, error));
+    TRY(model_config_read_on(&job->model, job->directory, job->config.lora.base_model, error));
     choose_lengths(&job->config, &job->model, job->directory);
     if (job->config.training.seq_len > job->model.max_position_embeddings)
         return config_refuse(&job->config, "training.seq_len", error, "but the model has %lld positions",

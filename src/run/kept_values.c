@@ -26,7 +26,8 @@ static void kept_of_island(struct kept_values *out, const struct whole *whole, i
     const struct engine *e = whole->engine;
     const struct stage_state *state = &e->stage->state;
     const enum config_optimizer_name name = e->stages->config->optimizer.name;
-    kept_add(out, whole, island, whole->islands > 1 ? "parameters" : NULL, ENGINE_PARAMETERS);
+    struct kept *parameters = kept_add(out, whole, island, whole->islands > 1 ? "parameters" : NULL, ENGINE_PARAMETERS);
+    parameters->has = e->model->lora.rank > 0 ? kept_trained(e->table) : NULL;
     if (whole->islands > 1 && state->outer.total != NONE) {
         struct kept *value = kept_add(out, whole, island, "outer.value", ENGINE_OUTER_VALUE);
         value->only_exchanged = true;

@@ -187,6 +187,7 @@ static trireme_status load_progress(struct run *r, trireme_error *error) {
     r->progress.data_sample = origin.sample;
     TRY(island_check(r, error));
     TRY(model_files_check(r->resumed_from, r->engine.model, true, error));
+    TRY(model_files_check_base(r->resumed_from, r->engine.model, error));
     if (r->progress.step > r->config->training.steps)
         return config_refuse(r->config, "training.steps", error,
                              "but the run in %s has done %lld: give more, or name another run.directory",
@@ -217,9 +218,13 @@ static trireme_status start_find_tokenizer(struct run *r, trireme_error *error) 
     const char *from = r->resumed_from ? r->resumed_from : r->start;
     if (r->corpus->tokenizer)
         r->tokenizer = tokenizer_files(r->corpus->tokenizer);
-    else if (*from)
-        return tokenizer_files_read(&r->tokenizer, from, error);
-    else if (*r->config->model.config)
+    else if (*from) {
+        char *directory;
+        TRY(checkpoint_tokenizer(&directory, from, r->config->lora.base_model, error));
+        trireme_status status = tokenizer_files_read(&r->tokenizer, directory, error);
+        free(directory);
+        return status;
+    } else if (*r->config->model.config)
         return find_tokenizer_of_config(r, error);
     return TRIREME_OK;
 }
@@ -238,7 +243,7 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
         run_tell(r, "starting from the weights in %s", r->start);
     struct model_config theirs;
     struct text other = {0};
-    TRY(model_config_read(&theirs, r->start, error));
+    TRY(model_config_read_on(&theirs, r->start, r->config->lora.base_model, error));
     if (theirs.vocab_size < r->engine.model->vocab_size)
         run_tell(r, "the vocabulary grows from %lld to %lld tokens: the new ones begin as the mean of the others",
                  (long long)theirs.vocab_size, (long long)r->engine.model->vocab_size);
@@ -425,6 +430,7 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     double tokens = (double)r->config->training.steps * (double)engine_tokens(&r->engine, step);
     char *mesh = mesh_print(&r->engine.parallel->mesh);
     struct train_start begin = {.parameters = r->engine.table->total,
+                                .trained = parameter_table_trained(r->engine.table),
                                 .first_step = r->progress.step + 1,
                                 .steps = r->config->training.steps,
                                 .resumed_from = r->resumed_from,

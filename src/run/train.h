@@ -7,8 +7,8 @@
 #include <stdatomic.h>
 
 struct train_start {
-    int64_t parameters; // as users count them
-    int64_t first_step; // the first step that will run, from 1
+    int64_t parameters, trained; // as users count them; those that are not frozen
+    int64_t first_step;          // the first step that will run, from 1
     int64_t steps;
     const char *resumed_from;  // checkpoint directory, or NULL
     double epochs;             // how often all steps go through the training data

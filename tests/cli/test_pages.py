@@ -8,7 +8,7 @@ import struct
 
 import tool
 
-PAGES = ("README.md", "docs/training.md", "docs/ranks.md")
+PAGES = ("README.md", "docs/training.md", "docs/ranks.md", "docs/finetuning.md")
 # Of a long run or a search only the beginning; of GPT-2 a small one.
 SHORTER = {
     "train": ("--training.steps=1",),
@@ -61,7 +61,7 @@ def test_commands_of_pages():
             os.makedirs("a/hugging-face")
             steps = os.listdir("runs/mine/checkpoint")
             shutil.copytree(f"runs/mine/checkpoint/{steps[0]}", "a/hugging-face/directory")
-        if "--model.init_from=a/hugging-face/directory" in words:
+        if "--model.init_from=a/hugging-face/directory" in words or "--model.init_from=runs/notes" in words:
             words = words + ["--training.seq_len=64"] # as many positions as that model has
         if words[0] == "train" and words[1] == "config.yaml":
             shutil.rmtree("runs/small", ignore_errors=True)

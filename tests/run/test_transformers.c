@@ -7,6 +7,7 @@
 
 #include "ckpt/safetensors.h"
 #include "generate/generator.h"
+#include "model/lora.h"
 
 #include <math.h>
 
@@ -83,7 +84,20 @@ static const struct family_model MODELS[] = {
 };
 static size_t current;
 
-static void open_model(struct engine *e, struct config *config, const struct family_model *small) {
+// Adapters of rank 3 on some of these. What is compared is loss, logits and the adapters' gradients.
+static const struct adapted {
+    const char *model, *targets;
+    bool rslora;
+} ADAPTED[] = {{"llama, linear", "all-linear", false},
+               {"mistral", "v_proj,q_proj,layers.1.mlp.down_proj", true},
+               {"gpt2", "all-linear", false},
+               {"gemma2", "o_proj,up_proj", false},
+               {"phi3", "qkv_proj,gate_up_proj,down_proj", false},
+               {"gpt_neox", "all-linear", true}};
+static size_t current_adapted;
+
+static void open_model(struct engine *e, struct config *config, const struct family_model *small,
+                       const struct adapted *adapted, const char *base) {
     static const char *const OVERRIDES[] = {"training.dtype=f32",
                                             "training.seq_len=24",
                                             "training.global_batch_size=4",
@@ -93,6 +107,11 @@ static void open_model(struct engine *e, struct config *config, const struct fam
                                             NULL};
     struct model_config model;
     small_config(&model, small->json);
+    if (adapted) {
+        trireme_error error = {0};
+        model.lora = (struct lora){.rank = 3, .alpha = 5, .rslora = adapted->rslora, .base = base};
+        assert_ok(lora_set_targets(&model, adapted->targets, &error), &error);
+    }
     engine_open(e, config, &model, OVERRIDES);
     engine_scatter(e, 32);
 }
@@ -127,27 +146,52 @@ static void check_choices(const struct config *config, const char *directory, co
     safetensors_close(file);
 }
 
+// Saves the engine's model as FOLDER/NAME, and compares what both make of it.
+static void compare_engine(const char *folder, const char *name, struct engine *e, const struct config *config) {
+    const char *model = path_in(folder, name), *out = path_in(folder, "gradients.safetensors");
+    struct batch batch = batch_of_documents(SEQUENCES, SEQ_LEN, e->model->vocab_size, 37);
+    engine_save(e, model);
+    save_batches(folder, &batch, 1);
+    reference_run("grads --model '%s' --batch '%s' --out '%s' --dtype f32 --logits --by transformers", model,
+                  path_in(folder, "batch.safetensors"), out);
+    struct engine_result r = batch_train(e, &batch, 0);
+    assert_true(r.finite);
+    compare_gradients(e, &r, out, 1e-5);
+    check_choices(config, model, &batch, out);
+    batch_release(&batch);
+}
+
 static void test_model(void **state) {
-    const char *folder = *state;
     const struct family_model *small = &MODELS[current++];
     struct config config;
     struct engine e;
     if (SANITIZED && current > 1) // most of the time is PyTorch's
         skip();
-    open_model(&e, &config, small);
-    const char *model = path_in(folder, "model"), *out = path_in(folder, "gradients.safetensors");
-    struct batch batch = batch_of_documents(SEQUENCES, SEQ_LEN, e.model->vocab_size, 37);
-    engine_save(&e, model);
-    save_batches(folder, &batch, 1);
-    reference_run("grads --model '%s' --batch '%s' --out '%s' --dtype f32 --logits --by transformers", model,
-                  path_in(folder, "batch.safetensors"), out);
-    struct engine_result r = batch_train(&e, &batch, 0);
-    assert_true(r.finite);
-    compare_gradients(&e, &r, out, 1e-5);
-    check_choices(&config, model, &batch, out);
-    batch_release(&batch);
+    open_model(&e, &config, small, NULL, NULL);
+    compare_engine(*state, "model", &e, &config);
     engine_release(&e);
     config_release(&config);
+}
+
+static void test_adapted(void **state) {
+    const struct adapted *adapted = &ADAPTED[current_adapted++];
+    const struct family_model *small = MODELS;
+    struct config config;
+    struct engine e;
+    char *base = mem_strdup(path_in(*state, "base"));
+    if (SANITIZED && current_adapted > 1)
+        skip();
+    while (strcmp(small->name, adapted->model) != 0)
+        small++;
+    open_model(&e, &config, small, NULL, NULL);
+    engine_save(&e, base);
+    engine_release(&e);
+    config_release(&config);
+    open_model(&e, &config, small, adapted, base);
+    compare_engine(*state, "adapters", &e, &config);
+    engine_release(&e);
+    config_release(&config);
+    free(base);
 }
 
 // What transformers makes of small models, for tests/model/test_losses.c.
@@ -158,7 +202,7 @@ static void print_losses(void **state) {
         trireme_error error = {0};
         char name[20];
         snprintf(name, sizeof name, "model%d", i);
-        open_model(&e, &config, &small_models[i]);
+        open_model(&e, &config, &small_models[i], NULL, NULL);
         const char *model = path_in(*state, name), *out = path_in(*state, "loss.safetensors");
         struct batch batch = batch_of_documents(SEQUENCES, SEQ_LEN, e.model->vocab_size, 37);
         struct safetensors *file;
@@ -177,7 +221,7 @@ static void print_losses(void **state) {
     }
 }
 
-// With the argument `losses` it prints these instead.
+// With the argument `losses` it prints these instead; with `peft` it compares adapters alone.
 int main(int argc, char **argv) {
     const char *python = find_python("torch numpy transformers");
     if (!python) {
@@ -191,9 +235,15 @@ int main(int argc, char **argv) {
     const struct CMUnitTest losses[] = {cmocka_unit_test_setup_teardown(print_losses, folder_create, folder_remove)};
     if (argc > 1 && strcmp(argv[1], "losses") == 0)
         return cmocka_run_group_tests(losses, NULL, NULL) + !reference_end();
-    struct CMUnitTest tests[ARRAY_LENGTH(MODELS)];
+    struct CMUnitTest tests[ARRAY_LENGTH(MODELS)], adapted[ARRAY_LENGTH(ADAPTED)];
     for (size_t i = 0; i < ARRAY_LENGTH(tests); i++)
         tests[i] = (struct CMUnitTest){MODELS[i].name, test_model, folder_create, folder_remove, NULL};
-    int failed = cmocka_run_group_tests_name("transformers", tests, NULL, NULL);
+    for (size_t i = 0; i < ARRAY_LENGTH(adapted); i++)
+        adapted[i] = (struct CMUnitTest){ADAPTED[i].model, test_adapted, folder_create, folder_remove, NULL};
+    int failed = 0;
+    if (argc < 2)
+        failed = cmocka_run_group_tests_name("transformers", tests, NULL, NULL);
+    if (has_modules(python, "peft"))
+        failed += cmocka_run_group_tests_name("peft", adapted, NULL, NULL);
     return reference_end() ? failed : 1;
 }

@@ -106,7 +106,7 @@ void model_write(struct directory *directory, const struct model_config *config,
     struct image image = {0};
     tensors_ok(model_files_write_config(directory, config, dtype, &error), &error);
     struct holdings own = holdings_of_whole(table, data);
-    struct image_set *set = image_add(&image, "model", shard_bytes);
+    struct image_set *set = image_add(&image, model_files_stem(config), shard_bytes);
     tensors_ok(model_files_declare(set, config, table, dtype, 0, &error), &error);
     tensors_ok(image_place(&image, &error), &error);
     image_write(directory, &image, &own, &values);

@@ -1,4 +1,8 @@
-"""The same as model.py's Model, computed by Hugging Face's `transformers`: for the families that it alone knows."""
+"""The same as model.py's Model, computed by Hugging Face's `transformers`: for the families that it alone knows, and,
+with PEFT, for adapters."""
+import json
+import pathlib
+
 import torch
 import torch.nn.functional as F
 import transformers
@@ -11,11 +15,19 @@ class TransformersModel:
 
     def __init__(self, directory, mode):
         transformers.logging.set_verbosity_error()
+        adapters = pathlib.Path(directory) / "adapter_config.json"
+        base = json.loads(adapters.read_text())["base_model_name_or_path"] if adapters.exists() else directory
         self.model, found = transformers.AutoModelForCausalLM.from_pretrained(
-            directory, dtype=DTYPES[mode], attn_implementation="eager", output_loading_info=True)
+            base, dtype=DTYPES[mode], attn_implementation="eager", output_loading_info=True)
         problems = {kind: names for kind, names in found.items() if names}
         if problems:
-            raise ValueError(f"{directory} is not read as it is meant: {problems}")
+            raise ValueError(f"{base} is not read as it is meant: {problems}")
+        if adapters.exists():
+            import peft
+            self.model = peft.PeftModel.from_pretrained(self.model, directory, is_trainable=True)
+            self.parameters = {name.replace(".default", ""): p
+                               for name, p in self.model.named_parameters() if p.requires_grad}
+            return
         head = "embed_out" if self.model.config.model_type == "gpt_neox" else "lm_head"
         self.parameters = {name.replace("lm_head", head): p for name, p in self.model.named_parameters()}
 
