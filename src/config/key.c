@@ -72,15 +72,17 @@ const struct key *key_find_full(const char *full) {
 }
 
 const struct key *key_find_bare(const char *name) {
-    const struct key *found = NULL;
+    const struct key *found[2] = {NULL}; // of all commands, of one
+    bool many[2] = {false};
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
         if (strcmp(key_table[i].name, name) != 0)
             continue;
-        if (found)
-            return NULL;
-        found = &key_table[i];
+        const bool of_command = key_section_find(key_table[i].section)->of_command;
+        many[of_command] = found[of_command] != NULL;
+        found[of_command] = &key_table[i];
     }
-    return found;
+    const bool of_command = !found[0];
+    return many[of_command] ? NULL : found[of_command];
 }
 
 const struct key_section *key_section_find(const char *name) {

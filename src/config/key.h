@@ -45,7 +45,8 @@ extern const struct key_condition key_conditions[]; // ends with a NULL name
 
 const struct key *key_find(const char *section, const char *name); // NULL: there is none
 const struct key *key_find_full(const char *full);                 // "training.seq_len"
-const struct key *key_find_bare(const char *name); // the one that alone has this name, in whatever section
+// The one that alone has this name, in whatever section; those that matter to one command come after all others.
+const struct key *key_find_bare(const char *name);
 // The same for a setting without a section. What matters to one command is not meant, nor what another answer is for.
 const struct key *key_alone(const char *name);
 

@@ -34,7 +34,6 @@ def test_names_without_sections():
                       "virtual_stages=2", "--virtual-pipeline-model-parallel-size=2"):
             tool.refused(2, r"use parallelism\.pipeline_parallel_chunks", *command, other)
         tool.refused(2, r"steps: unknown key, given 2; use training\.steps or validation\.steps", *command, "steps=2")
-        tool.refused(2, r"seed: unknown key, given 2; use training\.seed or generate\.seed", *command, "--seed=2")
     saved = tool.read("alone/config.yaml").decode()
     for line in "global_batch_size: 2 ", "seq_len: 8 ", "mode: full ":
         assert line in saved, (line, saved)

@@ -55,19 +55,19 @@ def test_eval_and_generate():
         for count in 1, max(1, 17 - len(prompt)), 0:
             assert tool.good_json(*long, "--prompt", prompt, f"--max_new_tokens={count}")["tokens"] == made[:count]
     assert len(tool.good_json(*long, "--prompt=T")["tokens"]) == 256
-    for count, says in (16, ""), (17, "sees 16 tokens at once: of the text the first 9 were out of sight"):
+    for count, says in (15, ""), (16, "sees 16 tokens at once: of the text the first 9 were out of sight"):
         code, _, err = tool.run(*long, "--prompt=T", f"--max_new_tokens={count}")
         assert code == 0 and (says in err) and bool(says) == bool(err), (code, err, count)
 
 
 def test_stop_and_samples():
     tool.good("train", "c.yaml")
-    made = tool.good_json("generate", "run", "--prompt=The", "--max_new_tokens=12", "--seed=1")
+    made = tool.good_json("generate", "run", "--prompt=The", "--max_new_tokens=12", "--seed=2", "--temperature=0.1")
     text = made["text"]
     # As text, whatever tokens: up to the stop string, which comes first of two.
     stop = text[5:7]
-    stopped = tool.good_json("generate", "run", "--prompt=The", "--max_new_tokens=12", "--seed=1",
-                             "--stop=" + json.dumps([stop, text[9:]]))
+    stopped = tool.good_json("generate", "run", "--prompt=The", "--max_new_tokens=12", "--seed=2",
+                             "--temperature=0.1", "--stop=" + json.dumps([stop, text[9:]]))
     assert stopped["text"] == text[:text.index(stop)] and stopped["finish_reason"] == "stop", (stopped, text)
     assert made["finish_reason"] == "length", made
     tool.refused(2, r'generate\.stop: given .*, which begins like a list', "generate", "run", '--stop=[""]')
