@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/console.h"
 #include "cli/keys.h"
+#include "generate/samples.h"
 #include "launch/processes.h"
 #include "optim/optimizer.h"
 
@@ -250,8 +251,11 @@ trireme_status command_train(const struct arguments *a, trireme_error *error) {
                                         .stepped = show_step,
                                         .message = show_message,
                                         .mapped = guard_mapped,
-                                        .stop = stop_on_signals()};
+                                        .stop = stop_on_signals(),
+                                        .sample = samples_make};
     struct train_result result;
+    if (status == TRIREME_OK)
+        status = samples_check(&config, error);
     if (status == TRIREME_OK)
         status = train_run(&config, &callbacks, &result, error);
     progress_clear();

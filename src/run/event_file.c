@@ -3,7 +3,6 @@
 #include "run/event_file.h"
 
 #include "base/clock.h"
-#include "base/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +13,9 @@
 // Kinds of a field: how its value is written.
 enum { VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 5 };
 enum { EVENT_WALL_TIME = 1, EVENT_STEP, EVENT_FILE_VERSION, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
-enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, STATUS_START = 1 };
+enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, VALUE_TENSOR = 8, VALUE_METADATA };
+enum { SESSION_STATUS = 1, STATUS_START = 1 };
+enum { METADATA_PLUGIN = 1, PLUGIN_NAME = 1, TENSOR_DTYPE = 1, TENSOR_SHAPE, TENSOR_STRING = 8, DTYPE_STRING = 7 };
 
 // ---- messages
 
@@ -192,6 +193,37 @@ trireme_status event_file_add_validation(struct event_file *events, int64_t step
                                          trireme_error *error) {
     struct text summary = {0};
     add_validation(&summary, val_loss);
+    return write_summary(events, step, &summary, error);
+}
+
+// A field that is a message; releases it.
+static void event_add_message(struct text *out, unsigned field, struct text *message) {
+    event_add_bytes(out, field, message->text ? message->text : "", message->length);
+    text_release(message);
+}
+
+// Of the plugin "text", which shows Markdown: lines that begin with four blanks are shown as they are.
+trireme_status event_file_add_sample(struct event_file *events, int64_t step, int number, const struct text *sample,
+                                     trireme_error *error) {
+    static const char PLUGIN[] = "text";
+    struct text plugin = {0}, metadata = {0}, shape = {0}, shown = {0}, tensor = {0}, value = {0}, summary = {0};
+    char *tag = mem_printf("samples/%d", number);
+    event_add_bytes(&plugin, PLUGIN_NAME, PLUGIN, strlen(PLUGIN));
+    event_add_message(&metadata, METADATA_PLUGIN, &plugin);
+    text_add(&shown, "    ");
+    for (size_t i = 0; i < sample->length; i++) {
+        text_add_bytes(&shown, sample->text + i, 1);
+        if (sample->text[i] == '\n')
+            text_add(&shown, "    ");
+    }
+    add_integer(&tensor, TENSOR_DTYPE, DTYPE_STRING);
+    event_add_message(&tensor, TENSOR_SHAPE, &shape); // of a single one
+    event_add_message(&tensor, TENSOR_STRING, &shown);
+    event_add_bytes(&value, VALUE_TAG, tag, strlen(tag));
+    event_add_message(&value, VALUE_TENSOR, &tensor);
+    event_add_message(&value, VALUE_METADATA, &metadata);
+    event_add_message(&summary, SUMMARY_VALUE, &value);
+    free(tag);
     return write_summary(events, step, &summary, error);
 }
 

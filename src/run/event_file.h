@@ -2,7 +2,7 @@
 #ifndef RUN_EVENT_FILE_H
 #define RUN_EVENT_FILE_H
 
-#include "base/base.h"
+#include "base/text.h"
 #include "run/train.h"
 
 #include <stdio.h>
@@ -21,6 +21,9 @@ trireme_status event_file_add(struct event_file *events, const struct train_step
 // Writes a validation loss that was not known when its step was added.
 trireme_status event_file_add_validation(struct event_file *events, int64_t step, double val_loss,
                                          trireme_error *error);
+// Writes a text, which TensorBoard shows as it is: number `number` of its step.
+trireme_status event_file_add_sample(struct event_file *events, int64_t step, int number, const struct text *sample,
+                                     trireme_error *error);
 void event_file_close(struct event_file *events);
 
 #endif

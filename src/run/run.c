@@ -10,6 +10,7 @@
 #include "launch/ranks.h"
 #include "run/checkpoint.h"
 #include "run/same_run.h"
+#include "run/sampling.h"
 
 #include <errno.h>
 #include <math.h>
@@ -242,6 +243,8 @@ static trireme_status record_done(struct run *r, struct train_result *out, trire
         end_together(r);
         return finite;
     }
+    if (!isnan(s->val_loss))
+        TRY(sampling_run_all(r, error));
     out->step = s->step;
     out->loss = s->loss;
     out->val_loss = s->val_loss;
@@ -565,6 +568,9 @@ static trireme_status run_prepare(void *user, trireme_error *error) {
     if (job->start)
         TRY(corpus_check_model(&job->corpus, config, job->start, true, error));
     TRY(check_growth(job, error));
+    if (*config->validation.prompts && !job->corpus.tokenizer)
+        return config_refuse(config, "validation.prompts", error,
+                             "but the token files do not say which tokenizer has made them: `trireme prepare` does");
     TRY(corpus_sample(&job->corpus, config, job->model.vocab_size, false, error));
     if (config->validation.patience && (!job->corpus.has_validation || !config->validation.freq))
         return config_refuse(

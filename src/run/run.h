@@ -62,6 +62,7 @@ struct run {
     char *resumed_from;               // the checkpoint; NULL: a fresh start
     struct tokenizer_files tokenizer; // for the checkpoints
     struct run_saving saving;
+    int samples;             // of the validation under way
     int64_t saved_step;      // of the newest checkpoint, -1 when there is none
     int64_t sound_step;      // saved_step before the current row of skipped steps
     double peak;             // FLOP/s, 0 where unknown

@@ -346,6 +346,11 @@ trireme_status run_directory_add_validation(struct run_directory *run, int64_t s
     return TRIREME_OK;
 }
 
+trireme_status run_directory_add_sample(struct run_directory *run, int64_t step, int number, const struct text *sample,
+                                        trireme_error *error) {
+    return run->events.file ? event_file_add_sample(&run->events, step, number, sample, error) : TRIREME_OK;
+}
+
 #define TRACE_PATH "trace/step-%lld.json"
 
 bool run_directory_has_trace(const struct run_directory *run, int64_t step) {

@@ -44,7 +44,10 @@ trireme_status run_directory_begin(struct run_directory *run, const struct confi
 // Adds the line of a step, and its figures to tb/. Fails only as run_directory_check does: a disk that is full keeps no
 // run from going on. What is left out is told of (metrics_take_remark), when it begins and when it is over.
 trireme_status run_directory_add(struct run_directory *run, const struct train_step *step, trireme_error *error);
-// The same: where metrics.jsonl is `unvalidated`, adds val_loss to the line of `step`, and to tb/.
+// Adds a sample of a step to tb/.
+trireme_status run_directory_add_sample(struct run_directory *run, int64_t step, int number, const struct text *sample,
+                                        trireme_error *error);
+// As run_directory_add: where metrics.jsonl is `unvalidated`, adds val_loss to the line of `step`, and to tb/.
 trireme_status run_directory_add_validation(struct run_directory *run, int64_t step, double val_loss,
                                             trireme_error *error);
 bool run_directory_has_trace(const struct run_directory *run, int64_t step);

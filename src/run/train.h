@@ -41,6 +41,18 @@ struct train_step {
     double seconds_left;
 };
 
+// What a run asks for when it has validated: texts that the model in `directory` makes of the prompts of
+// config->validation.prompts.
+struct train_samples {
+    const struct config *config;
+    const char *directory;
+    const atomic_bool *stop; // once true, texts end; may be NULL
+    void *user;
+    void (*more)(void *user); // to be called now and then
+    // What the model has added to a prompt.
+    void (*take)(void *user, const struct text *prompt, const struct text *text);
+};
+
 struct train_callbacks {
     void *user;
     // Called before kernels are measured and weights made or loaded, which may still fail.
@@ -55,6 +67,8 @@ struct train_callbacks {
     // Once true, the run saves and ends after the step that is under way. Many ranks have agreed on the next step
     // during that one, and may do it, too.
     const atomic_bool *stop;
+    // Makes samples, for a run with validation.prompts. NULL: there are none, on all ranks.
+    trireme_status (*sample)(const struct train_samples *asked, trireme_error *error);
     // For tests of ranks that hang or die: called before each step on the thread of every rank. All of the above except
     // `mapped` and `stop` are for rank 0 alone.
     void (*rank_step)(void *user, int rank, int64_t step);

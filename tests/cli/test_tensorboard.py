@@ -1,6 +1,7 @@
 """Event files: every step's figures, as TensorBoard reads them."""
 
 import glob
+import json
 import math
 import os
 import re
@@ -132,6 +133,48 @@ def test_validation_afterwards():
     for step, values in added[0][1] + added[2][1]:
         assert step == 4 and list(values) == ["validation_metrics/loss"], added
         assert math.isclose(values["validation_metrics/loss"], val_loss, rel_tol=1e-6)
+
+
+def shown_text(value):
+    """The text of a summary for the plugin "text", a string tensor without dimensions."""
+    plugin = dict(fields(dict(fields(value[9]))[1]))
+    tensor = dict(fields(value[8]))
+    assert plugin == {1: b"text"} and tensor[1] == 7 and tensor[2] == b"", value
+    return tensor[8]
+
+
+def test_samples():
+    """Prompts are continued after each validation, on any mesh, as the model that is saved then continues them. The
+    training does not notice."""
+    prompts = ["The", "It was\n"]
+    tool.write("p.jsonl", "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    with_prompts = ["--validation.prompts=p.jsonl", "--validation.sample_tokens=7"]
+    for number, mesh in enumerate(([], ["--ranks=2", "--parallelism.tensor_parallel_degree=2"],
+                                   ["--ranks=2", "--parallelism.data_parallel_shard_degree=2"],
+                                   ["--ranks=2", "--parallelism.island_degree=2", "--outer.method=local_sgd"])):
+        train = ["train", "c.yaml", "--training.micro_batch_size=2", *mesh]
+        tool.good(*train, f"--run.directory=plain{number}")
+        os.makedirs(f"run{number}/samples/checkpoint/step-2") # as a run that was killed leaves it
+        code, _, err = tool.run(*train, *with_prompts, f"--run.directory=run{number}")
+        os.path.exists(f"run{number}/samples") and os.listdir(f"run{number}/samples")
+        assert code == 0 and not os.path.exists(f"run{number}/samples"), err
+        assert tool.weights(f"plain{number}", 6) == tool.weights(f"run{number}", 6)
+        said = [(int(step), *json.loads(sample)) for step, sample in re.findall(r"sample of step (\d+): (.*)", err)]
+        assert [(step, prompt) for step, prompt, _ in said] == [(step, p) for step in (3, 6) for p in prompts], err
+        made = tool.good("generate", f"run{number}", "--generate.batch=p.jsonl", "--max_new_tokens=7", "--json")
+        assert [text for step, _, text in said if step == 6] == [json.loads(line)["text"] for line in made.splitlines()]
+    # TensorBoard has them, too.
+    (file,) = glob.glob("run0/tb/events.out.tfevents.*")
+    shown = []
+    for event in map(dict, map(fields, records(tool.read(file)))):
+        values = [dict(fields(value)) for number, value in fields(event.get(5, b"")) if number == 1]
+        shown += [(event[2], value[1].decode(), shown_text(value)) for value in values if 8 in value]
+    assert [(step, tag) for step, tag, _ in shown] == [(s, f"samples/{i}") for s in (3, 6) for i in (0, 1)], shown
+    assert all(text.startswith(b"    The" if tag == "samples/0" else b"    It was\n    ") for _, tag, text in shown)
+    tool.refused(2, "validation.prompts: none.txt: ", "train", "c.yaml", "--validation.prompts=none.txt")
+    os.remove("text/t.json")
+    tool.refused(2, "validation.prompts: given p.jsonl, but the token files do not say which tokenizer", "train",
+                 "c.yaml", "--model.vocab_size=256", "--run.directory=none", *with_prompts)
 
 
 def test_what_cannot_be_written():
