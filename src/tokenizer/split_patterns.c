@@ -11,6 +11,8 @@
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 
+// None of them matches a letter together with a space or line end behind it, and none looks behind, or ahead but from
+// white space (pattern_seam).
 static const struct split_pattern {
     const char *name, *pattern;
 } PATTERNS[] = {
@@ -20,6 +22,8 @@ static const struct split_pattern {
               "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     {"llama3", WORDS("\\p{N}{1,3}")},
     {"qwen2", WORDS("\\p{N}")},
+    {"tekken", "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER
+               "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
 };
 
 const char *split_pattern_find(const char *name) {

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 
-// The pattern with this name (gpt2, cl100k, o200k, llama3, qwen2); NULL: there is none.
+// The pattern with this name (gpt2, cl100k, o200k, llama3, qwen2, tekken); NULL: there is none.
 const char *split_pattern_find(const char *name);
 // The name of a pattern that has one, else NULL.
 const char *split_pattern_name(const char *pattern);

@@ -194,7 +194,7 @@ static int count_seams_with(const json_t *line, const struct tokenizer *like, co
 
 // Documents that are encoded in parts have the tokens of whole ones; which tokenizers have seams at all, is known.
 static void check_seams(const json_t *line, const struct tokenizer *t) {
-    static const char *const PATTERNS[] = {"gpt2", "cl100k", "o200k", "llama3", "qwen2"};
+    static const char *const PATTERNS[] = {"gpt2", "cl100k", "o200k", "llama3", "qwen2", "tekken"};
     const char *name = json_string_value(json_object_get(line, "name"));
     static const char *const WITHOUT[] = {"some bytes", "some bytes, fused", "suffix", "prefix",
                                           "unigram of whole texts"};
