@@ -21,6 +21,7 @@
 static const size_t DOCUMENT_MAX = (size_t)1 << 30; // bytes of a document that cannot be cut
 static const size_t JOB_BYTES = 256 << 10;
 static const int64_t SAVE_AFTER = 10000000000; // nanoseconds
+enum { THREADS_MOST = 32 };                    // more would wait for the one that reads
 
 // Where the reader is, and what it has counted up to there.
 struct prepare_position {
@@ -440,7 +441,7 @@ static trireme_status prepare_begin(struct preparation *p, const struct document
 }
 
 static void prepare_start_work(struct preparation *p) {
-    const int threads = p->options->threads ? p->options->threads : usable_cores();
+    const int threads = p->options->threads ? p->options->threads : MIN(usable_cores(), THREADS_MOST);
     p->slots = 2 * threads + 2;
     p->jobs = mem_alloc((size_t)p->slots * sizeof *p->jobs);
     p->encoder = mem_alloc((size_t)threads * sizeof *p->encoder);

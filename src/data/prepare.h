@@ -20,7 +20,7 @@ struct prepare_options {
     void *user;
     const atomic_bool *cancel; // once true, INTERRUPTED is returned; may be NULL
     // The tokens do not depend on these:
-    int threads;        // that encode; 0: as many as there are cores
+    int threads;        // that encode; 0: as many as there are cores, at most 32
     size_t job_bytes;   // of text that a thread takes at once, about; 0: 256 KiB
     int64_t save_after; // nanoseconds between saves; 0: 10 seconds
 };
