@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "convert/gguf_model.h"
 #include "convert/hugging_face.h"
+#include "convert/llmc_file.h"
 #include "model/model.h"
 #include "run/checkpoint.h"
 
@@ -31,8 +32,9 @@ static trireme_status options_read(const struct config *config, struct conversio
 
 // What is converted.
 struct conversion_source {
-    char *directory; // where config.json and what else is beside the weights lie
+    char *directory; // where config.json and what else is beside the weights lie; NULL: of llm.c's
     int hold;
+    struct text config; // of llm.c's
     struct safetensors *files;
 };
 
@@ -40,13 +42,16 @@ static void source_release(struct conversion_source *s) {
     safetensors_close(s->files);
     directory_let_go(s->hold);
     free(s->directory);
+    text_release(&s->config);
 }
 
 static trireme_status source_open(struct conversion_source *s, const char *path, trireme_error *error) {
-    struct stat info;
+    struct stat info = {0};
     *s = (struct conversion_source){.hold = -1};
     if (stat(path, &info) == 0 && S_ISREG(info.st_mode))
         TRY(model_refuse_weights(path, error));
+    if (S_ISREG(info.st_mode) && llmc_file_is(path))
+        return llmc_file_open(path, &s->files, &s->config, error);
     TRY(checkpoint_resolve(path, &s->directory, &s->hold, error));
     return hugging_face_open(s->directory, &s->files, error);
 }
@@ -78,9 +83,19 @@ static trireme_status convert(const struct arguments *a, const struct config *co
     trireme_status status = source_open(&source, a->operands.item[0], error);
     for (size_t i = 0; status == TRIREME_OK && i < source.files->tensor.count; i++)
         watch.total += source.files->tensor.item[i].bytes;
-    const struct hugging_face_beside beside = {.directory = source.directory};
-    if (status == TRIREME_OK && text_ends(to, ".gguf"))
+    const bool is_llmc = !source.directory, gguf = text_ends(to, ".gguf"), llmc = text_ends(to, ".bin");
+    const struct hugging_face_beside beside = {.directory = source.directory,
+                                               .config = is_llmc ? &source.config : NULL,
+                                               .turns = is_llmc ? llmc_file_turns : NULL};
+    if (status == TRIREME_OK && is_llmc && (gguf || llmc))
+        status = error_set(error, TRIREME_ERROR_USAGE,
+                           "%s is a model file of llm.c: convert it to a directory, put its tokenizer there, and "
+                           "convert that",
+                           a->operands.item[0]);
+    else if (status == TRIREME_OK && gguf)
         status = gguf_write(source.directory, source.files, to, &options, &watch, error);
+    else if (status == TRIREME_OK && llmc)
+        status = llmc_file_write(source.directory, source.files, to, &options, &watch, error);
     else if (status == TRIREME_OK)
         status = hugging_face_write(source.files, &beside, to, &options, &watch, error);
     progress_clear();

@@ -137,9 +137,9 @@ const struct command commands[] = {
      "example: trireme tokenizer train book.txt --output=tokenizers/mine --vocab_size=4096\n",
      command_tokenizer, ALL_OF_IT, NULL, NULL},
     {"convert", "IN OUT", "a model in other numbers, other files, or the format of another program",
-     "IN: a run's directory (its newest checkpoint), or one in Hugging Face's form. OUT, which must not exist: a\n"
-     "directory in Hugging Face's form, without training state, or NAME.gguf, for llama.cpp. The keys below may be\n"
-     "given without their section.\n"
+     "IN: a run's directory (its newest checkpoint), one in Hugging Face's form, or llm.c's .bin. OUT, which must not\n"
+     "exist: a directory in Hugging Face's form, without training state; NAME.gguf, for llama.cpp; or NAME.bin, for\n"
+     "llm.c. The keys below may be given without their section.\n"
      "example: trireme convert runs/mine mine.gguf --dtype=q8_0\n",
      command_convert, ALL_OF_IT, NULL, NULL},
     {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|exit_codes] | completion bash|zsh",

@@ -22,21 +22,28 @@ struct gguf_architecture {
 };
 
 static const struct gguf_architecture ARCHITECTURES[ARCHITECTURE_COUNT] = {
-    [ARCHITECTURE_GPT2] = {"gpt2", .output_bias = true, .mlp_bias = true},
-    [ARCHITECTURE_LLAMA] = {"llama", .pairs = true, .wide_heads = true, .output_bias = true, .mlp_bias = true,
-                            .slow_rope = true, .long_rope = true},
-    [ARCHITECTURE_MISTRAL] = {"llama", .pairs = true, .wide_heads = true, .slow_rope = true, .long_rope = true},
-    [ARCHITECTURE_MINISTRAL] = {"llama", .pairs = true, .wide_heads = true, .slow_rope = true, .long_rope = true},
-    [ARCHITECTURE_QWEN2] = {"qwen2"},
-    [ARCHITECTURE_QWEN3] = {"qwen3", .wide_heads = true},
-    [ARCHITECTURE_GEMMA] = {"gemma", .wide_heads = true},
-    [ARCHITECTURE_GEMMA2] = {"gemma2", .wide_heads = true, .window_period = 2, .large_layers = 46},
-    [ARCHITECTURE_GEMMA3] = {"gemma3", .wide_heads = true, .window_period = 6, .patterns = true, .large_layers = 62},
-    [ARCHITECTURE_PHI3] = {"phi3", .long_rope = true},
-    [ARCHITECTURE_OLMO2] = {"olmo2", .head_apart = true},
-    [ARCHITECTURE_NEOX] = {"gptneox", .head_apart = true, .output_bias = true, .mlp_bias = true},
-    [ARCHITECTURE_STABLELM] = {"stablelm", .head_apart = true},
-    [ARCHITECTURE_SMOLLM3] = {"smollm3", .pairs = true, .wide_heads = true, .no_rope_period = 4},
+    [ARCHITECTURE_GPT2] = {.name = "gpt2", .output_bias = true, .mlp_bias = true},
+    [ARCHITECTURE_LLAMA] = {.name = "llama",
+                            .pairs = true,
+                            .wide_heads = true,
+                            .output_bias = true,
+                            .mlp_bias = true,
+                            .slow_rope = true,
+                            .long_rope = true},
+    [ARCHITECTURE_MISTRAL] = {.name = "llama", .pairs = true, .wide_heads = true, .slow_rope = true, .long_rope = true},
+    [ARCHITECTURE_MINISTRAL] =
+        {.name = "llama", .pairs = true, .wide_heads = true, .slow_rope = true, .long_rope = true},
+    [ARCHITECTURE_QWEN2] = {.name = "qwen2"},
+    [ARCHITECTURE_QWEN3] = {.name = "qwen3", .wide_heads = true},
+    [ARCHITECTURE_GEMMA] = {.name = "gemma", .wide_heads = true},
+    [ARCHITECTURE_GEMMA2] = {.name = "gemma2", .wide_heads = true, .window_period = 2, .large_layers = 46},
+    [ARCHITECTURE_GEMMA3] =
+        {.name = "gemma3", .wide_heads = true, .window_period = 6, .patterns = true, .large_layers = 62},
+    [ARCHITECTURE_PHI3] = {.name = "phi3", .long_rope = true},
+    [ARCHITECTURE_OLMO2] = {.name = "olmo2", .head_apart = true},
+    [ARCHITECTURE_NEOX] = {.name = "gptneox", .head_apart = true, .output_bias = true, .mlp_bias = true},
+    [ARCHITECTURE_STABLELM] = {.name = "stablelm", .head_apart = true},
+    [ARCHITECTURE_SMOLLM3] = {.name = "smollm3", .pairs = true, .wide_heads = true, .no_rope_period = 4},
 };
 
 struct gguf_values {

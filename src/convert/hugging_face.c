@@ -74,16 +74,31 @@ static enum safetensors_dtype stored_dtype(enum stored stored) {
     return stored == STORED_F32 ? SAFETENSORS_F32 : stored == STORED_F16 ? SAFETENSORS_F16 : SAFETENSORS_BF16;
 }
 
-static trireme_status declare_one(struct safetensors_layout *layout, const struct safetensors *files,
-                                  const struct safetensors_tensor *t, const struct conversion_options *options,
-                                  trireme_error *error) {
+// What is written, and of what.
+struct rewriting {
+    struct safetensors_layout layout;
+    const struct safetensors *files;
+    const struct safetensors_tensor **order;
+    const struct conversion_options *options;
+    const struct hugging_face_beside *beside;
+    struct directory *directory;
+    struct conversion_watch *watch;
+};
+
+static bool is_turned(const struct rewriting *r, const struct safetensors_tensor *t) {
+    return t->ndim == 2 && r->beside->turns && r->beside->turns(t->name);
+}
+
+static trireme_status declare_one(struct rewriting *r, const struct safetensors_tensor *t, trireme_error *error) {
+    const struct conversion_options *options = r->options;
+    const int64_t turned[] = {t->shape[1], t->shape[0]};
     char name[JSON_EXCERPT_BYTES];
     if (!options->keeps && is_quantized(t->dtype))
         FAIL(TRIREME_ERROR_USAGE, "%s: tensor %s is of dtype %s, whose scales are not known: keep the dtype",
-             safetensors_path(files, t), json_excerpt(t->name, name), safetensors_dtype_name(t->dtype));
+             safetensors_path(r->files, t), json_excerpt(t->name, name), safetensors_dtype_name(t->dtype));
     const bool becomes = !options->keeps && convert_readable(t->dtype);
-    return safetensors_layout_declare(layout, t->name, becomes ? stored_dtype(options->stored) : t->dtype, t->ndim,
-                                      t->shape, error);
+    return safetensors_layout_declare(&r->layout, t->name, becomes ? stored_dtype(options->stored) : t->dtype, t->ndim,
+                                      is_turned(r, t) ? turned : t->shape, error);
 }
 
 static int compare_places(const void *a, const void *b) {
@@ -101,25 +116,15 @@ static const struct safetensors_tensor **tensors_in_order(const struct safetenso
 }
 
 // Tensors have the numbers that they have in `order`.
-static trireme_status declare_all(struct safetensors_layout *layout, const struct safetensors *files,
-                                  const struct safetensors_tensor **order, const struct conversion_options *options,
-                                  trireme_error *error) {
+static trireme_status declare_all(struct rewriting *r, trireme_error *error) {
+    const struct safetensors *files = r->files;
     for (size_t i = 0; i < files->metadata.count; i++)
-        safetensors_layout_metadata(layout, files->metadata.item[i].key, files->metadata.item[i].value);
-    safetensors_layout_metadata(layout, "format", "pt");
+        safetensors_layout_metadata(&r->layout, files->metadata.item[i].key, files->metadata.item[i].value);
+    safetensors_layout_metadata(&r->layout, "format", "pt");
     for (size_t i = 0; i < files->tensor.count; i++)
-        TRY(declare_one(layout, files, order[i], options, error));
-    return safetensors_layout_place(layout, error);
+        TRY(declare_one(r, r->order[i], error));
+    return safetensors_layout_place(&r->layout, error);
 }
-
-// What is written, and of what.
-struct rewriting {
-    struct safetensors_layout layout;
-    const struct safetensors *files;
-    const struct safetensors_tensor **order;
-    struct directory *directory;
-    struct conversion_watch *watch;
-};
 
 static void file_tensors(const struct rewriting *r, size_t file, struct conversion_tensors *out) {
     for (size_t i = 0; i < r->layout.tensor.count; i++) {
@@ -127,13 +132,15 @@ static void file_tensors(const struct rewriting *r, size_t file, struct conversi
         const struct safetensors_tensor *from = r->order[d->number];
         if (d->file != file)
             continue;
+        const bool turned = is_turned(r, from);
         const int64_t numbers = (int64_t)(8 * from->bytes / safetensors_dtype_bits(from->dtype));
         VEC_PUSH(out, (struct conversion_tensor){.name = from->name,
                                                  .from = from,
                                                  .path = safetensors_path(r->files, from),
-                                                 .copied = d->dtype == from->dtype,
-                                                 .rows = numbers,
-                                                 .columns = 1,
+                                                 .copied = d->dtype == from->dtype && !turned,
+                                                 .rows = turned ? from->shape[1] : numbers,
+                                                 .columns = turned ? from->shape[0] : 1,
+                                                 .order = turned ? ROWS_TRANSPOSED : ROWS_IN_ORDER,
                                                  .stored = stored_like(d->dtype),
                                                  .position = d->position});
     }
@@ -183,23 +190,28 @@ static void set_dtype(json_t *object, const char *word) {
             json_object_set_new(object, KEYS[i], json_string(word));
 }
 
-static trireme_status config_read(const char *directory, const struct conversion_options *options, struct text *out,
-                                  trireme_error *error) {
+static trireme_status config_make(const struct hugging_face_beside *beside, const struct conversion_options *options,
+                                  struct text *out, trireme_error *error) {
     static const char *const WORDS[] = {"float32", "float16", "bfloat16"};
-    char *path = mem_printf("%s/%s", directory, CONFIG), *bytes = NULL;
+    char *path = mem_printf("%s/%s", beside->directory ?: "", CONFIG), *bytes = NULL;
     size_t length;
     json_t *root = NULL;
-    trireme_status status = file_read(path, CONFIG_LIMIT, &bytes, &length, error);
-    if (status == TRIREME_OK)
-        status = json_parse(bytes, length, path, &root, error);
-    if (status == TRIREME_OK && options->keeps)
+    trireme_status status = TRIREME_OK;
+    if (beside->config)
+        text_add_bytes(out, beside->config->text, beside->config->length);
+    else
+        status = file_read(path, CONFIG_LIMIT, &bytes, &length, error);
+    if (bytes)
         text_add_bytes(out, bytes, length);
-    else if (status == TRIREME_OK) {
+    if (status == TRIREME_OK)
+        status = json_parse(out->text ? out->text : "", out->length, path, &root, error);
+    if (status == TRIREME_OK && !options->keeps) {
         const char *word = WORDS[options->stored];
         if (!json_object_get(root, "dtype") && !json_object_get(root, "torch_dtype"))
             json_object_set_new(root, "torch_dtype", json_string(word));
         set_dtype(root, word);
         set_dtype(json_object_get(root, "text_config"), word);
+        out->length = 0;
         json_print(out, root);
     }
     json_decref(root);
@@ -258,12 +270,11 @@ static trireme_status copy_beside(const char *from, const char *to, trireme_erro
 
 static trireme_status write_beside(const struct hugging_face_beside *beside, const char *to,
                                    const struct conversion_options *options, trireme_error *error) {
-    struct text read = {0};
-    const struct text *config = beside->config ?: &read;
-    if (!beside->config)
-        TRY(config_read(beside->directory, options, &read, error));
-    trireme_status status = output_write(to, CONFIG, config->text, config->length, error);
-    text_release(&read);
+    struct text config = {0};
+    trireme_status status = config_make(beside, options, &config, error);
+    if (status == TRIREME_OK)
+        status = output_write(to, CONFIG, config.text, config.length, error);
+    text_release(&config);
     if (status == TRIREME_OK && beside->directory)
         status = copy_beside(beside->directory, to, error);
     return status;
@@ -289,9 +300,10 @@ trireme_status hugging_face_write(const struct safetensors *files, const struct 
         FAIL(TRIREME_ERROR_USAGE, "dtype=q8_0 is for a .gguf file alone");
     if (!is_free(out))
         FAIL(TRIREME_ERROR_USAGE, "%s exists: name another directory, or remove it", out);
-    struct rewriting r = {.files = files, .order = tensors_in_order(files), .watch = watch};
+    struct rewriting r = {
+        .files = files, .order = tensors_in_order(files), .options = options, .beside = beside, .watch = watch};
     safetensors_layout_create(&r.layout, "model", options->shard_bytes);
-    trireme_status status = declare_all(&r.layout, files, r.order, options, error);
+    trireme_status status = declare_all(&r, error);
     if (status == TRIREME_OK)
         status = directory_begin(out, DIRECTORY_REFUSE, &r.directory, error);
     if (status == TRIREME_OK)

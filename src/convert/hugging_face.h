@@ -10,10 +10,13 @@
 // way out.
 trireme_status hugging_face_open(const char *directory, struct safetensors **out, trireme_error *error);
 
-// What a new directory holds beside its weights: a config.json, and the other files of a directory.
+// What a new directory holds beside its weights: a config.json, and the other files of a directory; and how the
+// weights lie.
 struct hugging_face_beside {
-    const struct text *config; // NULL: that of the directory, with the dtype that its weights get
+    const struct text *config; // NULL: that of the directory; with the dtype that the weights get
     const char *directory;     // NULL: there are none
+    // Whether a matrix becomes transposed; NULL: none does.
+    bool (*turns)(const char *name);
 };
 // Writes the directory `out` with the weights of `files`; it must not exist, or be empty. It is there when it is whole.
 trireme_status hugging_face_write(const struct safetensors *files, const struct hugging_face_beside *beside,

@@ -31,10 +31,10 @@ struct encoder_part {
 trireme_status encoder_encode_part(struct encoder *e, const char *text, size_t length, struct encoder_part part,
                                    enum encoder_specials specials, struct token_list *out, trireme_error *error);
 // The last seam in text[0, length), which is UTF-8, of which more may follow: the length of the part before it. 0: none
-// was found. For the kind "bytes" everything is a seam, but special tokens. Else seams lie between a letter and a space, or a line end,
-// that has another letter behind it, where each step of the tokenizer is known to have the same result for the parts as
-// for the whole (encoder_seam_holds). Pre-tokenizers with unknown expressions have none, nor has a Unigram model that
-// gets no pieces.
+// was found. For the kind "bytes" everything is a seam, but special tokens. Else seams lie between a letter and a
+// space, or a line end, that has another letter behind it, where each step of the tokenizer is known to have the same
+// result for the parts as for the whole (encoder_seam_holds). Pre-tokenizers with unknown expressions have none, nor
+// has a Unigram model that gets no pieces.
 size_t encoder_seam(struct encoder *e, const char *text, size_t length);
 
 // A place in a text, in bytes.

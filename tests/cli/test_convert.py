@@ -259,4 +259,53 @@ def test_gguf_refusals():
     tool.untouched(2, "m has no tokenizer.json", "convert", "m", "m.gguf")
 
 
+def test_llmc():
+    """GPT-2 as llm.c has it, and back: the same bytes. Its order and its matrices, told from train_gpt2.py."""
+    tool.good("train", "c.yaml", "--run.directory=c", "--model.family=gpt2", "--model.num_hidden_layers=2")
+    tool.good("convert", "c", "c.bin")
+    theirs, file = read_all("c/checkpoint/step-6"), tool.read("c.bin")
+    assert struct.unpack("<8i", file[:32]) == (20240326, 3, 16, 258, 2, 2, 16, 384), file[:32]
+    expected = theirs["transformer.wte.weight"][1] + bytes((384 - 258) * 16 * 4) + theirs["transformer.wpe.weight"][1]
+    for kind in ("ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight",
+                 "attn.c_proj.bias", "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias",
+                 "mlp.c_proj.weight", "mlp.c_proj.bias"):
+        for layer in range(2):
+            shape, content = theirs[f"transformer.h.{layer}.{kind}"]
+            if len(shape) == 2:
+                values = struct.unpack(f"<{math.prod(shape)}f", content)
+                turned = [values[row * shape[1] + column] for column in range(shape[1]) for row in range(shape[0])]
+                content = struct.pack(f"<{len(turned)}f", *turned)
+            expected += content
+    expected += theirs["transformer.ln_f.weight"][1] + theirs["transformer.ln_f.bias"][1]
+    assert file[1024:] == expected, (len(file), len(expected))
+    tool.good("convert", "c.bin", "back")
+    assert read_all("back") == theirs
+    config = json.loads(tool.read("back/config.json"))
+    assert config["n_layer"] == 2 and config["vocab_size"] == 258 and config["torch_dtype"] == "float32", config
+    shutil.copy("c/checkpoint/step-6/tokenizer.json", "back")
+    shutil.copy("c/checkpoint/step-6/tokenizer_config.json", "back")
+    os.remove("back/manifest.json")
+    generate = ["--prompt=The", "--max_new_tokens=9", "--temperature=0"]
+    assert tool.good("generate", "back", *generate) == tool.good("generate", "c", *generate)
+    # In bf16, by itself and through a directory.
+    tool.good("convert", "c", "half.bin", "--dtype=bf16")
+    tool.good("convert", "c.bin", "half", "--dtype=bf16")
+    tool.good("convert", "half", "again.bin")
+    assert tool.read("half.bin") == tool.read("again.bin") and tool.read("half.bin")[4:8] == b"\5\0\0\0"
+    assert json.loads(tool.read("half/config.json"))["torch_dtype"] == "bfloat16"
+    for name, content, words in (
+            ("short.bin", file[:1000], "ends within its header"),
+            ("cut.bin", file[:-1], "bytes, where its header says"),
+            ("version.bin", file[:4] + b"\1" + file[5:], "of version 1; 3"),
+            ("none.bin", file[:12] + bytes(4) + file[16:], "number 3 of its header is 0"),
+            ("heads.bin", file[:20] + b"\7" + file[21:], "its header says width 16, heads 7"),
+            ("huge.bin", file[:24] + b"\0\0\0\1" + file[28:], "bytes, where its header says")):
+        tool.write(name, content)
+        tool.untouched(4, f"{name}: .*{words}", "convert", name, "out")
+    tool.untouched(2, "c.bin is a model file of llm.c: convert it to a directory", "convert", "c.bin", "out.gguf")
+    tool.untouched(2, "llm.c has f32 and bf16", "convert", "c", "out.bin", "--dtype=f16")
+    tool.good("train", "c.yaml", "--run.directory=rotary", "--training.steps=1")
+    tool.untouched(2, "is no GPT-2, and llm.c has only such models", "convert", "rotary", "out.bin")
+
+
 tool.main(globals())
