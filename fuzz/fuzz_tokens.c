@@ -47,7 +47,8 @@ static void walk(const struct token_set *set) {
                                       .seq_len = total % 50 + 1,
                                       .global_batch_size = 3,
                                       .vocab_size = 100000,
-                                      .validation_fraction = total % 7 / 6.0};
+                                      .validation_fraction = total % 7 / 6.0,
+                                      .whole = total % 3 == 0};
     struct sampler s;
     if (sampler_init(&s, set, &options, &error) != TRIREME_OK)
         return;
@@ -58,6 +59,7 @@ static void walk(const struct token_set *set) {
             if (sampler_fill(&s, split, step, 0, 3, &batch, NULL, &error) == TRIREME_OK)
                 for (int64_t i = 0; i < 3 * options.seq_len; i++)
                     CHECK(memory[2][i] >= 0 && memory[2][i] <= i % options.seq_len && memory[1][i] >= -1);
+    sampler_release(&s);
 }
 
 // A manifest that says of so many bytes of tokens that they are masked.

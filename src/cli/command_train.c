@@ -106,6 +106,9 @@ static void show_start(void *user, const struct train_start *s) {
     if (s->peak_flops > 0)
         text_add(&out, ", peak %.0f GFLOP/s", 1e-9 * s->peak_flops);
     text_add(&out, "\n");
+    if (s->cut_documents)
+        text_add(&out, "cut into several sequences, since longer than training.seq_len: %s\n",
+                 counted(s->cut_documents, "document").text);
     if (s->resumed_from) {
         text_add(&out, "going on from ");
         text_add_line(&out, s->resumed_from);

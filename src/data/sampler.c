@@ -53,6 +53,60 @@ static trireme_status source_cut(const struct sampler *s, int64_t begin, int64_t
     return TRIREME_OK;
 }
 
+// ---- whole documents
+
+// A range whose documents are put into rows.
+struct packing {
+    VEC(int64_t) rows; // where each begins
+    int64_t seq_len;
+    int64_t document; // where the document begins that comes next
+    int64_t cut;      // documents
+};
+
+// The document that comes next goes on to token `end`.
+static void packing_add(struct packing *p, int64_t end) {
+    int64_t row = p->rows.item[p->rows.count - 1];
+    if (end - row > p->seq_len + 1 && p->document > row) {
+        row = p->document;
+        VEC_PUSH(&p->rows, row);
+    }
+    p->cut += end - row > p->seq_len + 1;
+    while (end - row > p->seq_len + 1) {
+        row += p->seq_len;
+        VEC_PUSH(&p->rows, row);
+    }
+    p->document = end;
+}
+
+static bool packing_visit(void *user, int64_t position) {
+    packing_add(user, position);
+    return true;
+}
+
+static trireme_status source_pack(struct sampler *s, struct sampler_source *source, enum sampler_split split,
+                                  trireme_error *error) {
+    struct sampler_range *range = &source->range[split];
+    struct packing p = {.seq_len = s->options.seq_len, .document = range->begin};
+    range->windows = 0;
+    if (range->begin == range->end)
+        return TRIREME_OK;
+    VEC_PUSH(&p.rows, range->begin);
+    trireme_status status = token_set_documents(s->set, range->begin + 1, range->end, packing_visit, &p, error);
+    if (status == TRIREME_OK)
+        packing_add(&p, range->end);
+    source->row[split] = p.rows.item;
+    range->windows = (int64_t)p.rows.count;
+    s->cut_documents += p.cut;
+    return status;
+}
+
+void sampler_release(struct sampler *s) {
+    for (int i = 0; i < s->shares.count; i++)
+        for (int split = 0; split < 2; split++)
+            free(s->source[i].row[split]);
+    *s = (struct sampler){0};
+}
+
 static trireme_status source_init(struct sampler *s, int source, trireme_error *error) {
     const struct sampler_options *o = &s->options;
     const int64_t begin = token_set_source(s->set, source), end = token_set_source(s->set, source + 1);
@@ -60,18 +114,23 @@ static trireme_status source_init(struct sampler *s, int source, trireme_error *
     if (o->validation_fraction > 0.0)
         TRY(source_cut(s, begin, end, &validation, error));
     const int64_t train = end - begin - validation;
-    if (!o->evaluate_only && o->validation_fraction < 1.0 && train < length + 1)
+    const int64_t least = o->whole ? 2 : length + 1;
+    if (!o->evaluate_only && o->validation_fraction < 1.0 && train < least)
         FAIL(TRIREME_ERROR_USAGE,
-             "the data are too short: one window takes training.seq_len + 1 = %" PRId64
-             " tokens, but training has %" PRId64 " of %" PRId64 "; add text or lower training.seq_len",
-             length + 1, train, end - begin);
+             "the data are too short: one window takes %s%" PRId64 " tokens, but training has %" PRId64 " of %" PRId64
+             "; add text or lower training.seq_len",
+             o->whole ? "" : "training.seq_len + 1 = ", least, train, end - begin);
     struct sampler_source *out = &s->source[source];
     out->range[SAMPLER_TRAIN] = (struct sampler_range){begin, begin + train, sampler_windows(train, length)};
     out->range[SAMPLER_VALIDATION] =
         (struct sampler_range){begin + train, end, validation ? (validation - 2) / length + 1 : 0};
     if (train > length)
         out->phases = MIN(length, train - out->range[SAMPLER_TRAIN].windows * length);
-    return TRIREME_OK;
+    if (!o->whole)
+        return TRIREME_OK;
+    out->phases = 1;
+    TRY(source_pack(s, out, SAMPLER_TRAIN, error));
+    return source_pack(s, out, SAMPLER_VALIDATION, error);
 }
 
 trireme_status sampler_init(struct sampler *out, const struct token_set *set, const struct sampler_options *options,
@@ -85,8 +144,11 @@ trireme_status sampler_init(struct sampler *out, const struct token_set *set, co
     s.shares = mixture_shares(options->weight ? options->weight : tokens, count);
     s.options.weight = NULL;
     for (int i = 0; i < count; i++)
-        if (source_init(&s, i, error) != TRIREME_OK)
-            return source_refuse(&s, i, error);
+        if (source_init(&s, i, error) != TRIREME_OK) {
+            const trireme_status status = source_refuse(&s, i, error);
+            sampler_release(&s);
+            return status;
+        }
     *out = s;
     return TRIREME_OK;
 }
@@ -147,7 +209,8 @@ trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split s
 int64_t sampler_train_tokens(const struct sampler *s) {
     int64_t tokens = 0;
     for (int i = 0; i < s->shares.count; i++)
-        tokens += s->source[i].range[SAMPLER_TRAIN].end - s->source[i].range[SAMPLER_TRAIN].begin;
+        tokens += s->options.whole ? s->source[i].range[SAMPLER_TRAIN].windows * s->options.seq_len
+                                   : s->source[i].range[SAMPLER_TRAIN].end - s->source[i].range[SAMPLER_TRAIN].begin;
     return tokens;
 }
 
@@ -163,6 +226,14 @@ struct window {
     int64_t begin, end;
 };
 
+// A row of whole documents, and the token after it: of a document that is cut it is a target, of another one it is
+// none.
+static struct window row_window(const struct sampler_source *source, enum sampler_split split, int64_t number) {
+    const struct sampler_range *range = &source->range[split];
+    const int64_t *row = &source->row[split][number];
+    return (struct window){row[0], number + 1 < range->windows ? row[1] + 1 : range->end};
+}
+
 // The window of training sample k of a source.
 static struct window source_window(const struct sampler *s, int source, uint64_t k) {
     const struct sampler_range *range = &s->source[source].range[SAMPLER_TRAIN];
@@ -170,7 +241,10 @@ static struct window source_window(const struct sampler *s, int source, uint64_t
     struct rng_block random = rng_philox(s->options.seed, s->stream + (uint64_t)source, k / windows);
     uint64_t key = (uint64_t)random.word[0] << 32 | random.word[1];
     uint64_t phase = ((uint64_t)random.word[2] << 32 | random.word[3]) % (uint64_t)s->source[source].phases;
-    uint64_t begin = phase + rng_permute(key, windows, k % windows) * (uint64_t)s->options.seq_len;
+    const uint64_t number = rng_permute(key, windows, k % windows);
+    if (s->options.whole)
+        return row_window(&s->source[source], SAMPLER_TRAIN, (int64_t)number);
+    uint64_t begin = phase + number * (uint64_t)s->options.seq_len;
     return (struct window){range->begin + (int64_t)begin, range->end};
 }
 
@@ -188,6 +262,8 @@ static struct window train_window(const struct sampler *s, int64_t step, int64_t
 static struct window validation_window(const struct sampler *s, int64_t number) {
     for (int i = 0; i < s->shares.count; i++) {
         const struct sampler_range *range = &s->source[i].range[SAMPLER_VALIDATION];
+        if (number < range->windows && s->options.whole)
+            return row_window(&s->source[i], SAMPLER_VALIDATION, number);
         if (number < range->windows)
             return (struct window){range->begin + number * s->options.seq_len, range->end};
         number -= range->windows;
@@ -255,7 +331,7 @@ static trireme_status read_places(const struct sampler *s, const struct sampler_
     return TRIREME_OK;
 }
 
-// Fills a row with a window of at least two tokens.
+// Fills a row with a window.
 static trireme_status fill_row(const struct sampler *s, struct window w, const struct sampler_batch *row,
                                trireme_error *error) {
     int64_t length = s->options.seq_len, inputs = MIN(length, w.end - w.begin),

@@ -20,6 +20,10 @@
 // share, rounded; which row gets which of the step's samples is a permutation of the step's, so that no rank meets one
 // source alone. Validation goes through the sources one after the other.
 //
+// Whole documents. Windows are then rows of whole documents, as many of the next ones as have at most T + 1 tokens
+// together; one that is longer is cut into windows as above. Which they are is found once, when the sampler is made,
+// and kept: 8 bytes for each. There is one phase.
+//
 // Validation. Windows come in their order: row r of batch b takes window b x batch + r. A source has ceil((L - 1) / T)
 // windows, the last one filled up with masked targets: every token but the first is a target exactly once. Rows beyond
 // the last window are all masked. A row, and even a batch, may have no target at all (documents of one token): the
@@ -44,6 +48,7 @@ struct sampler_options {
     int64_t global_batch_size;  // rows of a step, 1 or more
     int32_t vocab_size;         // of the model; a token beyond it, or beyond the tokenizer's, is refused when it is met
     double validation_fraction; // of the tokens, in [0, 1]; 1: there is no training range
+    bool whole;                 // documents that fit into a window are not cut
     bool evaluate_only;         // nothing is trained on: the training range may have no window
     const struct tokenizer *tokenizer; // to count bytes of text; NULL where the token files name none
     struct sampler_origin origin;      // of training; no step before its own may be asked for
@@ -54,18 +59,19 @@ struct sampler_source {
     struct sampler_range {
         int64_t begin, end; // tokens
         int64_t windows;
-    } range[2];     // by enum sampler_split; an empty one has no windows
-    int64_t phases; // how many shifts of the training windows there are: phase(e) lies below it
+    } range[2];      // by enum sampler_split; an empty one has no windows
+    int64_t *row[2]; // where each window begins, if documents are whole; NULL: windows lie side by side
+    int64_t phases;  // how many shifts of the training windows there are: phase(e) lies below it
 };
 
-// Read-only once made: any number of threads may fill batches from one. Nothing to release; the set and the tokenizer
-// must outlive it.
+// Read-only once made: any number of threads may fill batches from one. The set and the tokenizer must outlive it.
 struct sampler {
     const struct token_set *set;
     struct sampler_options options;
     uint64_t stream; // of random numbers (base/rng.h)
     struct mixture_shares shares;
     struct sampler_source source[MIXTURE_SOURCES];
+    int64_t cut_documents; // of those that are kept whole, so many are longer than a window
 };
 
 // Windows of a training range of so many tokens: an epoch's samples. 0: it is too short.
@@ -74,6 +80,8 @@ int64_t sampler_windows(int64_t tokens, int64_t seq_len);
 // validation needs 2 tokens unless the fraction is 0.
 trireme_status sampler_init(struct sampler *s, const struct token_set *set, const struct sampler_options *options,
                             trireme_error *error);
+// Of a sampler, and at once of all copies of it.
+void sampler_release(struct sampler *s);
 
 // The tokens [begin, end) of rows of a batch, one row after another: B rows of T = end - begin. Caller owns the arrays.
 struct sampler_batch {
@@ -103,7 +111,7 @@ trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, i
 // to be predicted. Reads up to the first target.
 trireme_status sampler_has_targets(const struct sampler *s, enum sampler_split split, bool *out, trireme_error *error);
 
-// Tokens that are trained on, of all sources.
+// Tokens that are trained on, of all sources; where documents are whole, with what rows are filled up with.
 int64_t sampler_train_tokens(const struct sampler *s);
 // Batches of global_batch_size rows that cover the validation ranges once.
 int64_t sampler_validation_batches(const struct sampler *s);

@@ -78,6 +78,9 @@ trireme_status corpus_open(struct corpus *c, const struct config *config, trirem
 }
 
 void corpus_close(struct corpus *c) {
+    if (c->validation.source[0].row[0] != c->train.source[0].row[0])
+        sampler_release(&c->validation);
+    sampler_release(&c->train);
     token_set_close(c->set);
     token_set_close(c->validation_set);
     tokenizer_free(c->tokenizer);
@@ -172,6 +175,11 @@ static trireme_status corpus_check_validation(const struct corpus *c, const stru
                                                 : status;
 }
 
+static bool corpus_packs_whole(const struct config *config, const struct token_set *set) {
+    return config->data.packing == CONFIG_PACKING_WHOLE ||
+           (config->data.packing == CONFIG_PACKING_AUTO && token_set_is_masked(set));
+}
+
 trireme_status corpus_sample(struct corpus *c, const struct config *config, int64_t vocab_size, bool evaluate_only,
                              trireme_error *error) {
     struct sampler_options options = {.seed = (uint64_t)config->training.seed,
@@ -180,6 +188,7 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
                                       .vocab_size = (int32_t)vocab_size,
                                       .validation_fraction = config->data.split[1],
                                       .evaluate_only = evaluate_only,
+                                      .whole = corpus_packs_whole(config, c->set),
                                       .tokenizer = c->tokenizer};
     if (evaluate_only && options.validation_fraction == 0)
         options.validation_fraction = 1;
@@ -204,6 +213,7 @@ trireme_status corpus_sample(struct corpus *c, const struct config *config, int6
     c->has_validation = options.validation_fraction > 0;
     if (c->validation_set) {
         options.validation_fraction = 1;
+        options.whole = corpus_packs_whole(config, c->validation_set);
         options.tokenizer = c->validation_tokenizer;
         c->has_validation = true;
         TRY(sampler_init(&c->validation, c->validation_set, &options, error));

@@ -18,6 +18,7 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
     } SAME[] = {{"training.seed", false, saved.training.seed, now->training.seed},
                 {"training.seq_len", true, saved.training.seq_len, now->training.seq_len},
                 {"training.global_batch_size", true, saved.training.global_batch_size, now->training.global_batch_size},
+                {"data.packing", true, saved.data.packing, now->data.packing},
                 {"training.dtype", false, saved.training.dtype, now->training.dtype},
                 {"training.kernels", false, saved.training.kernels, now->training.kernels},
                 {"training.freeze", false, 0, strcmp(saved.training.freeze, now->training.freeze) != 0},
@@ -57,8 +58,8 @@ trireme_status same_run_data(const struct corpus *corpus, const char *like, stru
     return corpus_identify(corpus->set, like, out, error);
 }
 
-// Whether the checkpoint is of a run on one source of tokens: *windows = the samples of its epochs. A checkpoint that
-// does not say is of these tokens.
+// Whether the checkpoint is of a run on one source of tokens, cut into windows: *windows = the samples of its epochs. A
+// checkpoint that does not say is of these tokens.
 static bool saved_windows(const struct config *saved, const struct state_progress *progress,
                           const struct sampler *sampler, int64_t *windows) {
     const struct sampler_range *now = &sampler->source[0].range[SAMPLER_TRAIN];
@@ -78,9 +79,11 @@ struct sampler_origin same_run_origin(const struct config *now, const struct sta
         return origin;
     const struct config_training *t = &saved.training;
     const int64_t sample = origin.sample + (progress->step - origin.step) * t->global_batch_size;
-    const bool anew = others || t->seq_len != now->training.seq_len;
+    const bool anew = others || t->seq_len != now->training.seq_len || saved.data.packing != now->data.packing;
     int64_t windows;
-    if (anew && corpus->train.shares.count == 1 && saved_windows(&saved, progress, &corpus->train, &windows)) {
+    const bool packs = corpus->train.options.whole || saved.data.packing != now->data.packing;
+    if (anew && !packs && corpus->train.shares.count == 1 &&
+        saved_windows(&saved, progress, &corpus->train, &windows)) {
         const int64_t epoch = divide_up(sample, windows);
         origin = (struct sampler_origin){progress->step, epoch * corpus->train.source[0].range[SAMPLER_TRAIN].windows};
         text_add(words, "the data are read from their beginning, as pass %lld", (long long)epoch + 1);

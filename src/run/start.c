@@ -435,6 +435,7 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
                                 .steps = r->config->training.steps,
                                 .resumed_from = r->resumed_from,
                                 .epochs = tokens / (double)sampler_train_tokens(&r->corpus->train),
+                                .cut_documents = r->corpus->train.cut_documents,
                                 .ranks = ranks,
                                 .threads = r->engine.stages->options.threads,
                                 .cores = cores,

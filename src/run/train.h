@@ -11,6 +11,7 @@ struct train_start {
     int64_t first_step;          // the first step that will run, from 1
     int64_t steps;
     const char *resumed_from;  // checkpoint directory, or NULL
+    int64_t cut_documents;     // of those that are kept whole, so many are longer than a sequence
     double epochs;             // how often all steps go through the training data
     int ranks, threads, cores; // threads of each rank; cores that all ranks may use
     int nodes;

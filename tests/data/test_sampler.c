@@ -179,6 +179,58 @@ static void test_masked(void **state) {
     token_set_close(set);
 }
 
+// Whole documents: each is in one row, and each of its tokens but the first a target once an epoch; longer ones are
+// cut.
+static void test_whole_documents(void **state) {
+    static const int lengths[] = {1, 1, 7, 30, 2, 16, 17, 18, 64, 1, 5, 11, 3, 15};
+    enum { TOTAL = 3000, LENGTH = 16 };
+    struct token_set *set = counting_set(state, TOTAL, lengths, ARRAY_LENGTH(lengths));
+    int begin_of[TOTAL], length_of[TOTAL];
+    int64_t cut = 0;
+    for (int at = 0, d = 0; at < TOTAL; d++) {
+        const int length = MIN(lengths[d % 14], TOTAL - at);
+        cut += length > LENGTH + 1;
+        for (int i = 0; i < length; i++) {
+            begin_of[at + i] = at;
+            length_of[at + i] = length;
+        }
+        at += length;
+    }
+    struct sampler_options o = options(LENGTH, 4, 0.0);
+    o.whole = true;
+    for (double fraction = 0; fraction <= 1; fraction++) {
+        o.validation_fraction = fraction;
+        const enum sampler_split split = fraction > 0 ? SAMPLER_VALIDATION : SAMPLER_TRAIN;
+        struct sampler s = sampler(set, o);
+        const int64_t windows = s.source[0].range[split].windows;
+        int targets[TOTAL] = {0}, row_of[TOTAL];
+        memset(row_of, 0xFF, sizeof row_of);
+        assert_int_equal(s.cut_documents, cut);
+        assert_true(windows > TOTAL / LENGTH && windows < 3 * TOTAL / (2 * LENGTH));
+        for (int row = 0; row < windows; row++) {
+            struct filled f = fill(&s, split, row / 4, row % 4, 1);
+            for (int i = 0; i < LENGTH; i++) {
+                const int32_t next = f.batch.targets[i];
+                if (next < 0)
+                    continue;
+                assert_int_equal(f.batch.tokens[i], next - 1);
+                assert_int_equal(begin_of[next], begin_of[next - 1]);
+                targets[next]++;
+                if (length_of[next] <= LENGTH + 1)
+                    assert_true(row_of[begin_of[next]] == -1 || row_of[begin_of[next]] == row);
+                row_of[begin_of[next]] = row;
+                if (length_of[next] <= LENGTH + 1)
+                    assert_int_equal(f.batch.positions[i], next - 1 - begin_of[next]);
+            }
+            free(f.memory);
+        }
+        for (int i = 0; i < TOTAL; i++)
+            assert_int_equal(targets[i], begin_of[i] != i);
+        sampler_release(&s);
+    }
+    token_set_close(set);
+}
+
 // Targets, starts and positions of many windows against what the document starts say, token by token.
 static void test_documents(void **state) {
     static const int lengths[] = {1, 1, 7, 30, 2, 64, 1, 5, 11, 3};
@@ -607,6 +659,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_one_row_by_hand),
         TEST(test_masked),
+        TEST(test_whole_documents),
         TEST(test_documents),
         TEST(test_each_window_once),
         TEST(test_phases),
