@@ -303,8 +303,7 @@ static trireme_status check_unexpected(const struct match *m, trireme_error *err
 static trireme_status match_make(struct match *m, const char *path, struct safetensors *files,
                                  const struct model_config *config, int64_t vocab_size, const struct sources *sources,
                                  trireme_error *error) {
-    *m = (struct match){
-        .path = path, .config = config, .files = files, .sources = sources, .vocab_size = vocab_size};
+    *m = (struct match){.path = path, .config = config, .files = files, .sources = sources, .vocab_size = vocab_size};
     m->prefix = find_prefix(m);
     m->tensor = mem_alloc(sources->item.count * sizeof *m->tensor);
     m->met = mem_alloc(files->tensor.count * sizeof *m->met);

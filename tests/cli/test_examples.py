@@ -69,7 +69,7 @@ def test_completion():
             continue
         assert completed(shell, "trireme t") == ["tokenizer", "train"]
         assert completed(shell, "trireme show m") == ["memory", "mesh"]
-        assert completed(shell, "trireme tokenizer ") == ["decode", "encode", "show", "train"]
+        assert completed(shell, "trireme tokenizer ") == ["chat", "decode", "encode", "show", "train"]
         assert completed(shell, "trireme train --lr_scheduler.d") == [
             "--lr_scheduler.decay_ratio=", "--lr_scheduler.decay_steps=", "--lr_scheduler.decay_type="]
         for key in "--lr_scheduler.decay_type=", "decay_type=", "lr_scheduler.decay_type=":
