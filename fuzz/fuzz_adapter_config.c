@@ -1,8 +1,10 @@
 // PEFT's adapter_config.json from hostile bytes. What is accepted and fits a model reads back to the same.
 #include "model/lora.h"
 
-static const char MODEL[] = "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
-                            "\"intermediate_size\": 96, \"num_attention_heads\": 4, \"vocab_size\": 100}";
+static const char MODEL[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": 2, "
+    "\"hidden_size\": 64, \"intermediate_size\": 96, \"num_attention_heads\": 4, \"vocab_size\": 100, "
+    "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5}";
 
 static trireme_status adapter_take(struct model_config *model, const char *text, size_t length, trireme_error *error) {
     struct lora_file file;

@@ -73,7 +73,7 @@ trireme_status adapter_sum_read(struct adapters *adapters, const char *name, str
                                 trireme_error *error) {
     const struct safetensors_tensor *a = find_factor(adapters, name, "lora_A"),
                                     *b = find_factor(adapters, name, "lora_B");
-    const bool transposed = architecture_names(&adapters->model)->transposed;
+    const bool transposed = model_tensors_transposed(&adapters->model);
     *out = (struct adapter_sum){0};
     if (!a || !b)
         return TRIREME_OK;

@@ -83,7 +83,8 @@ trireme_status stages_create(struct stages *out, const struct config *config, co
                       "or use a mesh without a pipeline");
     if (status != TRIREME_OK) {
         stages_release(&s);
-        return error_prefix(error, status, "%s: training.freeze", config_origin(config, "training.freeze"));
+        const char *key = *config->training.freeze || model->lora.rank == 0 ? "training.freeze" : "lora.target_modules";
+        return error_prefix(error, status, "%s: %s", config_origin(config, key), key);
     }
     *out = s;
     return TRIREME_OK;

@@ -55,6 +55,10 @@ const char *model_tensor_base(const struct model_config *config) {
     return architecture_names(config)->base;
 }
 
+bool model_tensors_transposed(const struct model_config *config) {
+    return architecture_names(config)->transposed;
+}
+
 // ---- which models an architecture has
 
 static bool biases_fit(enum architecture_biases biases, const struct model_config *c) {

@@ -1,5 +1,6 @@
 // A model's configuration as Hugging Face's config.json, both ways.
 #include "base/json.h"
+#include "model/layer.h"
 #include "model/lora.h"
 #include "model/rope_json.h"
 

@@ -202,5 +202,10 @@ int emit_norm_before(struct emitter *e, int layer, const char *norm, int x);
 // norms come after, by the norm `after`.
 int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *after,
              const char *result);
+// What is added to what a linear layer makes of `x`, [rows of x, all bands]: NONE where no band has an adapter.
+int emit_adapters(struct emitter *e, int layer, const char *part, int x, const struct emit_band *band, int bands);
+// What the adapter of a projection out of a part makes of `x`, added to `residual` (NONE: to nothing): the rows that
+// this rank holds between layers. `residual` where there is no adapter.
+int emit_adapter_out(struct emitter *e, int layer, const char *part, int x, int residual);
 
 #endif

@@ -1,4 +1,5 @@
 #include "model/lora.h"
+#include "model/layer.h"
 
 #include <math.h>
 

@@ -1,13 +1,13 @@
-// Internal to model/ but for what ckpt/ asks: adapters of low rank, in PEFT's words and files. A layer x W^T is adapted
-// by A [rank, in] and B [out, rank]: x W^T + scale (x A^T) B^T. A begins uniform in [-1, 1) / sqrt(in), as
-// `kaiming_uniform_(a=sqrt(5))` of PyTorch, and B with zeros: so training starts from the model as it is.
+// Adapters of low rank, in PEFT's words and files. A layer x W^T is adapted by A [rank, in] and B [out, rank]:
+// x W^T + scale (x A^T) B^T. A begins uniform in [-1, 1) / sqrt(in), as `kaiming_uniform_(a=sqrt(5))` of PyTorch, and B
+// with zeros: so training starts from the model as it is.
 //
 // Tensor ranks: where W is split by rows, so is B, and each rank has all of A; where W is split by columns, so is A,
 // and (x A^T) is summed over the ranks before B.
 #ifndef MODEL_LORA_H
 #define MODEL_LORA_H
 
-#include "model/layer.h"
+#include "model/model.h"
 
 #define LORA_CONFIG "adapter_config.json"
 #define LORA_WEIGHTS "adapter_model.safetensors"
@@ -22,6 +22,8 @@ bool lora_adapts(const struct lora *lora, const char *module);
 // Sets the targets from a list of names separated by commas, or "all-linear": all linear layers but the head. Refuses
 // (TRIREME_ERROR_USAGE) names that no layer of the model has, naming those that there are.
 trireme_status lora_set_targets(struct model_config *config, const char *list, trireme_error *error);
+// Sets the directory of the model that is adapted.
+void lora_set_base(struct model_config *config, const char *path);
 // Takes over the user's keys. Refuses those that differ from the adapters that the model has already.
 trireme_status lora_override(struct model_config *config, const struct config *keys, trireme_error *error);
 
@@ -49,11 +51,5 @@ void lora_file_release(struct lora_file *file);
 void lora_dropout(const char *path, struct text *out);
 // What PEFT opens and lora_file_read reads back to the same.
 void lora_write(const struct model_config *config, struct text *out);
-
-// What is added to what a linear layer makes of `x`, [rows of x, all bands]: NONE where no band has an adapter.
-int emit_adapters(struct emitter *e, int layer, const char *part, int x, const struct emit_band *band, int bands);
-// What the adapter of a projection out of a part makes of `x`, added to `residual` (NONE: to nothing): the rows that
-// this rank holds between layers. `residual` where there is no adapter.
-int emit_adapter_out(struct emitter *e, int layer, const char *part, int x, int residual);
 
 #endif

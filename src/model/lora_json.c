@@ -1,4 +1,5 @@
 // PEFT's adapter_config.json, both ways.
+#include "model/layer.h"
 #include "model/lora.h"
 
 #include <errno.h>
@@ -149,12 +150,16 @@ trireme_status lora_file_read(struct lora_file *out, const char *path, const cha
     return status;
 }
 
+void lora_set_base(struct model_config *config, const char *path) {
+    struct text base = {0};
+    text_add(&base, "%s", path);
+    config->lora.base = reader_keep(&base);
+}
+
 trireme_status lora_file_take(const struct lora_file *file, const char *where, struct model_config *config,
                               trireme_error *error) {
-    struct text base = {0};
-    text_add(&base, "%s", file->base);
-    config->lora =
-        (struct lora){.rank = file->rank, .alpha = file->alpha, .rslora = file->rslora, .base = reader_keep(&base)};
+    config->lora = (struct lora){.rank = file->rank, .alpha = file->alpha, .rslora = file->rslora};
+    lora_set_base(config, file->base);
     trireme_status status = lora_set_targets(config, file->targets, error);
     return status == TRIREME_OK ? status : error_prefix(error, status, "%s: \"target_modules\"", where);
 }

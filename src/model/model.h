@@ -207,6 +207,8 @@ int64_t model_padded_vocab_size(int64_t vocab_size);
 enum { MODEL_BYTE_TOKENS = 258 };
 // What the names of the model's tensors begin with, but that of the head: "model.", "transformer.".
 const char *model_tensor_base(const struct model_config *config);
+// Whether its matrices lie as [in, out] in files.
+bool model_tensors_transposed(const struct model_config *config);
 // The name of the architecture in `transformers` that has such models, config->architecture's if it does; NULL: none.
 const char *model_architecture(const struct model_config *config);
 

@@ -1,4 +1,5 @@
 // Which models can exist, how two of them differ, and which one a run asks for.
+#include "model/layer.h"
 #include "model/lora.h"
 #include "model/rope_json.h"
 

@@ -410,9 +410,7 @@ static void take_ends(struct model_config *model, const char *path, const char *
 // The directory `path` of the model that adapters are for, so that it is found from elsewhere.
 static void set_base(struct model_config *model, const char *path) {
     char *resolved = realpath(path, NULL);
-    struct text base = {0};
-    text_add(&base, "%s", resolved ?: path);
-    model->lora.base = reader_keep(&base);
+    lora_set_base(model, resolved ?: path);
     free(resolved);
 }
 

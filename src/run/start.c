@@ -4,6 +4,7 @@
 #include "base/parallel_for.h"
 #include "ckpt/model_files.h"
 #include "launch/ranks.h"
+#include "model/lora.h"
 #include "run/checkpoint.h"
 #include "run/checkpoint_retention.h"
 #include "run/same_run.h"
@@ -465,12 +466,18 @@ static void say_in_progress(struct run *r) {
 }
 
 // A model whose config.json asks for dropout is trained without it only by somebody who knows.
-static trireme_status check_dropout(const struct config *config, trireme_error *error) {
+static trireme_status check_dropout(const struct config *config, const struct model_config *model,
+                                    trireme_error *error) {
     const char *from = *config->model.init_from ? config->model.init_from : config->model.config;
     struct text rates = {0};
     trireme_status status = TRIREME_OK;
-    if (*from && config->model.dropout == CONFIG_DROPOUT_CONFIGURED)
+    char *own = mem_printf("%s/config.json", from);
+    if (*from && config->model.dropout == CONFIG_DROPOUT_CONFIGURED) {
         model_config_dropout(from, &rates);
+        if (lora_is_directory(from) && file_missing(own))
+            model_config_dropout(model->lora.base, &rates);
+    }
+    free(own);
     if (rates.length)
         status = config_refuse(config, "model.dropout", error,
                                "but %s asks for %s, and dropout is not supported: set it to none to train without",
@@ -483,7 +490,7 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
                          struct tuning *tuning, const struct member *member, trireme_error *error) {
     struct program_specs specs = r->corpus->has_validation ? TRAIN_AND_EVALUATE : TRAIN_ALONE;
     specs.saves = true;
-    TRY(check_dropout(r->config, error));
+    TRY(check_dropout(r->config, model, error));
     TRY(engine_create(&r->engine, r->config, model, plan, specs, member, error));
     TRY(loader_create(&r->loader, r->corpus, &r->engine, r->control, r->callbacks->stop, error));
     if (r->config->profiling.trace_step)
