@@ -31,6 +31,10 @@ const struct model_config *adapters_model(const struct adapters *a) {
     return &a->model;
 }
 
+size_t adapters_count(const struct adapters *a) {
+    return a->files->tensor.count / 2;
+}
+
 void adapters_close(struct adapters *a) {
     safetensors_close(a->files);
     free(a);

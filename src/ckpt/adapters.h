@@ -15,6 +15,8 @@ trireme_status adapters_open(const char *path, const char *base, struct adapters
 // The directory of the model that they adapt, and that model, with the adapters.
 const char *adapters_base(const struct adapters *adapters);
 const struct model_config *adapters_model(const struct adapters *adapters);
+// How many layers have adapters.
+size_t adapters_count(const struct adapters *adapters);
 void adapters_close(struct adapters *adapters);
 
 // What is added to one tensor [rows, columns] of the model's files: scale x left x right. Of a tensor that lies as

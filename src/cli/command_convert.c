@@ -1,11 +1,14 @@
 // trireme convert IN OUT: a model in other numbers, other files, or the format of another program.
 #include "base/clock.h"
 #include "base/json.h"
+#include "ckpt/adapters.h"
 #include "ckpt/directory.h"
+#include "ckpt/model_files.h"
 #include "cli/cli.h"
 #include "convert/gguf_model.h"
 #include "convert/hugging_face.h"
 #include "convert/llmc_file.h"
+#include "model/lora.h"
 #include "model/model.h"
 #include "run/checkpoint.h"
 
@@ -53,7 +56,51 @@ static trireme_status source_open(struct conversion_source *s, const char *path,
     if (S_ISREG(info.st_mode) && llmc_file_is(path))
         return llmc_file_open(path, &s->files, &s->config, error);
     TRY(checkpoint_resolve(path, &s->directory, &s->hold, error));
+    if (lora_is_directory(s->directory))
+        FAIL(TRIREME_ERROR_USAGE, "%s holds adapters: convert the model that they are for, with --convert.merge=%s",
+             s->directory, path);
     return hugging_face_open(s->directory, &s->files, error);
+}
+
+// What adapters add to each tensor: the caller releases each, and frees the array, also after an error.
+static trireme_status sums_read(const struct conversion_source *s, struct adapters *adapters, struct adapter_sum *sums,
+                                trireme_error *error) {
+    size_t found = 0;
+    TRY(model_files_check(s->directory, adapters_model(adapters), false, error));
+    for (size_t i = 0; i < s->files->tensor.count; i++) {
+        const struct safetensors_tensor *t = &s->files->tensor.item[i];
+        TRY(adapter_sum_read(adapters, t->name, &sums[i], error));
+        if (!sums[i].left)
+            continue;
+        found++;
+        TRY(safetensors_expect(s->files, t, t->dtype, 2, (int64_t[]){sums[i].rows, sums[i].columns}, error));
+    }
+    if (found < adapters_count(adapters))
+        FAIL(TRIREME_ERROR_USAGE, "%s has %zu of the %zu layers that the adapters are for", s->directory, found,
+             adapters_count(adapters));
+    return TRIREME_OK;
+}
+
+static trireme_status sums_open(const struct conversion_source *s, const char *merge, struct adapter_sum **sums,
+                                trireme_error *error) {
+    struct adapters *adapters;
+    char *directory;
+    int hold;
+    *sums = NULL;
+    if (!*merge)
+        return TRIREME_OK;
+    if (!s->directory)
+        FAIL(TRIREME_ERROR_USAGE, "convert.merge: a model file of llm.c is converted to a directory first");
+    TRY(checkpoint_resolve(merge, &directory, &hold, error));
+    trireme_status status = adapters_open(directory, s->directory, &adapters, error);
+    if (status == TRIREME_OK) {
+        *sums = mem_alloc(s->files->tensor.count * sizeof **sums);
+        status = sums_read(s, adapters, *sums, error);
+        adapters_close(adapters);
+    }
+    directory_let_go(hold);
+    free(directory);
+    return status;
 }
 
 static trireme_status convert_report(const struct arguments *a, const struct safetensors *files, trireme_error *error) {
@@ -81,6 +128,10 @@ static trireme_status convert(const struct arguments *a, const struct config *co
     struct conversion_watch watch = {.progress = show_progress, .cancel = stop_on_signals()};
     TRY(options_read(config, &options, error));
     trireme_status status = source_open(&source, a->operands.item[0], error);
+    struct adapter_sum *sums = NULL;
+    if (status == TRIREME_OK)
+        status = sums_open(&source, config->convert.merge, &sums, error);
+    options.sums = sums;
     for (size_t i = 0; status == TRIREME_OK && i < source.files->tensor.count; i++)
         watch.total += source.files->tensor.item[i].bytes;
     const bool is_llmc = !source.directory, gguf = text_ends(to, ".gguf"), llmc = text_ends(to, ".bin");
@@ -101,6 +152,9 @@ static trireme_status convert(const struct arguments *a, const struct config *co
     progress_clear();
     if (status == TRIREME_OK)
         status = convert_report(a, source.files, error);
+    for (size_t i = 0; sums && i < source.files->tensor.count; i++)
+        adapter_sum_release(&sums[i]);
+    free(sums);
     source_release(&source);
     return status;
 }

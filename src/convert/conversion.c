@@ -100,6 +100,23 @@ bool stored_encode(enum stored stored, const double *in, int64_t count, void *ou
     return fits;
 }
 
+// ---- sums
+
+const struct adapter_sum *conversion_sum(const struct conversion_options *options, const struct safetensors *files,
+                                         const struct safetensors_tensor *tensor) {
+    const struct adapter_sum *sum = options->sums ? &options->sums[tensor - files->tensor.item] : NULL;
+    return sum && sum->left ? sum : NULL;
+}
+
+void conversion_add_sums(const struct conversion_options *options, const struct safetensors *files,
+                         struct conversion_tensors *tensors) {
+    for (size_t i = 0; i < tensors->count; i++) {
+        struct conversion_tensor *t = &tensors->item[i];
+        t->sum = conversion_sum(options, files, t->from);
+        t->copied = t->copied && !t->sum;
+    }
+}
+
 // ---- blocks
 
 struct block {
@@ -134,9 +151,8 @@ static trireme_status source_copy(const struct conversion_tensor *t, uint64_t fr
     FAIL(TRIREME_ERROR_CORRUPT, "%s became shorter while it was read, or its disk cannot read it", t->path);
 }
 
-// Numbers [first, first + count) of the source, to out[0], out[step], ...
-static trireme_status source_read(const struct conversion_tensor *t, int64_t first, int64_t count, double *out,
-                                  trireme_error *error) {
+static trireme_status source_decode(const struct conversion_tensor *t, int64_t first, int64_t count, double *out,
+                                    trireme_error *error) {
     const uint64_t size = safetensors_dtype_bits(t->from->dtype) / 8;
     if (t->from->dtype == SAFETENSORS_F64)
         return source_copy(t, (uint64_t)first * size, (uint64_t)count * size, out, error);
@@ -144,6 +160,15 @@ static trireme_status source_read(const struct conversion_tensor *t, int64_t fir
     char *raw = (char *)out + (sizeof *out - size) * (uint64_t)count;
     TRY(source_copy(t, (uint64_t)first * size, (uint64_t)count * size, raw, error));
     convert_decode(t->from->dtype, raw, count, out);
+    return TRIREME_OK;
+}
+
+// Numbers [first, first + count) of the source.
+static trireme_status source_read(const struct conversion_tensor *t, int64_t first, int64_t count, double *out,
+                                  trireme_error *error) {
+    TRY(source_decode(t, first, count, out, error));
+    if (t->sum)
+        adapter_sum_add(t->sum, first, count, out);
     return TRIREME_OK;
 }
 

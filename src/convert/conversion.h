@@ -5,7 +5,7 @@
 #ifndef CONVERT_CONVERSION_H
 #define CONVERT_CONVERSION_H
 
-#include "ckpt/safetensors.h"
+#include "ckpt/adapters.h"
 
 #include <stdatomic.h>
 
@@ -37,8 +37,9 @@ struct conversion_tensor {
     // [rows, columns] of the result; beyond the rows of the source there are zeros. A vector has one column.
     int64_t rows, columns;
     enum row_order order;
-    int64_t heads; // of the last two orders
-    double added;  // to every number, in f32
+    int64_t heads;                 // of the last two orders
+    double added;                  // to every number, in f32
+    const struct adapter_sum *sum; // is added to the source first; NULL: nothing
     enum stored stored;
     uint64_t position; // of its first byte in the file that is written
 };
@@ -62,8 +63,15 @@ trireme_status conversion_write(const struct safetensors *files, const struct co
 struct conversion_options {
     bool keeps; // each tensor its own dtype; else `stored`
     enum stored stored;
-    uint64_t shard_bytes; // of safetensors; 0: the default
+    uint64_t shard_bytes;           // of safetensors; 0: the default
+    const struct adapter_sum *sums; // [tensors of the source]: what is added to each; NULL: nothing
 };
+// What is added to a tensor of the source; NULL: nothing.
+const struct adapter_sum *conversion_sum(const struct conversion_options *options, const struct safetensors *files,
+                                         const struct safetensors_tensor *tensor);
+// Lets that be added to all of these.
+void conversion_add_sums(const struct conversion_options *options, const struct safetensors *files,
+                         struct conversion_tensors *tensors);
 
 // A file that replaces none: it is written as PATH.tmp and gets its name when it is whole.
 struct new_file {

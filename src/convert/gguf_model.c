@@ -418,6 +418,7 @@ static trireme_status write_model(struct gguf_model *m, struct safetensors *file
     gguf_place(&m->file);
     for (size_t i = 0; i < m->converted.count; i++)
         m->converted.item[i].position = m->file.tensors.item[m->converted.item[i].position].position;
+    conversion_add_sums(options, files, &m->converted);
     return write_file(m, files, out, watch, error);
 }
 

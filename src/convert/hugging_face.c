@@ -96,6 +96,9 @@ static trireme_status declare_one(struct rewriting *r, const struct safetensors_
     if (!options->keeps && is_quantized(t->dtype))
         FAIL(TRIREME_ERROR_USAGE, "%s: tensor %s is of dtype %s, whose scales are not known: keep the dtype",
              safetensors_path(r->files, t), json_excerpt(t->name, name), safetensors_dtype_name(t->dtype));
+    if (options->keeps && t->dtype == SAFETENSORS_F64 && conversion_sum(options, r->files, t))
+        FAIL(TRIREME_ERROR_USAGE, "%s: tensor %s is of dtype F64, in which sums are not kept: give dtype=f32",
+             safetensors_path(r->files, t), json_excerpt(t->name, name));
     const bool becomes = !options->keeps && convert_readable(t->dtype);
     return safetensors_layout_declare(&r->layout, t->name, becomes ? stored_dtype(options->stored) : t->dtype, t->ndim,
                                       is_turned(r, t) ? turned : t->shape, error);
@@ -155,6 +158,7 @@ static trireme_status write_shard(const struct rewriting *r, size_t number, trir
     free(path);
     TRY(status);
     file_tensors(r, number, &tensors);
+    conversion_add_sums(r->options, r->files, &tensors);
     status = new_file_add(&file, planned->header.text, planned->header.length, 0, error);
     if (status == TRIREME_OK)
         status = conversion_write(r->files, &tensors, file.file, file.temporary, r->watch, error);

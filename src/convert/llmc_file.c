@@ -245,6 +245,7 @@ trireme_status llmc_file_write(const char *directory, struct safetensors *files,
         status = error_set(error, TRIREME_ERROR_USAGE, "%s: llm.c has f32 and bf16: give dtype=f32 or dtype=bf16", out);
     if (status == TRIREME_OK) {
         place_tensors(&h, files, &tensors, &placed);
+        conversion_add_sums(options, files, &placed);
         status = write_file(&h, files, &placed, out, watch, error);
     }
     VEC_RELEASE(&placed);

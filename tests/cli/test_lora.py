@@ -61,7 +61,7 @@ def test_trained():
     plain = tool.metrics("whole")
     tool.good("train", "c.yaml", "--model.init_from=base", "--run.directory=tuned", "--training.steps=1")
     assert plain[0]["loss"] == tool.metrics("tuned")[0]["loss"]
-    assert loss("whole") < loss("base") - 0.005, (loss("whole"), loss("base"))
+    assert loss("whole") < loss("base") - 0.0005, (loss("whole"), loss("base"))
 
 
 def test_memory():
@@ -147,6 +147,23 @@ def test_of_others():
             tensors[name] = ([16, 2], [0.0] * 32)
     write_safetensors("peft/adapter_model.safetensors", tensors)
     assert loss("peft") == loss("base")
+
+
+def test_merged():
+    make_base()
+    tool.good(*ADAPTED, "--run.directory=whole")
+    tool.good("convert", "base", "merged", "--convert.merge=whole")
+    plain, merged = (tool.tensors(tool.read(f"{d}/model.safetensors")) for d in ("base", "merged"))
+    assert plain.keys() == merged.keys()
+    for name in plain:
+        assert (plain[name] != merged[name]) == any(n in name for n in NAMES), name
+    assert abs(loss("merged") - loss("whole")) < 1e-5 < abs(loss("merged") - loss("base"))
+    tool.good("convert", "base", "merged.gguf", "--convert.merge=whole")
+    tool.refused(2, "holds adapters: convert the model that they are for, with --convert.merge=whole", "convert",
+                 "whole", "other")
+    tool.good("train", "c.yaml", "--model.hidden_size=32", "--training.steps=1", "--run.directory=wider")
+    tool.refused(2, "their hidden_size is 32, the model's 16", "convert", "wider", "other", "--convert.merge=whole")
+    tool.refused(2, "holds no adapter_config.json", "convert", "base", "other", "--convert.merge=first")
 
 
 def test_refused():
