@@ -81,6 +81,17 @@ static trireme_status call_print(struct tokenizer_call *call, bool bytes, trirem
     return status;
 }
 
+// Appends an id and, before it, a space where `apart`. printf would take a third of the time that encoding takes.
+static void add_id(struct text *out, int32_t id, bool apart) {
+    char digits[12], *at = digits + sizeof digits;
+    for (; id >= 10; id /= 10)
+        *--at = (char)('0' + id % 10);
+    *--at = (char)('0' + id);
+    if (apart)
+        *--at = ' ';
+    text_add_bytes(out, at, (size_t)(digits + sizeof digits - at));
+}
+
 static trireme_status encode_text(struct tokenizer_call *call, const char *text, size_t length, trireme_error *error) {
     const enum encoder_specials specials = call->arguments->special ? ENCODER_SPECIALS : ENCODER_TEXT_ALONE;
     call->tokens.count = 0;
@@ -94,7 +105,7 @@ static trireme_status encode_text(struct tokenizer_call *call, const char *text,
         json_end_object(&call->out);
     }
     for (size_t i = 0; i < call->tokens.count && !call->arguments->json; i++)
-        text_add(&call->out, "%s%d", i ? " " : "", call->tokens.item[i]);
+        add_id(&call->out, call->tokens.item[i], i > 0);
     return call_print(call, false, error);
 }
 
