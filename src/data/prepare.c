@@ -41,7 +41,8 @@ struct prepare_chats {
 struct prepare_part {
     size_t end, tokens_end; // of its text and tokens, in those of the job
     struct encoder_part of; // a document
-    int64_t line, file;     // of a chat; line 0: it is text
+    int64_t file, line;     // line 0: it is no chat
+    int64_t document;       // of a text: which one of its file, from 1 on
     bool left_out;          // a chat that was bad
 };
 
@@ -127,11 +128,15 @@ static void job_encode(void *user, int thread, int slot) {
     size_t begin = 0;
     for (size_t i = 0; i < job->parts.count && job->status == TRIREME_OK; i++) {
         struct prepare_part *part = &job->parts.item[i];
-        if (part->line)
+        if (part->line) {
             job->status = job_take_chat(p, thread, job, part, begin, &job->error);
-        else
+        } else {
             job->status = encoder_encode_part(p->encoder[thread], job->text.text + begin, part->end - begin, part->of,
                                               ENCODER_DOCUMENT, &job->tokens, &job->error);
+            if (job->status != TRIREME_OK)
+                error_prefix(&job->error, job->status, "%s: document %lld", p->files->item[part->file].path,
+                             (long long)part->document);
+        }
         part->tokens_end = job->tokens.count;
         begin = part->end;
     }
@@ -236,7 +241,10 @@ static trireme_status job_submit(struct preparation *p, trireme_error *error) {
 // The text behind the last part, up to `end`, is a part of the document in progress.
 static void job_add_part(struct preparation *p, size_t end, bool ends) {
     const int64_t bytes = (int64_t)(end - job_parts_end(p->job));
-    VEC_PUSH(&p->job->parts, (struct prepare_part){.end = end, .of = {.begins = !p->begun, .ends = ends}});
+    VEC_PUSH(&p->job->parts, (struct prepare_part){.end = end,
+                                                   .of = {.begins = !p->begun, .ends = ends},
+                                                   .file = p->at.file,
+                                                   .document = p->at.documents + !ends});
     p->begun = !ends;
     p->at.bytes = ends ? 0 : p->at.bytes + bytes;
     p->at.text_bytes += bytes;
@@ -338,6 +346,7 @@ static trireme_status read_files(struct preparation *p, const struct document_fi
     struct document_options options = p->options->documents;
     options.bad_lines = p->options->skips_bad_lines ? &p->bad_lines : NULL;
     p->begun = p->from.bytes > 0;
+    p->files = files;
     TRY(job_next(p, error));
     for (size_t i = 0; i < files->count; i++) {
         const struct document_file *file = &files->item[i];

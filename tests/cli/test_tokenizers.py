@@ -168,6 +168,12 @@ def test_ranks_of_no_known_tokenizer():
     pipe_refused(b"", 'tokenizer.pattern: pattern "(a": byte 0: ( without )', "encode", "my.tiktoken", "--pattern=(a")
     tool.refused(2, "tokenizer.pattern: given gpt2, for tiktoken's ranks", "prepare", "runs.txt", "--data.path=new/t",
                  "--tokenizer.pattern=gpt2")
+    # A pattern that takes too long.
+    tool.write("long.jsonl", json.dumps({"text": "a"}) + "\n\n" + json.dumps({"text": "a" * 100000 + "b"}) + "\n")
+    tool.refused(2, r"long\.jsonl: document 2: pattern .*: takes too long at byte 0 of the text", "prepare",
+                 "runs.txt", "long.jsonl", "--data.path=new/t", "--data.tokenizer=my.tiktoken",
+                 "--tokenizer.pattern=(a+)+$")
+    assert not os.path.exists("new")
     # One of its own form is said to be that.
     tool.write("rwkv.txt", "1 '\\x00' 1\n2 '\\x01' 1\n")
     pipe_refused(b"", "rwkv.txt: a vocabulary of RWKV", "show", "rwkv.txt")
