@@ -67,6 +67,14 @@ static trireme_status find_file(const char *path, char **out, char **directory, 
     *directory = *out ? mem_strdup(path) : NULL;
     if (*out)
         return TRIREME_OK;
+    char *vocab = mem_printf("%s/vocab.json", path);
+    const bool is_old = !file_missing(vocab);
+    free(vocab);
+    if (is_old)
+        FAIL(TRIREME_ERROR_USAGE,
+             "%s has a vocab.json, but no tokenizer.json, into which transformers turns it: "
+             "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+             path);
     FAIL(TRIREME_ERROR_USAGE,
          "%s has no tokenizer.json: its model was trained on tokens that `trireme prepare` did not make, and cannot "
          "generate text",

@@ -175,6 +175,9 @@ def test_ranks_of_no_known_tokenizer():
                  "--tokenizer.pattern=(a+)+$")
     assert not os.path.exists("new")
     # One of its own form is said to be that.
+    os.mkdir("old")
+    tool.write("old/vocab.json", "{}")
+    pipe_refused(b"", "old has a vocab.json, but no tokenizer.json, into which transformers turns it", "show", "old")
     tool.write("rwkv.txt", "1 '\\x00' 1\n2 '\\x01' 1\n")
     pipe_refused(b"", "rwkv.txt: a vocabulary of RWKV", "show", "rwkv.txt")
     pipe_refused(b"", "runs.txt: no tokenizer: expected a tokenizer.json", "show", "runs.txt")
