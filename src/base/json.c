@@ -140,12 +140,41 @@ __attribute__((constructor)) static void end_where_memory_does(void) {
     json_set_alloc_funcs(json_allocate, free);
 }
 
+// Appends JSON, with ".0" behind integers that do not fit into 64 bits. Python writes such (1e30 as an integer stands
+// for "no limit" in files of transformers), and jansson takes them as reals alone.
+static void add_with_reals(struct text *out, const char *text, size_t length) {
+    static const char MOST[] = "9223372036854775807";
+    const char *end = text + length;
+    for (const char *at = text, *begin = at; at < end; begin = at) {
+        const size_t room = (size_t)(end - at);
+        size_t digits = 0;
+        if (*at == '"')
+            for (at++; at < end && *at != '"'; at++)
+                at += *at == '\\' && at + 1 < end;
+        else
+            while (digits < room && at[digits] >= '0' && at[digits] <= '9')
+                digits++;
+        at += digits ? digits : 1;
+        at = MIN(at, end);
+        text_add_bytes(out, begin, (size_t)(at - begin));
+        const bool whole = (begin == text || !strchr(".eE+", begin[-1])) && (at == end || !strchr(".eE", *at));
+        if (whole && (digits >= sizeof MOST || (digits == sizeof MOST - 1 && memcmp(begin, MOST, digits) > 0)))
+            text_add_bytes(out, ".0", 2);
+    }
+}
+
 trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error) {
     trireme_status status = check_bounds(text, length, error);
     if (status != TRIREME_OK)
         return error_prefix(error, status, "%s", where);
     json_error_t refusal;
     json_t *tree = json_loadb(text, length, JSON_REJECT_DUPLICATES, &refusal);
+    if (!tree && json_error_code(&refusal) == json_error_numeric_overflow) {
+        struct text copy = {0};
+        add_with_reals(&copy, text, length);
+        tree = json_loadb(copy.text, copy.length, JSON_REJECT_DUPLICATES, &refusal);
+        text_release(&copy);
+    }
     if (!tree) {
         char *place = mem_printf("%s: line %d, column %d", where, refusal.line, refusal.column);
         status = refuse_text(place, refusal.text, error);

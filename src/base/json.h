@@ -16,7 +16,8 @@
 // Values (members, elements) in one text. Bounds the memory that a small hostile file can take to about 1 GiB.
 #define JSON_VALUES_MAX ((size_t)4000000)
 
-// Parses one object or array that fills all `length` bytes (no NUL needed at the end). The caller owns *out.
+// Parses one object or array that fills all `length` bytes (no NUL needed at the end). Integers beyond 64 bits become
+// reals. The caller owns *out.
 trireme_status json_parse(const char *text, size_t length, const char *where, json_t **out, trireme_error *error);
 // json_parse of a file of at most `limit` bytes.
 trireme_status json_parse_file(const char *path, size_t limit, json_t **out, trireme_error *error);

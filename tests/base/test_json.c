@@ -40,7 +40,8 @@ static void test_refuses_malformed(void **state) {
         {"{\"a\":1,}", "not valid JSON"},
         {"{'a':1}", "not valid JSON"},
         {"[1e999]", "not valid JSON"},
-        {"[99999999999999999999]", "too big"},
+        {"[1e999]", "overflow"},
+        {"[99999999999999999999, 1e999]", "overflow"},
         {"[\"\xff\"]", "unable to decode"},
         {"[\"\xc0\x80\"]", "unable to decode"},
         {"[\"\xed\xa0\x80\"]", "unable to decode"},
@@ -158,6 +159,29 @@ static void test_reads_members(void **state) {
     assert_message(&error, "config.json: must be an object with \"a\", found [1,2]");
     assert_int_equal(integer, 5);
     assert_string_equal(string, "gpt2");
+    json_decref(tree);
+}
+
+static void test_integers_beyond_64_bits(void **state) {
+    (void)state;
+    static const char TEXT[] = "{\"a\":1000000000000000019884624838656,\"b\":[-9223372036854775809,9223372036854775807,"
+                               "9223372036854775808],\"9\\\"99999999999999999999\":\"99999999999999999999\\\\\","
+                               "\"d\":12345678901234567890.5,\"e\":0.12345678901234567890123,\"f\":7}";
+    json_t *tree;
+    trireme_error error;
+    assert_int_equal(json_parse(TEXT, sizeof TEXT - 1, "t", &tree, &error), TRIREME_OK);
+    const json_t *b = json_object_get(tree, "b");
+    assert_true(json_real_value(json_object_get(tree, "a")) == 1e30);
+    assert_true(json_real_value(json_array_get(b, 0)) == -0x1p63 && json_real_value(json_array_get(b, 2)) == 0x1p63);
+    assert_int_equal(json_integer_value(json_array_get(b, 1)), INT64_MAX);
+    assert_string_equal(json_string_value(json_object_get(tree, "9\"99999999999999999999")), "99999999999999999999\\");
+    assert_true(json_real_value(json_object_get(tree, "d")) == 12345678901234567890.5);
+    assert_true(json_real_value(json_object_get(tree, "e")) == 0.12345678901234567890123);
+    assert_int_equal(json_integer_value(json_object_get(tree, "f")), 7);
+    int64_t value;
+    assert_int_equal(json_read_integer(tree, "t", "a", JSON_REQUIRED, 0, INT64_MAX, &value, &error),
+                     TRIREME_ERROR_CORRUPT);
+    assert_string_equal(error.message, "t: \"a\" must be an integer, not negative, found 1e+30");
     json_decref(tree);
 }
 
@@ -331,6 +355,7 @@ int main(void) {
         cmocka_unit_test(test_refuses_malformed),
         cmocka_unit_test(test_refuses_what_is_too_much),
         cmocka_unit_test(test_reads_members),
+        cmocka_unit_test(test_integers_beyond_64_bits),
         cmocka_unit_test(test_excerpts_stay_short),
         cmocka_unit_test(test_writes_compact),
         cmocka_unit_test(test_paths),

@@ -24,7 +24,7 @@ def put_files():
     os.mkdir("bytes")
     os.mkdir("pieces")
     tool.write("bytes/tokenizer.json", MODELS["byte level"]["tokenizer"])
-    tool.write("bytes/tokenizer_config.json", json.dumps({"eos_token": "<|end|>"}))
+    tool.write("bytes/tokenizer_config.json", json.dumps({"eos_token": "<|end|>", "model_max_length": int(1e30)}))
     tool.write("pieces/tokenizer.json", MODELS["sentencepiece-like"]["tokenizer"])
     tool.write("equal.model", base64.b64decode(EQUAL_SCORES))
     tool.write("runs.txt", "the signs over numbers   while    runs  of       blanks " * 40)
