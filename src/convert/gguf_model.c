@@ -181,8 +181,12 @@ static void add_rope(struct gguf_model *m) {
         key_string(m, "rope.scaling.type", r->scaling == ROPE_SCALING_YARN ? "yarn" : "linear");
         key_f32(m, "rope.scaling.factor", r->factor);
     }
-    if (r->scaling == ROPE_SCALING_YARN || r->scaling == ROPE_SCALING_LONGROPE)
-        key_u32(m, "rope.scaling.original_context_length", r->original);
+    // Phi-3's has always both: no window tells Phi-4 apart.
+    const bool phi = c->architecture == ARCHITECTURE_PHI3;
+    if (r->scaling == ROPE_SCALING_YARN || r->scaling == ROPE_SCALING_LONGROPE || phi)
+        key_u32(m, "rope.scaling.original_context_length", r->original ? r->original : c->max_position_embeddings);
+    if (phi)
+        key_u32(m, "attention.sliding_window", model_sliding_window(c));
     if (r->scaling == ROPE_SCALING_YARN && r->beta_fast > 0)
         key_f32(m, "rope.scaling.yarn_beta_fast", r->beta_fast);
     if (r->scaling == ROPE_SCALING_YARN && r->beta_slow > 0)
