@@ -100,7 +100,7 @@ static void test_ends(void **state) {
     put_text(in(state, "a.txt"), "a<|end_of_text|><|");
     put_text(in(state, "b.txt"), "<");
     for (size_t block = 1; block < 20; block++) {
-        struct prepare_options with = {.documents.block_bytes = block, .tokenizer = t};
+        struct prepare_options with = {.documents.block_bytes = block, .tokenizer = t, .job_bytes = 1};
         struct prepare_result result;
         struct token_set *set;
         int32_t tokens[ARRAY_LENGTH(expected)];
