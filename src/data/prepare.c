@@ -346,7 +346,6 @@ static trireme_status read_files(struct preparation *p, const struct document_fi
     struct document_options options = p->options->documents;
     options.bad_lines = p->options->skips_bad_lines ? &p->bad_lines : NULL;
     p->begun = p->from.bytes > 0;
-    p->files = files;
     TRY(job_next(p, error));
     for (size_t i = 0; i < files->count; i++) {
         const struct document_file *file = &files->item[i];

@@ -123,7 +123,10 @@ def test_model_without_a_run():
 def test_chat():
     turn = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"
     tool.write("chats.txt", (turn.format("ping", "pong!") + turn.format("a", "b")) * 60)
-    tool.good("prepare", "chats.txt", "--data.path=text/chats")
+    # Tokens of one byte, of which none begins a text: so a chat's text is also a prompt.
+    tool.good("tokenizer", "train", "chats.txt", "--output=tokens", "--vocab_size=256", "--tokenizer.bos=",
+              "--tokenizer.eos=")
+    tool.good("prepare", "chats.txt", "--data.path=text/chats", "--data.tokenizer=tokens")
     tool.good("train", "c.yaml", "--data.path=text/chats", "--training.steps=150", "--training.seq_len=128",
               "--model.hidden_size=64", "--model.num_hidden_layers=2", "--optimizer.lr=3e-3")
     chat = ["generate", "run", "--chat", "--chat_template=chatml", "--temperature=0", "--max_new_tokens=40"]
