@@ -164,22 +164,43 @@ static size_t common_prefix(const struct text *a, const struct text *b) {
     return at;
 }
 
-// The last place up to `most` at which the template ended something in both texts.
-static size_t common_seam(const struct jinja_output *a, const struct jinja_output *b, size_t most) {
-    size_t i = a->seams.count, k = b->seams.count;
-    while (i > 0 && k > 0) {
-        const size_t x = a->seams.item[i - 1], y = b->seams.item[k - 1];
-        if (x == y && x <= most)
-            return x;
-        i -= x >= y;
-        k -= y >= x;
+// Where the answer ends that is message `number`, if `part`, the text of the messages up to it, is not how `whole`
+// begins. A character more in its content shows where in both texts its content ends. What follows there in `part` ends
+// the answer, as far as it follows in `whole`, too: of what is written at once, all or nothing.
+static trireme_status find_end(struct rendering *r, size_t number, const struct jinja_output *whole,
+                               const struct jinja_output *part, size_t *out, trireme_error *error) {
+    json_t *message = json_incref(json_array_get(r->messages, number)), *changed = json_copy(message);
+    char *content = mem_printf("%s\x01", json_string_value(json_object_get(message, "content")) ?: "");
+    struct jinja_output other = {0};
+    size_t in_whole = 0, in_part = 0;
+    json_object_set_new(changed, "content", json_string(content));
+    json_array_set(r->messages, number, changed);
+    trireme_status status = render_first(r, json_array_size(r->messages), false, &other, error);
+    if (status == TRIREME_OK) {
+        in_whole = common_prefix(&other.text, &whole->text);
+        status = render_first(r, number + 1, false, &other, error);
     }
-    return 0;
+    if (status == TRIREME_OK) {
+        in_part = common_prefix(&other.text, &part->text);
+        const struct text after = {.text = whole->text.text + in_whole, .length = whole->text.length - in_whole},
+                          tail = {.text = part->text.text + in_part, .length = part->text.length - in_part};
+        const size_t same = common_prefix(&after, &tail);
+        *out = in_whole;
+        for (size_t i = 0; i < whole->seams.count && whole->seams.item[i] <= in_whole + same; i++)
+            *out = MAX(*out, whole->seams.item[i]);
+        if (same == tail.length)
+            *out = in_whole + same;
+    }
+    json_array_set(r->messages, number, message);
+    json_decref(changed);
+    json_decref(message);
+    free(content);
+    jinja_output_release(&other);
+    return status;
 }
 
 // Where the answer that is message `number` lies in `whole`. It begins where a prompt ends that is made of the messages
-// before. It ends where the text of the messages up to it ends, or, if the template adds something to the end of a
-// chat, at the last seam before that.
+// before. It ends where the text of the messages up to it ends (find_end).
 static trireme_status find_answer(struct rendering *r, size_t number, const struct jinja_output *whole,
                                   struct jinja_output *part, struct chat_span *out, trireme_error *error) {
     size_t begin = 0;
@@ -198,7 +219,7 @@ static trireme_status find_answer(struct rendering *r, size_t number, const stru
         TRY(render_first(r, number + 1, false, part, error));
         end = common_prefix(&part->text, &whole->text);
         if (end < part->text.length)
-            end = common_seam(part, whole, end);
+            TRY(find_end(r, number, whole, part, &end, error));
     }
     if (end < begin)
         FAIL(TRIREME_ERROR_USAGE,

@@ -163,6 +163,12 @@ static void test_answers_without_marks(void **state) {
                 write_template("{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ ';' }}{% endfor %}"
                                "{% if add_generation_prompt %}assistant:{% else %}{{ eos_token }}{% endif %}"),
                 TWO_ROUNDS, "system:be;user:hi;assistant:{yo;}user:a?;assistant:{b!;</s>}");
+    // Nor does it matter that an answer is written otherwise when no more follows, or what ends it by itself.
+    assert_line(t,
+                write_template("{% for m in messages %}{{ '<' + m.role + '>' + ('()' if loop.last and m.role == "
+                               "'assistant' else '') + m.content }}"
+                               "{{ '.' }}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"),
+                TWO_ROUNDS, "<system>be.\n<user>hi.\n<assistant>{yo.\n}<user>a?.\n<assistant>{()b!.\n}");
     json_decref(tree);
     tokenizer_free(t);
 }
