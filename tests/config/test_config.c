@@ -315,7 +315,7 @@ static void test_unknown_names(void **state) {
         "xylophone:\n  steps: 5\n",
         "run.yaml:1: xylophone: unknown section; there are model, training, lora, optimizer, lr_scheduler, data, "
         "activation_checkpoint, checkpoint, validation, metrics, profiling, parallelism, outer, comm, eval, generate, "
-        "tokenizer, show, run");
+        "tokenizer, convert, show, run");
     expect_refused("training.steps: 5\n", "run.yaml:1: training.steps: write `training:` on a line, and below it, "
                                           "indented, `steps:` with its value");
     expect_refused("training:\n  \"st\\e[2Jeps\\n\": 5\n",
@@ -381,7 +381,6 @@ static void test_synonyms(void **state) {
         {"--n_ctx", "use model.max_position_embeddings or training.seq_len"},
         {"--checkpoint.folder", "the section has checkpoint.interval, checkpoint.keep_latest_k"},
         {"--out_dir", "use run.directory:"},
-        {"--seed", "use training.seed or generate.seed"},
         {"--prompt", "use generate.prompt:"},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
