@@ -68,7 +68,7 @@ def test_commands_of_pages():
         code, out, err = tool.run(*words, *SHORTER.get(words[0], ()))
         assert code == (9 if words[:2] == ["checkpoint", "diff"] else 0), (words, code, out, err) # 9: they differ
         tried.add(words[0])
-    every = "prepare train generate eval show verify simulate plan bench help checkpoint tokenizer"
+    every = "prepare train generate eval show verify simulate plan bench help checkpoint tokenizer convert"
     assert tried == set(every.split()), tried
 
 
