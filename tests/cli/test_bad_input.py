@@ -357,8 +357,8 @@ def test_settings_of_no_use():
     untouched(2, r"training.seq_len: generate does not use this key; it takes generate\.\*, training\.dtype, ",
               "generate", "run", "--prompt=a", "--training.seq_len=8")
     untouched(2, r"data.split: prepare does not use this key; it takes data\.path, data\.tokenizer, "
-              r"data\.text_field, data\.bad_lines, tokenizer\.pattern$", "prepare", "t.txt", "--data.path=text/u",
-              "--data.split=[0.9, 0.1]")
+              r"data\.text_field, data\.chat_template, data\.bad_lines, tokenizer\.pattern$", "prepare", "t.txt",
+              "--data.path=text/u", "--data.split=[0.9, 0.1]")
     untouched(2, "optimizer.lr: generate does not use this key", "generate", "run", "--prompt=a", "--optimizer.lr=1")
     untouched(2, "training.steps: prepare does not use this key", "prepare", "t.txt", "--data.path=text/u",
               "--training.steps=7")

@@ -143,18 +143,21 @@ def test_chat():
     ours, its = os.openpty()
     with subprocess.Popen([tool.BINARY, *chat, *chance, "--json"], stdin=its, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL) as process:
-        said = ""
-        for message in "ping", " ", "a b", "fox":
-            os.write(ours, message.encode() + b"\n")
-            if message == " ":
-                continue # no message
-            answer = json.loads(process.stdout.readline())["text"]
-            said += turn.format(message, "").removesuffix("<|im_end|>\n")
-            alone = tool.good_json("generate", "run", f"--prompt={said}", "--stop=<|im_end|>", *chance)
-            assert alone["text"] == answer, (message, alone, answer)
-            said += answer + "<|im_end|>\n"
-        os.write(ours, b"\x04")
-        assert process.stdout.read() == b"" and process.wait(tool.TIMEOUT) == 0
+        try:
+            said = ""
+            for message in "ping", " ", "a b": # beyond these the window slides
+                os.write(ours, message.encode() + b"\n")
+                if message == " ":
+                    continue # no message
+                answer = json.loads(process.stdout.readline())["text"]
+                said += turn.format(message, "").removesuffix("<|im_end|>\n")
+                alone = tool.good_json("generate", "run", f"--prompt={said}", "--stop=<|im_end|>", *chance)
+                assert alone["text"] == answer, (message, alone, answer)
+                said += answer + "<|im_end|>\n"
+            os.write(ours, b"\x04")
+            assert process.stdout.read() == b"" and process.wait(tool.TIMEOUT) == 0
+        finally:
+            process.kill() # or a failed assertion would wait for it
     os.close(ours)
     os.close(its)
     tool.refused(2, "has no chat template: give one, such as chatml", "generate", "run", "--chat", "--prompt=a")
