@@ -19,7 +19,7 @@ static struct tokenizer *make_tokenizer(bool specials) {
     json_t *config = parse("{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
     struct text json = {0};
     struct tokenizer_parts parts;
-    struct tokenizer *t;
+    struct tokenizer *t = NULL;
     text_add(&json, "{\"version\": \"1.0\", \"added_tokens\": [");
     static const char *const TOKENS[] = {"<s>", "</s>", "<|im_end|>"};
     for (int i = 0; i < (specials ? 3 : 2); i++)

@@ -102,16 +102,16 @@ static void test_bounds(void **state) {
         "{% set a = range(100000) | list %}{% for i in a %}{% for j in a %}{{ i * j }}{% endfor %}{% endfor %}",
         "{% set ns = namespace(x='ab') %}{% for i in range(1000) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
         "{% set ns = namespace(x=[1]) %}{% for i in range(1000) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-        "{% set ns = namespace(x='aaaa') %}{% for i in range(1000) %}{% set ns.x = ns.x.replace('a', ns.x) %}{% endfor "
-        "%}",
+        ("{% set ns = namespace(x='aaaa') %}{% for i in range(1000) %}{% set ns.x = ns.x.replace('a', ns.x) %}{% "
+         "endfor %}"),
     };
     const char *const DEEP[] = {
         "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
         "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
-        "{% set ns = namespace(x=[], y=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}"
-        "{% endfor %}{{ ns.x == ns.y }}",
-        "{% set ns = namespace(x={}) %}{% for i in range(100000) %}{% set ns.x = {'a': ns.x} %}{% endfor %}"
-        "{{ ns.x | tojson }}",
+        ("{% set ns = namespace(x=[], y=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] "
+         "%}{% endfor %}{{ ns.x == ns.y }}"),
+        ("{% set ns = namespace(x={}) %}{% for i in range(100000) %}{% set ns.x = {'a': ns.x} %}{% endfor %}"
+         "{{ ns.x | tojson }}"),
     };
     for (size_t i = 0; i < ARRAY_LENGTH(LONG); i++)
         assert_refused(LONG[i], "t.jinja line 1: rendering takes too long");
