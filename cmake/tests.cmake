@@ -117,10 +117,10 @@ endfunction()
 tier(long 1 comm.mpi_collectives launch.mpi_starts)
 tier(long 2 run.checkpoint_all_meshes)
 tier(usual 2 run.meshes cli.commands cli.resume)
-tier(long 2 cli.plan_advice cli.plan cli.examples cli.pages cli.memory run.torch verify.mutants_of_ranks
-    cli.simulate_programs cli.plan_answers cli.readers planner.verified_plans run.faults run.power_cuts memory.waste
-    verify.outer_programs pipeline.makers kernels.ways cli.export)
-tier(usual 2 verify.mutants run.reshard run.checkpoint_meshes cli.ranks kernels.cpu cli.simulate run.mpi_meshes
+tier(long 2 cli.plan_advice cli.plan cli.examples cli.pages cli.memory run.torch run.reshard
+    verify.mutants_of_ranks cli.simulate_programs cli.plan_answers cli.readers planner.verified_plans run.faults
+    run.power_cuts memory.waste verify.outer_programs pipeline.makers kernels.ways cli.export)
+tier(usual 2 verify.mutants run.checkpoint_meshes cli.ranks kernels.cpu cli.simulate run.mpi_meshes
     cli.checkpoints planner.search exec.allocation ckpt.saver comm.collectives cli.names cli.bad_input run.resume
     run.run_directory comm.messages cli.lora model.model_gradients cli.init_from ckpt.checkpoint_faults run.damage
     cli.saving cli.eval_and_generate)
