@@ -37,8 +37,8 @@ struct lora_file {
 };
 // Whether a directory holds one.
 bool lora_is_directory(const char *path);
-// Reads that of the directory `path`; `base`, unless empty, replaces the model that it names. Members that change the
-// arithmetic in a way that is not implemented, as "use_dora", are refused by name.
+// Reads that of the directory `path`; `base`, unless empty, replaces the model that it names. Members that ask
+// for other arithmetic than these adapters', as "use_dora", are refused by name.
 trireme_status lora_file_read(struct lora_file *out, const char *path, const char *base, trireme_error *error);
 // The same from memory; `where` names it in messages.
 trireme_status lora_file_parse(struct lora_file *out, const char *text, size_t length, const char *where,

@@ -164,16 +164,6 @@ def read_tensors(path):
             for name, entry in header.items() if name != "__metadata__"}
 
 
-def write_tensors(path, tensors, metadata=None):
-    at, header, body = 0, {"__metadata__": metadata} if metadata else {}, b""
-    for name, (dtype, shape, content) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(content)]}
-        at += len(content)
-        body += content
-    text = json.dumps(header).encode()
-    tool.write(path, struct.pack("<Q", len(text)) + text + body)
-
-
 def listed(path="run"):
     return tool.good_json("checkpoint", "list", path)["checkpoints"]
 
@@ -427,7 +417,7 @@ def test_diff():
 def edit(path, change):
     tensors = read_tensors(path)
     change(tensors)
-    write_tensors(path, tensors)
+    tool.write_tensors(path, tensors)
 
 
 def test_diff_tensors():
@@ -480,14 +470,14 @@ def test_diff_forms():
     names, where = list(tensors), {}
     for number, part in enumerate((names[:5], names[5:]), 1):
         file = f"model-0000{number}-of-00002.safetensors"
-        write_tensors(f"old/{file}", {name: tensors[name] for name in part})
+        tool.write_tensors(f"old/{file}", {name: tensors[name] for name in part})
         where |= dict.fromkeys(part, file)
     tool.write("old/model.safetensors.index.json", json.dumps({"metadata": {}, "weight_map": where}))
     progress = json.loads(tool.read("old/training/progress.json"))
     metadata = {key: str(value) for key, value in progress.items() if key not in ("format", "version", "val_loss")}
     state = read_tensors("old/training/state.safetensors")
     shutil.rmtree("old/training")
-    write_tensors("old/state.safetensors", state, {"trireme_state": "1", **metadata})
+    tool.write_tensors("old/state.safetensors", state, {"trireme_state": "1", **metadata})
     result = diff(last, "old")
     assert result["tensors"] == [], result
     assert [one["name"] for one in result["others"]] == ["val_loss"], result

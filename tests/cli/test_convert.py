@@ -14,21 +14,10 @@ VALUES = [0.0, -0.0, 1.0, -1.00390625, 1.01171875, 1.00048828125, 1.00146484375,
 NAMES = {"F32": "f", "F16": "e", "F64": "d", "I64": "q", "BF16": "H"}
 
 
-def write_tensors(path, tensors, metadata=None):
-    """Writes {name: (dtype, shape, bytes)} as a safetensors file."""
-    at, header, body = 0, {"__metadata__": metadata} if metadata else {}, b""
-    for name, (dtype, shape, content) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(content)]}
-        at += len(content)
-        body += content
-    text = json.dumps(header).encode()
-    tool.write(path, struct.pack("<Q", len(text)) + text + body)
-
-
 def write_unknown(path):
     os.mkdir(path)
     packed = struct.pack(f"<{len(VALUES)}f", *VALUES)
-    write_tensors(f"{path}/model.safetensors", {
+    tool.write_tensors(f"{path}/model.safetensors", {
         "a.weight": ("F32", [4, 4], packed), "b": ("F64", [2], struct.pack("<2d", 1 / 3, 1e-300)),
         "c": ("I64", [1], struct.pack("<q", -7)), "d": ("F32", [], struct.pack("<f", 2.5))}, {"format": "pt", "x": "y"})
     tool.write(f"{path}/config.json", '{"model_type": "unknown", "torch_dtype": "float32", "mine": {"k": [1, 2.5]}}')
@@ -104,9 +93,9 @@ def test_refusals():
     whole = tool.read("bad/model.safetensors")
     tool.write("bad/model.safetensors", whole[:-1])
     tool.untouched(4, "bad/model.safetensors", "convert", "bad", "out")
-    write_tensors("bad/model.safetensors", {"w": ("F32", [2], struct.pack("<2f", 1, 65520))})
+    tool.write_tensors("bad/model.safetensors", {"w": ("F32", [2], struct.pack("<2f", 1, 65520))})
     tool.untouched(2, 'tensor "w": a number is beyond the range of f16', "convert", "bad", "out", "--dtype=f16")
-    write_tensors("bad/model.safetensors", {"w": ("F8_E4M3", [2], b"ab")})
+    tool.write_tensors("bad/model.safetensors", {"w": ("F8_E4M3", [2], b"ab")})
     tool.untouched(2, 'tensor "w" is of dtype F8_E4M3, whose scales are not known', "convert", "bad", "out",
                    "--dtype=f32")
     os.remove("bad/model.safetensors")

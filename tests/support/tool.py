@@ -233,6 +233,17 @@ def await_step(process, run):
         time.sleep(0.01)
 
 
+def write_tensors(path, tensors, metadata=None):
+    """Writes {name: (dtype, shape, bytes)} as a safetensors file."""
+    at, header, body = 0, {"__metadata__": metadata} if metadata else {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(content)]}
+        at += len(content)
+        body += content
+    text = json.dumps(header).encode()
+    write(path, struct.pack("<Q", len(text)) + text + body)
+
+
 def main(namespace):
     """Runs every function named test_*, each in a fresh prepared directory."""
     for name, function in list(namespace.items()):
