@@ -9,7 +9,7 @@ LLM_C         ?=
 PARTS         ?=
 export PREFIX_PATH
 # What `make test` leaves out. `make asan` runs the longest tests under the sanitizers, too.
-REST = build:long build-asan:quick,usual build-clang:quick
+REST = build:long build-asan:quick,usual
 
 configure = cmake --preset $(1) $(if $(PREFIX_PATH),-DCMAKE_PREFIX_PATH="$(PREFIX_PATH)") >/dev/null
 build     = $(call configure,$(1)) && cmake --build --preset $(1)
@@ -37,7 +37,6 @@ test-all:
 	@tools/install_dependencies build test torch clang
 	@$(call build,default)
 	@$(call build,asan)
-	@$(call build,clang)
 	@if tools/run_fuzz --possible; then $(call build,fuzz) && tools/run_tests $(REST) build-fuzz; \
 	else echo "clang's fuzzer is missing: the fuzz targets are left out"; tools/run_tests $(REST); fi
 
@@ -55,7 +54,7 @@ demo:
 	@tools/demo
 
 asan:
-	@tools/install_dependencies build test
+	@tools/install_dependencies build test clang
 	@$(call build,asan)
 	@tools/run_tests build-asan
 
@@ -86,11 +85,11 @@ help:
 	@echo "make            build build/trireme and the library"
 	@echo "make check      build, run the quick tests: for after each change"
 	@echo "make test       the same and the tests that take longer: whether this build can be trusted"
-	@echo "make test-all   what make test leaves out: the longest tests, its own under the sanitizers, the quick ones"
-	@echo "                compiled by clang, and each fuzz target for a few seconds"
+	@echo "make test-all   what make test leaves out: the longest tests, its own compiled by clang and under the"
+	@echo "                sanitizers, and each fuzz target for a few seconds"
 	@echo "make equal      train on every mesh of up to 8 ranks and print how far each is from one rank"
 	@echo "make demo       install what is missing, build, train a small model on real text"
-	@echo "make asan       all tests under the address and undefined-behaviour sanitizers"
+	@echo "make asan       all tests under the address and undefined-behaviour sanitizers, by clang"
 	@echo "make clang      all tests, compiled by clang"
 	@echo "make fuzz       fuzz every parser for FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make bench      measure training speed into bench/results/, beside PyTorch if PYTHON=python3 has it, and llm.c"

@@ -7,9 +7,9 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "base/clock.h"
 #include "base/region.h"
-#include "kernels/bf16.h"
 #include "kernels/cpu/peak.h"
 
 #ifdef BENCH_ONEDNN

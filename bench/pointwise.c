@@ -8,9 +8,9 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "base/clock.h"
 #include "base/region.h"
-#include "kernels/bf16.h"
 #include "kernels/cpu/isa.h"
 
 enum { REPEATS = 25, MAX_SETS = 16 };

@@ -6,10 +6,16 @@ set(TRIREME_ISA_ONCE isa peak bandwidth pin) # files of cpu/ that exist once
 # Those that have a copy for matrix units.
 set(TRIREME_ISA_MATRIX attention attention_bwd attention_cached gemm gemm_few matmul pack peak_loop table)
 
+# Those in which products and sums are rounded one by one, as by any CPU.
+set(TRIREME_ISA_ROUNDED fast_codecs)
+
 function(trireme_isa_variants sources)
     set(cpu_sources ${${sources}})
     list(FILTER cpu_sources INCLUDE REGEX "/src/kernels/cpu/[^/]*\\.c$")
     set_source_files_properties(${cpu_sources} PROPERTIES COMPILE_OPTIONS "${OpenMP_C_FLAGS}")
+    foreach(name ${TRIREME_ISA_ROUNDED})
+        set_property(SOURCE src/kernels/cpu/${name}.c APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)
+    endforeach()
     if(NOT TRIREME_ISA_VARIANTS OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
         return()
     endif()
@@ -48,6 +54,9 @@ function(trireme_isa_variants sources)
             file(CONFIGURE OUTPUT ${copy} CONTENT "#include \"kernels/cpu/${name}.c\"\n" @ONLY)
             set_source_files_properties(${copy} PROPERTIES
                 COMPILE_OPTIONS "${OpenMP_C_FLAGS};${flags_${isa}}" COMPILE_DEFINITIONS ISA_SUFFIX=${isa})
+            if(name IN_LIST TRIREME_ISA_ROUNDED)
+                set_property(SOURCE ${copy} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)
+            endif()
             list(APPEND ${sources} ${copy})
         endforeach()
     endforeach()

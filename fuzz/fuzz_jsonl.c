@@ -43,6 +43,15 @@ static trireme_status advance(void *user, size_t bytes, trireme_error *error) {
     return TRIREME_OK;
 }
 
+// gzip, Zstandard.
+static bool is_packed(const uint8_t *data, size_t size) {
+    return (size >= 2 && memcmp(data, "\x1f\x8b", 2) == 0) || (size >= 4 && memcmp(data, "\x28\xb5\x2f\xfd", 4) == 0);
+}
+
+static bool is_damaged(const trireme_error *error) {
+    return strstr(error->message, " is damaged at byte ");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1)
         return 0;
@@ -65,15 +74,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         CHECK(status != TRIREME_OK || c.read == size - 1);
         // All of a text but a byte order mark before it, and the mark of its end.
         const size_t mark = size > 3 && memcmp(data + 1, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-        if (status == TRIREME_OK && file.format == DOCUMENT_TEXT)
+        if (status == TRIREME_OK && file.format == DOCUMENT_TEXT && !is_packed(data + 1, size - 1))
             CHECK(c.text.length == size - mark && memcmp(c.text.text, data + 1 + mark, size - 1 - mark) == 0);
         if (i == 0) {
             first = c;
             first_error = error;
             continue;
         }
-        // Where reading fails, blocks that end elsewhere may have handed on more or less of the text before.
-        CHECK(strcmp(error.message, first_error.message) == 0);
+        // Where reading fails, blocks that end elsewhere may have handed on more or less of the text before. Of an
+        // archive that is damaged, a library that may unpack less at a time gives some text more before it says so,
+        // and that text may be refused first.
+        const bool damaged = is_damaged(&error) || is_damaged(&first_error);
+        CHECK(damaged ? *error.message && *first_error.message : strcmp(error.message, first_error.message) == 0);
         if (status == TRIREME_OK && c.text.length)
             CHECK(c.text.length == first.text.length && memcmp(c.text.text, first.text.text, c.text.length) == 0);
         text_release(&c.text);

@@ -52,13 +52,17 @@ static void walk(const struct token_set *set) {
     struct sampler s;
     if (sampler_init(&s, set, &options, &error) != TRIREME_OK)
         return;
-    int32_t memory[4][3 * 50];
-    struct sampler_batch batch = {0, options.seq_len, memory[0], memory[1], memory[2], memory[3]};
+    static const int64_t LAYOUT[] = {PLACES_CONTIGUOUS, PLACES_ZIGZAG, 1, 3};
+    const int64_t layout = LAYOUT[total % 4], parts = total % 5 + 1;
+    const struct places places = {layout, parts, places_rows(layout, parts, options.seq_len)};
+    int32_t memory[4][3 * 51];
+    struct sampler_batch batch = {places, total % parts, memory[0], memory[1], memory[2], memory[3]};
     for (int split = SAMPLER_TRAIN; split <= SAMPLER_VALIDATION; split++)
         for (int64_t step = 0; step < 20 && s.source[0].range[split].windows; step++)
             if (sampler_fill(&s, split, step, 0, 3, &batch, NULL, &error) == TRIREME_OK)
-                for (int64_t i = 0; i < 3 * options.seq_len; i++)
-                    CHECK(memory[2][i] >= 0 && memory[2][i] <= i % options.seq_len && memory[1][i] >= -1);
+                for (int64_t i = 0; i < 3 * places.rows; i++)
+                    CHECK(memory[2][i] >= 0 && memory[2][i] <= place_of(&places, batch.part, i % places.rows) &&
+                          memory[1][i] >= -1);
     sampler_release(&s);
 }
 

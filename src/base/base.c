@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 // Long enough for two paths. Errors are told where there is no memory left, so nothing is allocated.
 enum { WHOLE_MESSAGE = 1 << 14 };
@@ -88,8 +89,11 @@ void mem_at_end(void (*end)(size_t bytes)) {
 
 // Returns where the allocation is worth another try.
 static void memory_refused(size_t bytes) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     if (reserve_use(bytes))
         return;
+    while (atomic_flag_test_and_set(&told)) // another thread has said so, and ends the process
+        pause();
     fprintf(
         stderr,
         "trireme: out of memory: %zu bytes more are refused: raise the limit (ulimit -v, ulimit -d, or a job's), or "

@@ -21,7 +21,7 @@ static size_t escape_next(const char **s, const char *end, char out[8]) {
                         : c == '\r' ? "\\r"
                                     : NULL;
     if (!length)
-        strcpy(out, "\xEF\xBF\xBD");
+        strcpy(out, UTF8_REPLACEMENT);
     else if (brief)
         strcpy(out, brief);
     else if (utf8_is_hidden(code))
@@ -30,7 +30,7 @@ static size_t escape_next(const char **s, const char *end, char out[8]) {
         memcpy(out, *s, length);
         out[length] = 0;
     }
-    *s += length ? length : 1;
+    *s += length ? length : utf8_ill_formed(*s, (size_t)(end - *s));
     return strlen(out);
 }
 
@@ -140,25 +140,33 @@ __attribute__((constructor)) static void end_where_memory_does(void) {
     json_set_alloc_funcs(json_allocate, free);
 }
 
+// Whether it is an integer that does not fit into 64 bits.
+static bool is_large_integer(const char *at, size_t length) {
+    const bool negative = length > 0 && *at == '-';
+    const char *most = negative ? "9223372036854775808" : "9223372036854775807";
+    const size_t digits = length - negative;
+    for (size_t i = negative; i < length; i++)
+        if (at[i] < '0' || at[i] > '9')
+            return false;
+    return digits > strlen(most) || (digits == strlen(most) && memcmp(at + negative, most, digits) > 0);
+}
+
 // Appends JSON, with ".0" behind integers that do not fit into 64 bits. Python writes such (1e30 as an integer stands
 // for "no limit" in files of transformers), and jansson takes them as reals alone.
 static void add_with_reals(struct text *out, const char *text, size_t length) {
-    static const char MOST[] = "9223372036854775807";
     const char *end = text + length;
     for (const char *at = text, *begin = at; at < end; begin = at) {
-        const size_t room = (size_t)(end - at);
-        size_t digits = 0;
-        if (*at == '"')
+        if (*at == '"') {
             for (at++; at < end && *at != '"'; at++)
                 at += *at == '\\' && at + 1 < end;
-        else
-            while (digits < room && at[digits] >= '0' && at[digits] <= '9')
-                digits++;
-        at += digits ? digits : 1;
-        at = MIN(at, end);
+            at += at < end;
+        } else {
+            while (at < end && *at && strchr("+-.0123456789Ee", *at))
+                at++;
+            at += at == begin;
+        }
         text_add_bytes(out, begin, (size_t)(at - begin));
-        const bool whole = (begin == text || !strchr(".eE+", begin[-1])) && (at == end || !strchr(".eE", *at));
-        if (whole && (digits >= sizeof MOST || (digits == sizeof MOST - 1 && memcmp(begin, MOST, digits) > 0)))
+        if (is_large_integer(begin, (size_t)(at - begin)))
             text_add_bytes(out, ".0", 2);
     }
 }
@@ -176,6 +184,10 @@ trireme_status json_parse(const char *text, size_t length, const char *where, js
         text_release(&copy);
     }
     if (!tree) {
+        static const char FLAG[] = " without JSON_ALLOW_NUL"; // is nothing for users
+        char *flag = strstr(refusal.text, FLAG);
+        if (flag)
+            memmove(flag, flag + strlen(FLAG), strlen(flag + strlen(FLAG)) + 1);
         char *place = mem_printf("%s: line %d, column %d", where, refusal.line, refusal.column);
         status = refuse_text(place, refusal.text, error);
         free(place);

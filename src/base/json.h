@@ -54,8 +54,8 @@ const char *json_excerpt_value(const json_t *value, char buffer[JSON_EXCERPT_BYT
 
 // Writing: appends compact JSON to a text, commas included: begin, add, end. `key` is NULL in an array and at the top
 // level. Doubles take the fewest digits (15 to 17) that read back as the same bits; NaN and infinities become null.
-// Bytes that are not UTF-8 become U+FFFD. Between objects at the top level the caller adds a "\n" (text_add), as in
-// .jsonl.
+// Ill-formed sequences in place of UTF-8 become U+FFFD (utf8.h). Between objects at the top level the caller adds a
+// "\n" (text_add), as in .jsonl.
 void json_begin_object(struct text *t, const char *key);
 void json_end_object(struct text *t);
 void json_begin_array(struct text *t, const char *key);

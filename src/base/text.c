@@ -50,6 +50,18 @@ static bool is_cut(const char *bytes, size_t length) {
     return utf8_check(&utf8, bytes, length) && !utf8_finish(&utf8);
 }
 
+void text_add_utf8(struct text *t, const char *bytes, size_t length) {
+    for (size_t at = 0; at < length;) {
+        const size_t whole = utf8_prefix(bytes + at, length - at);
+        text_add_bytes(t, bytes + at, whole);
+        at += whole;
+        if (at == length)
+            break;
+        text_add_bytes(t, UTF8_REPLACEMENT, sizeof UTF8_REPLACEMENT - 1);
+        at += utf8_ill_formed(bytes + at, length - at);
+    }
+}
+
 size_t text_add_shown(struct text *t, const char *bytes, size_t length, bool ends) {
     size_t at = 0;
     while (at < length) {
@@ -229,6 +241,30 @@ trireme_status file_sync_directory(const char *path, trireme_error *error) {
 // Handled apart from devices, since it may lead to a file.
 static bool is_stdout(const char *path) {
     return strcmp(path, "/dev/stdout") == 0;
+}
+
+trireme_status file_each_line(const char *path, size_t limit,
+                              trireme_status (*each)(void *user, const struct file_line *line, trireme_error *error),
+                              void *user, trireme_error *error) {
+    char *bytes;
+    size_t length, number = 0;
+    trireme_status status = TRIREME_OK;
+    TRY(file_read_named(path, limit, &bytes, &length, error));
+    const char *const end = bytes + length;
+    for (const char *at = bytes + utf8_mark(bytes, length); at < end && status == TRIREME_OK;) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at)) ?: end;
+        struct file_line line = {.text = at, .length = (size_t)(stop - at), .number = ++number};
+        line.length -= line.length > 0 && at[line.length - 1] == '\r';
+        if (strspn(at, " \t\r") < line.length) { // what was read ends with a NUL
+            char *where = mem_printf("%s:%zu", path, number);
+            line.where = where;
+            status = each(user, &line, error);
+            free(where);
+        }
+        at = stop + 1;
+    }
+    free(bytes);
+    return status;
 }
 
 bool file_is_device(const char *path) {

@@ -13,6 +13,8 @@ struct text {
 
 void text_add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_add_bytes(struct text *t, const char *bytes, size_t length);
+// Adds bytes with U+FFFD for each ill-formed sequence of them (utf8.h).
+void text_add_utf8(struct text *t, const char *bytes, size_t length);
 // Adds arbitrary bytes in a form that is safe to send to a terminal: each byte of a control character (except tabs and
 // line ends), and each byte that belongs to no UTF-8 character, is written \xNN. Returns how many bytes it took: unless
 // the text `ends` with them, bytes at the end that may be the beginning of a character or of a line end are left.
@@ -31,6 +33,16 @@ trireme_status file_open(const char *path, int *file, trireme_error *error);
 trireme_status file_read(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
 // The same for a file that the user names: where it cannot be read, TRIREME_ERROR_USAGE, as nothing was started.
 trireme_status file_read_named(const char *path, size_t limit, char **out, size_t *length, trireme_error *error);
+// A line of a file, without its end; not NUL-terminated.
+struct file_line {
+    const char *text;
+    size_t length, number; // from 1
+    const char *where;     // "PATH:NUMBER", for messages
+};
+// Calls `each` for the lines of such a file that are not blank. A mark before the first is left out.
+trireme_status file_each_line(const char *path, size_t limit,
+                              trireme_status (*each)(void *user, const struct file_line *line, trireme_error *error),
+                              void *user, trireme_error *error);
 // Whether `path` is to be written in place, since no file can replace it: a pipe, a terminal or another device.
 bool file_is_device(const char *path);
 // Opens such a path for writing. A pipe that nobody reads is refused after a second.

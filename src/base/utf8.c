@@ -42,6 +42,16 @@ size_t utf8_prefix(const char *s, size_t length) {
     return at;
 }
 
+size_t utf8_ill_formed(const char *s, size_t length) {
+    size_t count = 1;
+    for (; count < length && count < UTF8_BYTES_MAX; count++) {
+        struct utf8_checker part = {0};
+        if (!utf8_check(&part, s, count + 1))
+            break;
+    }
+    return count;
+}
+
 size_t utf8_mark(const char *s, size_t length) {
     return length >= UTF8_MARK_BYTES && memcmp(s, UTF8_MARK, UTF8_MARK_BYTES) == 0 ? UTF8_MARK_BYTES : 0;
 }

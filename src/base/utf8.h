@@ -11,6 +11,8 @@ enum { UTF8_BYTES_MAX = 4 }; // of one character
 // The byte order mark, which Windows programs put at the start of a text.
 #define UTF8_MARK "\xEF\xBB\xBF"
 enum { UTF8_MARK_BYTES = sizeof UTF8_MARK - 1 };
+// U+FFFD, which stands for what is not UTF-8.
+#define UTF8_REPLACEMENT "\xEF\xBF\xBD"
 
 // The number of bytes of the character at the start of s[0, length), and its code in *code; 0 if no valid character
 // begins there. Reads no further than the first byte that does not belong to the character: for NUL-terminated text
@@ -18,6 +20,10 @@ enum { UTF8_MARK_BYTES = sizeof UTF8_MARK - 1 };
 size_t utf8_decode(const char *s, size_t length, uint32_t *code);
 // How many bytes from the start form whole characters.
 size_t utf8_prefix(const char *s, size_t length);
+// The number of bytes, at least 1, of the ill-formed sequence at the start of s[0, length), which is not empty: as many
+// as might begin a character (Unicode 15, section 3.9, "Substitution of Maximal Subparts"). Decoders put one U+FFFD for
+// them.
+size_t utf8_ill_formed(const char *s, size_t length);
 // The number of bytes of the mark at the start of the text: 0 where there is none.
 size_t utf8_mark(const char *s, size_t length);
 // Whether a character is invisible, looks like another one, or changes how others look: code that quotes text to people

@@ -10,6 +10,7 @@ enum { TEMPLATE_BYTES_MAX = 1 << 20 };
 static const size_t RENDERED_MAX = (size_t)1 << 30;
 
 struct chat_template {
+    char *text;          // NULL: none
     struct jinja *jinja; // NULL: none
     char *bos, *eos;     // NULL: none
 };
@@ -63,11 +64,13 @@ trireme_status chat_template_create(const struct tokenizer *t, const char *name,
         !text || utf8_is_valid(text) ? TRIREME_OK : error_set(error, TRIREME_ERROR_USAGE, "%s: is not UTF-8", where);
     if (text && status == TRIREME_OK)
         status = jinja_parse(text, length, where, &jinja, error);
-    free(text);
     free(where);
-    TRY(status);
+    if (status != TRIREME_OK) {
+        free(text);
+        return status;
+    }
     struct chat_template *c = mem_alloc(sizeof *c);
-    *c = (struct chat_template){jinja, token_text(t, tokenizer_bos(t)), token_text(t, tokenizer_eos(t))};
+    *c = (struct chat_template){text, jinja, token_text(t, tokenizer_bos(t)), token_text(t, tokenizer_eos(t))};
     *out = c;
     return TRIREME_OK;
 }
@@ -76,9 +79,14 @@ void chat_template_free(struct chat_template *c) {
     if (!c)
         return;
     jinja_free(c->jinja);
+    free(c->text);
     free(c->bos);
     free(c->eos);
     free(c);
+}
+
+const char *chat_template_text(const struct chat_template *c) {
+    return c->text;
 }
 
 void chat_text_release(struct chat_text *out) {
@@ -88,30 +96,64 @@ void chat_text_release(struct chat_text *out) {
 
 // ---- messages
 
-// Messages as `transformers` gives them to a template: without members that are null, and with a reasoning under each
-// of the names that it goes by. The caller frees *out.
-static trireme_status messages_normalize(const json_t *messages, json_t **out, trireme_error *error) {
+// Sets the role and the content of a message as ShareGPT has it: "from" and "value".
+static trireme_status message_set_sharegpt(json_t *message, size_t number, trireme_error *error) {
+    static const struct {
+        const char *from, *role;
+    } ROLES[] = {{"human", "user"},          {"user", "user"},     {"gpt", "assistant"},
+                 {"assistant", "assistant"}, {"system", "system"}, {"tool", "tool"}};
+    const json_t *from = json_object_get(message, "from"), *value = json_object_get(message, "value");
+    char excerpt[JSON_EXCERPT_BYTES];
+    const char *role = NULL;
+    for (size_t i = 0; i < ARRAY_LENGTH(ROLES) && json_is_string(from) && !role; i++)
+        role = strcmp(ROLES[i].from, json_string_value(from)) == 0 ? ROLES[i].role : NULL;
+    if (!role)
+        FAIL(TRIREME_ERROR_USAGE, "message %zu is \"from\" %s: expected human, gpt, system or tool", number,
+             json_excerpt_value(from, excerpt));
+    if (!json_is_string(value))
+        FAIL(TRIREME_ERROR_USAGE, "message %zu has a \"from\" and no text as its \"value\"", number);
+    json_object_set_new(message, "role", json_string(role));
+    json_object_set(message, "content", (json_t *)value);
+    json_object_del(message, "from");
+    json_object_del(message, "value");
+    return TRIREME_OK;
+}
+
+// Copies what a message has to `copy`, without members that are null, and a reasoning under each of the names that it
+// goes by.
+static trireme_status message_normalize(const json_t *message, size_t number, json_t *copy, trireme_error *error) {
     static const char *const REASONING[] = {"reasoning_content", "thinking", "reasoning"};
+    const char *key;
+    json_t *value, *reasoning = NULL;
+    char excerpt[JSON_EXCERPT_BYTES];
+    json_object_foreach((json_t *)message, key, value) if (!json_is_null(value)) json_object_set(copy, key, value);
+    if (!json_object_get(copy, "role") && json_object_get(copy, "from"))
+        TRY(message_set_sharegpt(copy, number, error));
+    if (!json_is_string(json_object_get(copy, "role")))
+        FAIL(TRIREME_ERROR_USAGE, "message %zu is no object with a \"role\": %s", number,
+             json_excerpt_value(message, excerpt));
+    for (size_t k = 0; k < ARRAY_LENGTH(REASONING) && !reasoning; k++)
+        reasoning = json_object_get(copy, REASONING[k]);
+    if (reasoning && !json_object_get(copy, "thinking"))
+        json_object_set(copy, "thinking", reasoning);
+    if (reasoning)
+        json_object_set(copy, "reasoning_content", reasoning);
+    return TRIREME_OK;
+}
+
+// Messages as `transformers` gives them to a template. The caller frees *out.
+static trireme_status messages_normalize(const json_t *messages, json_t **out, trireme_error *error) {
     const json_t *message;
     size_t i;
     json_t *all = json_array();
     json_array_foreach((json_t *)messages, i, message) {
-        const char *key;
-        json_t *value, *copy = json_object(), *reasoning = NULL;
-        char excerpt[JSON_EXCERPT_BYTES];
+        json_t *copy = json_object();
         json_array_append_new(all, copy);
-        if (!json_is_object(message) || !json_is_string(json_object_get(message, "role"))) {
+        const trireme_status status = message_normalize(message, i + 1, copy, error);
+        if (status != TRIREME_OK) {
             json_decref(all);
-            FAIL(TRIREME_ERROR_USAGE, "message %zu is no object with a \"role\": %s", i + 1,
-                 json_excerpt_value(message, excerpt));
+            return status;
         }
-        json_object_foreach((json_t *)message, key, value) if (!json_is_null(value)) json_object_set(copy, key, value);
-        for (size_t k = 0; k < ARRAY_LENGTH(REASONING) && !reasoning; k++)
-            reasoning = json_object_get(copy, REASONING[k]);
-        if (reasoning && !json_object_get(copy, "thinking"))
-            json_object_set(copy, "thinking", reasoning);
-        if (reasoning)
-            json_object_set(copy, "reasoning_content", reasoning);
     }
     *out = all;
     return TRIREME_OK;
@@ -164,17 +206,55 @@ static size_t common_prefix(const struct text *a, const struct text *b) {
     return at;
 }
 
+// Gives message `number` another content. It is returned as it was: the caller puts it back.
+static json_t *message_change(struct rendering *r, size_t number, const char *content) {
+    json_t *message = json_incref(json_array_get(r->messages, number)), *changed = json_copy(message);
+    json_object_set_new(changed, "content", json_string(content));
+    json_array_set_new(r->messages, number, changed);
+    return message;
+}
+
+// Where what comes before message `number` ends in `whole`, and an answer begins. As a rule that is where a prompt ends
+// which is made of the messages before. Models that think have templates whose prompts begin a thought, which other
+// answers lack: then it is where another content of the message shows.
+static trireme_status find_begin(struct rendering *r, size_t number, const struct jinja_output *whole, size_t *out,
+                                 trireme_error *error) {
+    struct jinja_output part = {0};
+    size_t least = 0;
+    trireme_status status = render_first(r, number, true, &part, error);
+    *out = part.text.length;
+    if (status == TRIREME_OK && common_prefix(&part.text, &whole->text) < *out) {
+        status = render_first(r, number, false, &part, error);
+        least = part.text.length;
+        bool same = status == TRIREME_OK && common_prefix(&part.text, &whole->text) == least;
+        if (same) {
+            json_t *message = message_change(r, number, "\x01");
+            status = render_first(r, json_array_size(r->messages), false, &part, error);
+            *out = common_prefix(&part.text, &whole->text);
+            json_array_set_new(r->messages, number, message);
+            same = *out >= least;
+        }
+        if (status == TRIREME_OK && !same)
+            status = error_set(error, TRIREME_ERROR_USAGE,
+                               "the template writes what comes before the answer in message %zu otherwise when more "
+                               "follows, so that it cannot be told from the rest: use a template with "
+                               "{%% generation %%}, or name its family with data.chat_template",
+                               number + 1);
+    }
+    jinja_output_release(&part);
+    return status;
+}
+
 // Where the answer ends that is message `number`, if `part`, the text of the messages up to it, is not how `whole`
 // begins. A character more in its content shows where in both texts its content ends. What follows there in `part` ends
 // the answer, as far as it follows in `whole`, too: of what is written at once, all or nothing.
 static trireme_status find_end(struct rendering *r, size_t number, const struct jinja_output *whole,
                                const struct jinja_output *part, size_t *out, trireme_error *error) {
-    json_t *message = json_incref(json_array_get(r->messages, number)), *changed = json_copy(message);
-    char *content = mem_printf("%s\x01", json_string_value(json_object_get(message, "content")) ?: "");
+    const char *content = json_string_value(json_object_get(json_array_get(r->messages, number), "content")) ?: "";
+    char *longer = mem_printf("%s\x01", content);
+    json_t *message = message_change(r, number, longer);
     struct jinja_output other = {0};
     size_t in_whole = 0, in_part = 0;
-    json_object_set_new(changed, "content", json_string(content));
-    json_array_set(r->messages, number, changed);
     trireme_status status = render_first(r, json_array_size(r->messages), false, &other, error);
     if (status == TRIREME_OK) {
         in_whole = common_prefix(&other.text, &whole->text);
@@ -191,29 +271,19 @@ static trireme_status find_end(struct rendering *r, size_t number, const struct 
         if (same == tail.length)
             *out = in_whole + same;
     }
-    json_array_set(r->messages, number, message);
-    json_decref(changed);
-    json_decref(message);
-    free(content);
+    json_array_set_new(r->messages, number, message);
+    free(longer);
     jinja_output_release(&other);
     return status;
 }
 
-// Where the answer that is message `number` lies in `whole`. It begins where a prompt ends that is made of the messages
-// before. It ends where the text of the messages up to it ends (find_end).
+// Where the answer that is message `number` lies in `whole`. It ends where the text of the messages up to it ends
+// (find_end).
 static trireme_status find_answer(struct rendering *r, size_t number, const struct jinja_output *whole,
                                   struct jinja_output *part, struct chat_span *out, trireme_error *error) {
     size_t begin = 0;
-    if (number > 0) {
-        TRY(render_first(r, number, true, part, error));
-        begin = part->text.length;
-    }
-    if (number > 0 && common_prefix(&part->text, &whole->text) < begin)
-        FAIL(TRIREME_ERROR_USAGE,
-             "the template writes what comes before the answer in message %zu otherwise when more follows, so that it "
-             "cannot be told from the rest: use a template with {%% generation %%}, or name its family with "
-             "data.chat_template",
-             number + 1);
+    if (number > 0)
+        TRY(find_begin(r, number, whole, &begin, error));
     size_t end = whole->text.length;
     if (number + 1 < json_array_size(r->messages)) {
         TRY(render_first(r, number + 1, false, part, error));
@@ -282,8 +352,7 @@ trireme_status chat_render(const struct chat_template *c, const json_t *messages
         status = find_answers(&r, &whole, out, error);
     for (size_t i = 0; i < whole.generation.count && status == TRIREME_OK && !prompt; i++) {
         const struct jinja_span span = whole.generation.item[i];
-        if (span.begin < span.end)
-            VEC_PUSH(&out->answers, (struct chat_span){span.begin, span.end});
+        VEC_PUSH(&out->answers, (struct chat_span){span.begin, span.end});
     }
     text_give(&whole, out);
     json_decref(r.messages);
@@ -294,7 +363,8 @@ trireme_status chat_render(const struct chat_template *c, const json_t *messages
 trireme_status chat_render_completion(const struct chat_template *c, const json_t *prompt, const json_t *completion,
                                       const json_t *tools, struct chat_text *out, trireme_error *error) {
     struct rendering r = {0};
-    struct jinja_output whole = {0}, before = {0};
+    struct jinja_output whole = {0};
+    size_t begin = 0;
     if (json_array_size(prompt) == 0 || json_array_size(completion) == 0)
         FAIL(TRIREME_ERROR_USAGE, "there is no message in \"%s\"", json_array_size(prompt) ? "completion" : "prompt");
     json_t *both = json_copy((json_t *)prompt);
@@ -303,16 +373,11 @@ trireme_status chat_render_completion(const struct chat_template *c, const json_
     if (status == TRIREME_OK)
         status = render_first(&r, json_array_size(both), false, &whole, error);
     if (status == TRIREME_OK)
-        status = render_first(&r, json_array_size(prompt), true, &before, error);
-    if (status == TRIREME_OK && common_prefix(&before.text, &whole.text) < before.text.length)
-        status = error_set(error, TRIREME_ERROR_USAGE,
-                           "the template writes the prompt otherwise when the completion follows, so that they cannot "
-                           "be told apart");
-    if (status == TRIREME_OK && before.text.length < whole.text.length)
-        VEC_PUSH(&out->answers, (struct chat_span){before.text.length, whole.text.length});
+        status = find_begin(&r, json_array_size(prompt), &whole, &begin, error);
+    if (status == TRIREME_OK && begin < whole.text.length)
+        VEC_PUSH(&out->answers, (struct chat_span){begin, whole.text.length});
     text_give(&whole, out);
     jinja_output_release(&whole);
-    jinja_output_release(&before);
     json_decref(r.messages);
     json_decref(both);
     return status;
@@ -327,24 +392,50 @@ static void render_texts(const json_t *prompt, const json_t *completion, struct 
     VEC_PUSH(&out->answers, (struct chat_span){json_string_length(prompt), out->text.length});
 }
 
-trireme_status chat_render_line(const struct chat_template *c, const json_t *line, struct chat_text *out,
-                                trireme_error *error) {
-    const json_t *messages = json_object_get(line, "messages"), *tools = json_object_get(line, "tools"),
-                 *prompt = json_object_get(line, "prompt"), *completion = json_object_get(line, "completion");
+// A member of a line; NULL where there is none, or a null.
+static const json_t *line_member(const json_t *line, const char *key) {
+    const json_t *value = json_object_get(line, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+static trireme_status render_line(const struct chat_template *c, const json_t *line, const json_t *tools,
+                                  struct chat_text *out, trireme_error *error) {
+    static const char *const NAMES[] = {"messages", "conversations"};
+    const json_t *prompt = line_member(line, "prompt"), *completion = line_member(line, "completion");
     char excerpt[JSON_EXCERPT_BYTES];
-    tools = json_is_null(tools) ? NULL : tools;
-    if (messages)
-        return json_is_array(messages)
-                   ? chat_render(c, messages, tools, false, out, error)
-                   : error_set(error, TRIREME_ERROR_USAGE, "\"messages\" must be an array, found %s",
-                               json_excerpt_value(messages, excerpt));
+    for (size_t i = 0; i < ARRAY_LENGTH(NAMES); i++) {
+        const json_t *messages = line_member(line, NAMES[i]);
+        if (json_is_array(messages))
+            return chat_render(c, messages, tools, false, out, error);
+        if (messages)
+            FAIL(TRIREME_ERROR_USAGE, "\"%s\" must be an array, found %s", NAMES[i],
+                 json_excerpt_value(messages, excerpt));
+    }
     if (json_is_string(prompt) && json_is_string(completion)) {
         render_texts(prompt, completion, out);
         return TRIREME_OK;
     }
     if (json_is_array(prompt) && json_is_array(completion))
         return chat_render_completion(c, prompt, completion, tools, out, error);
-    FAIL(TRIREME_ERROR_USAGE, "expected \"messages\", or \"prompt\" and \"completion\", both text or both messages");
+    FAIL(TRIREME_ERROR_USAGE,
+         "expected \"messages\", \"conversations\", or \"prompt\" and \"completion\", both text or both messages");
+}
+
+trireme_status chat_render_line(const struct chat_template *c, const json_t *line, struct chat_text *out,
+                                trireme_error *error) {
+    const json_t *tools = line_member(line, "tools");
+    char excerpt[JSON_EXCERPT_BYTES];
+    json_t *parsed = NULL;
+    // Tables of data have them as JSON in a text.
+    if (json_is_string(tools))
+        TRY(json_parse(json_string_value(tools), json_string_length(tools), "\"tools\"", &parsed, error));
+    tools = parsed ? parsed : tools;
+    const trireme_status status = !tools || json_is_array(tools)
+                                      ? render_line(c, line, tools, out, error)
+                                      : error_set(error, TRIREME_ERROR_USAGE, "\"tools\" must be an array, found %s",
+                                                  json_excerpt_value(tools, excerpt));
+    json_decref(parsed);
+    return status;
 }
 
 // ---- tokens

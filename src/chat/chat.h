@@ -17,6 +17,9 @@ struct chat_template;
 trireme_status chat_template_create(const struct tokenizer *t, const char *name, struct chat_template **out,
                                     trireme_error *error);
 void chat_template_free(struct chat_template *c);
+// It as it is written; NULL: there is none.
+const char *chat_template_text(const struct chat_template *c);
+
 // A part of a text, in bytes.
 struct chat_span {
     size_t begin, end;
@@ -30,10 +33,11 @@ struct chat_text {
 };
 void chat_text_release(struct chat_text *out);
 
-// Renders `messages`, an array of objects with "role" and "content" as `transformers` takes them; *out is emptied
-// first. `prompt`: the text ends where the next answer begins (add_generation_prompt), and its answers are not told.
-// `tools` may be NULL. What answers are, a template says by {% generation %}; of others it is what a message of the
-// assistant adds to the prompt before it, refused (USAGE) where the template writes earlier messages otherwise then.
+// Renders `messages`, an array of objects with "role" and "content" as `transformers` takes them, or with "from" and
+// "value" as ShareGPT has them; *out is emptied first. `prompt`: the text ends where the next answer begins
+// (add_generation_prompt), and its answers are not told. `tools` may be NULL. What answers are, a template says by
+// {% generation %}; of others it is what a message of the assistant adds to the prompt before it, or, where that begins
+// a thought which the message lacks, to the messages; refused (USAGE) where the template writes these otherwise then.
 // USAGE, too: there is no message, the template refuses them, or they are too long.
 trireme_status chat_render(const struct chat_template *c, const json_t *messages, const json_t *tools, bool prompt,
                            struct chat_text *out, trireme_error *error);
@@ -41,8 +45,8 @@ trireme_status chat_render(const struct chat_template *c, const json_t *messages
 trireme_status chat_render_completion(const struct chat_template *c, const json_t *prompt, const json_t *completion,
                                       const json_t *tools, struct chat_text *out, trireme_error *error);
 
-// Renders what a line of a .jsonl has: "messages", perhaps with "tools"; or "prompt" and "completion", which are both
-// arrays of messages or both text, which stands there as it is.
+// Renders what a line of a .jsonl has: "messages" or, as ShareGPT calls them, "conversations", perhaps with "tools"; or
+// "prompt" and "completion", which are both arrays of messages or both text, which stands there as it is.
 trireme_status chat_render_line(const struct chat_template *c, const json_t *line, struct chat_text *out,
                                 trireme_error *error);
 

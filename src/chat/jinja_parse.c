@@ -676,7 +676,11 @@ static trireme_status parse_statement(struct parser *p, struct jinja_node **out)
             p->depth--;
             return expect_block_end(p);
         }
-    return p->at->type == TOKEN_NAME ? refuse_unsupported(p, "statement", word) : refuse_found(p, "a statement");
+    // One that ends or goes on with another than the statement that is open.
+    const bool follows = (word.length > 3 && memcmp(word.text, "end", 3) == 0) || jinja_word_is(word, "else") ||
+                         jinja_word_is(word, "elif");
+    return p->at->type == TOKEN_NAME && !follows ? refuse_unsupported(p, "statement", word)
+                                                 : refuse_found(p, "another statement");
 }
 
 // Parses up to one of the statements named in `ends`, which comes next then; "": the end of the template.

@@ -520,14 +520,14 @@ static trireme_status operate_strings(struct jinja_run *r, const struct jinja_va
 
 static trireme_status repeat_string(struct jinja_run *r, const struct jinja_value *v, int64_t times,
                                     struct jinja_value *out) {
+    const size_t count = v->count ? (size_t)MAX(times, 0) : 0;
     struct text text = {0};
-    trireme_status status = TRIREME_OK;
-    for (int64_t i = 0; i < times && v->count && status == TRIREME_OK; i++) {
-        status = jinja_work(r, v->count);
+    size_t bytes;
+    TRY(jinja_work(r, __builtin_mul_overflow(count, v->count, &bytes) ? SIZE_MAX : bytes));
+    for (size_t i = 0; i < count; i++)
         text_add_bytes(&text, v->string, v->count);
-    }
     *out = jinja_take(r, &text);
-    return status;
+    return TRIREME_OK;
 }
 
 static trireme_status operate_lists(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b,

@@ -84,7 +84,10 @@ trireme_status adapter_sum_read(struct adapters *adapters, const char *name, str
     out->rank = a->shape[0];
     out->rows = transposed ? a->shape[1] : b->shape[0];
     out->columns = transposed ? b->shape[0] : a->shape[1];
-    out->scale = lora_scale(&adapters->model.lora);
+    char *module = mem_printf("%.*s", (int)(strlen(a->name) - strlen(LORA_PREFIX) - strlen(".lora_A.weight")),
+                              a->name + strlen(LORA_PREFIX));
+    lora_rank_of(&adapters->model.lora, module, &out->scale);
+    free(module);
     trireme_status status = read_factor(adapters, transposed ? a : b, transposed, &out->left, error);
     if (status == TRIREME_OK)
         status = read_factor(adapters, transposed ? b : a, transposed, &out->right, error);

@@ -1,6 +1,6 @@
 #include "ckpt/convert.h"
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 
 #include <math.h>
 

@@ -210,7 +210,8 @@ static trireme_status disk_compare(const struct directory *d, trireme_error *err
         if (!d->manifest.file.item[i].block.count)
             status = disk_compare_file(d, &d->manifest.file.item[i], error);
     if (status == TRIREME_ERROR_CORRUPT) {
-        error->status = TRIREME_ERROR_IO;
+        if (error)
+            error->status = TRIREME_ERROR_IO;
         return error_prefix(error, TRIREME_ERROR_IO,
                             "the disk gives back other bytes than were written: check the disk");
     }

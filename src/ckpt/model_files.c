@@ -103,7 +103,7 @@ const char *model_files_stem(const struct model_config *config) {
 }
 
 trireme_status model_files_declare(struct image_set *set, const struct model_config *config,
-                                   const struct parameter_table *table, enum dtype dtype, int group,
+                                   const struct parameter_table *table, enum dtype dtype, int group, int frozen,
                                    trireme_error *error) {
     struct sources sources;
     trireme_status status = TRIREME_OK;
@@ -117,7 +117,7 @@ trireme_status model_files_declare(struct image_set *set, const struct model_con
     for (size_t i = 0; i < sources.item.count && status == TRIREME_OK; i++) {
         const struct source *source = &sources.item.item[i];
         struct image_source what = source_image(source);
-        what.group = group;
+        what.group = source->parameter->frozen ? frozen : group;
         what.size = (int)dtype_size(dtype);
         int64_t shape[2];
         file_shape(source, shape);
@@ -445,6 +445,8 @@ trireme_status model_files_load(const char *path, const struct model_config *con
     const bool adapted = config->lora.rank > 0 && lora_is_directory(path);
     char *adapters = NULL;
     struct model_config stored;
+    if (adapted)
+        TRY(lora_check_base(path, config->lora.base, error));
     TRY(model_files_check(path, config, exact, error));
     TRY(model_config_read_on(&stored, path, config->lora.base ?: "", error));
     if (adapted)

@@ -13,10 +13,10 @@
 // What the files of such tensors are called: "model", or, of adapters, "adapter_model".
 const char *model_files_stem(const struct model_config *config);
 // Declares the tensors of a model in files, or, where it has adapters, of these alone: parameters of dtype `dtype`,
-// which are values of `group`, without their padding. A GPT-2 without biases gets biases of zero, since transformers
-// expects some.
+// which are values of `group`, those that are not trained of `frozen`, without their padding. A GPT-2 without biases
+// gets biases of zero, since transformers expects some.
 trireme_status model_files_declare(struct image_set *set, const struct model_config *config,
-                                   const struct parameter_table *table, enum dtype dtype, int group,
+                                   const struct parameter_table *table, enum dtype dtype, int group, int frozen,
                                    trireme_error *error);
 
 // Writes config.json, and adapter_config.json where the model has adapters, into a directory that is being made.

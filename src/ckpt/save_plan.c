@@ -1,6 +1,6 @@
 #include "ckpt/save_plan.h"
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 
 // What one rank gives of one span: of values `term`, or of their remainders.
 struct given_part {
@@ -21,12 +21,20 @@ static void parts_add(struct given_parts *out, const struct save_plan *p, const 
         VEC_PUSH(out, (struct given_part){span, &part[i], holders_rank(p->holders, &part[i], turn), group, size});
 }
 
+// As what the holders have the values; whether they are to be made into something else than they are.
+static enum dtype values_held(const struct save_values *v) {
+    return v->masters ? dtype_accumulate(v->dtype) : v->dtype;
+}
+static bool values_made(const struct save_values *v) {
+    return v->terms > 1 || values_held(v) != v->dtype;
+}
+
 // All parts of a span, in the order in which ranks pack theirs: term by term.
 static void parts_of_span(struct given_parts *out, const struct save_plan *p, const struct image_span *span,
                           size_t turn) {
     const struct save_values *v = &p->values[span->source->group];
     for (int k = 0; k < v->terms; k++) {
-        parts_add(out, p, span, v->group[k], (int)dtype_size(v->dtype), turn);
+        parts_add(out, p, span, v->group[k], (int)dtype_size(values_held(v)), turn);
         if (v->remainder)
             parts_add(out, p, span, v->remainder[k], sizeof(uint16_t), turn);
     }
@@ -86,7 +94,7 @@ static bool block_is_in_order(const struct save_plan *p, size_t block) {
     bool in_order = true;
     block_spans(p, block, &spans);
     for (size_t i = 0; i < spans.count && in_order; i++)
-        in_order = p->values[spans.item[i].source->group].terms == 1 && !spans.item[i].source->transposed &&
+        in_order = !values_made(&p->values[spans.item[i].source->group]) && !spans.item[i].source->transposed &&
                    !spans.item[i].source->heads;
     VEC_RELEASE(&spans);
     return in_order;
@@ -229,20 +237,21 @@ static void span_collect(const struct save_plan *p, const struct image_span *spa
     VEC_RELEASE(&parts);
 }
 
-// The weighted mean of the terms. What they all have alike it gives exactly.
-static void span_mean(const struct save_plan *p, const struct image_span *span, size_t block, struct given *given,
+// The weighted mean of the terms, rounded. What they all have alike it gives exactly.
+static void span_make(const struct save_plan *p, const struct image_span *span, size_t block, struct given *given,
                       char *to) {
     const struct save_values *v = &p->values[span->source->group];
+    const enum dtype held = values_held(v);
     const int64_t count = span->window.rows * span->window.columns, size = dtype_size(v->dtype);
     double *first = mem_alloc((size_t)count * 2 * sizeof *first), *apart = first + count;
-    char *high = mem_alloc((size_t)(count * size));
+    char *high = mem_alloc((size_t)(count * MAX(dtype_size(held), size)));
     uint16_t *low = v->remainder ? mem_alloc((size_t)count * sizeof *low) : NULL;
     for (int k = 0; k < v->terms; k++) {
-        span_collect(p, span, block, v->group[k], (int)size, given, high);
+        span_collect(p, span, block, v->group[k], (int)dtype_size(held), given, high);
         if (low)
             span_collect(p, span, block, v->remainder[k], sizeof *low, given, low);
         for (int64_t i = 0; i < count; i++) {
-            const double x = element_master(high, v->dtype, low, i);
+            const double x = element_master(high, held, low, i);
             if (k == 0)
                 first[i] = x;
             else
@@ -272,8 +281,8 @@ void save_unpack(const struct save_plan *p, size_t block, const void *from, void
         const struct image_span *span = &spans.item[i];
         const struct save_values *v = &p->values[span->source->group];
         struct given_parts parts = {0};
-        if (v->terms > 1) {
-            span_mean(p, span, block, &given, (char *)out + span->at);
+        if (values_made(v)) {
+            span_make(p, span, block, &given, (char *)out + span->at);
             continue;
         }
         parts_of_span(&parts, p, span, block);

@@ -17,6 +17,7 @@ enum { SAVE_BLOCK_BYTES = 1 << 24 };
 // mean of several, rounded to the dtype, with the low halves of their master weights where they have them.
 struct save_values {
     enum dtype dtype;
+    bool masters; // the holders have them as the dtype is accumulated
     int terms;
     const int *group, *remainder; // [terms]: of the holders; remainder NULL: none
     const double *weight;         // [terms]: adds up to 1; NULL with one term

@@ -288,7 +288,9 @@ static trireme_status load_groups(struct safetensors *files, const struct parame
         const struct parameter *p = &table->parameters.item[i % parameters];
         const struct parameter_values *values = &group[i / parameters].values;
         const struct image_source source = tensor_source(p, i % parameters);
-        parameter_values_clear_padding(values, i % parameters, p);
+        reader.share = group[i / parameters].share;
+        if (reader.share == 1)
+            parameter_values_clear_padding(values, i % parameters, p);
         status = tensor_reader_take(&reader, tensor[i], &source, values, NULL, error);
     }
     tensor_reader_release(&reader);

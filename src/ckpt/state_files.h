@@ -21,6 +21,7 @@ struct state_group {
     const char *name;
     struct parameter_values values;
     const bool *has; // [parameters]: which parameters have such values; NULL: all
+    double share;    // 1: they replace what is there; else what is there keeps the rest (struct tensor_reader)
 };
 
 struct state_progress {

@@ -28,6 +28,16 @@ int temporary_lock(const char *path) {
     return fd;
 }
 
+// Whether an open directory still has this name: 1 or 0, or -1 with errno.
+static int is_named(int fd, const char *path) {
+    struct stat opened, named;
+    if (fstat(fd, &opened) != 0)
+        return -1;
+    if (lstat(path, &named) != 0)
+        return errno == ENOENT ? 0 : -1;
+    return opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
 trireme_status temporary_create(const char *path, int *lock, trireme_error *error) {
     // Another thread that sweeps may take the new directory for a dead one before it is locked: then try again.
     for (int i = 0; i < CREATE_ATTEMPTS; i++) {
@@ -45,17 +55,16 @@ trireme_status temporary_create(const char *path, int *lock, trireme_error *erro
             rmdir(path);
             return TRIREME_ERROR_IO;
         }
-        struct stat locked, named;
         if (fd < 0)
             continue; // it is gone
-        const bool is_named = lstat(path, &named) == 0;
-        if ((!is_named && errno != ENOENT) || fstat(fd, &locked) != 0) {
+        const int named = is_named(fd, path);
+        if (named < 0) {
             error_set(error, TRIREME_ERROR_IO, "%s: cannot examine: %s", path, strerror(errno));
             rmdir(path);
             close(fd);
             return TRIREME_ERROR_IO;
         }
-        if (is_named && locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
+        if (named) {
             *lock = fd;
             return TRIREME_OK;
         }
@@ -73,7 +82,9 @@ static int claim_dead(const char *path, long pid) {
     // numbers. Where there are no locks, the number has to do.
     bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
     bool no_locks = !locked && errno != EWOULDBLOCK;
-    if (locked || (no_locks && kill((pid_t)pid, 0) != 0 && errno == ESRCH))
+    bool dead = locked || (no_locks && kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+    // Another sweep may have removed it meanwhile, and its owner, alive, made and locked another of the same name.
+    if (dead && is_named(fd, path) == 1)
         return fd;
     close(fd);
     return -1;

@@ -30,7 +30,7 @@ void tensor_reader_create(struct tensor_reader *reader, struct safetensors *file
     for (size_t i = 0; i < files->tensor.count; i++)
         most = MAX(most, files->tensor.item[i].bytes);
     *reader = (struct tensor_reader){
-        .files = files, .watch = watch, .piece = mem_alloc((size_t)MIN(most, (uint64_t)PIECE_BYTES))};
+        .files = files, .share = 1, .watch = watch, .piece = mem_alloc((size_t)MIN(most, (uint64_t)PIECE_BYTES))};
 }
 
 void tensor_reader_release(struct tensor_reader *reader) {
@@ -140,11 +140,21 @@ static void elements_gather(void *to, const char *from, int64_t step, int64_t co
             memcpy((char *)to + i * size, from + i * step, (size_t)size);
 }
 
+// Moves to[count] towards the elements from[count].
+static void elements_mix(void *to, const void *from, int64_t count, enum dtype dtype, double share) {
+    CHECK(dtype == DTYPE_F32 || dtype == DTYPE_F64);
+    for (int64_t i = 0; i < count && share > 0; i++)
+        if (dtype == DTYPE_F64)
+            ((double *)to)[i] += share * (((const double *)from)[i] - ((double *)to)[i]);
+        else
+            ((float *)to)[i] += (float)(share * ((double)((const float *)from)[i] - (double)((float *)to)[i]));
+}
+
 // Puts `count` elements, which are `step` bytes apart, to `to`, or their low halves, where these are asked for.
 static trireme_status elements_put(struct tensor_reader *reader, const struct taking *t, const char *from, int64_t step,
                                    int64_t count, void *to, bool low, trireme_error *error) {
     const int64_t size = t->source.size, own = dtype_size(low ? DTYPE_U16 : t->values->dtype);
-    if (t->same) {
+    if (t->same && reader->share == 1) {
         elements_gather(to, from, step, count, size);
         return TRIREME_OK;
     }
@@ -152,6 +162,10 @@ static trireme_status elements_put(struct tensor_reader *reader, const struct ta
     for (int64_t done = 0; done < count; done += RUN_MOST) {
         const int64_t now = MIN(count - done, (int64_t)RUN_MOST);
         elements_gather(run->stored, from + done * step, step, now, size);
+        if (t->same) {
+            elements_mix((char *)to + done * size, run->stored, now, t->values->dtype, reader->share);
+            continue;
+        }
         convert_decode(t->tensor->dtype, run->stored, now, run->number);
         convert_encode(t->values->dtype, run->number, now, run->value, t->remainders ? run->low : NULL, 0);
         TRY(elements_check(reader, t, run->value, now, error));

@@ -10,6 +10,7 @@
 struct tensor_reader {
     struct safetensors *files;
     bool finite;                        // refuse numbers that are not
+    double share;                       // of what is read (f32 and f64 alone) in what it becomes with what is there
     const struct checksum_watch *watch; // told after each piece; NULL: none
     char *piece;
     VEC(struct tensor_stretch) stretch; // of a piece

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 // What follows the command's name, sorted: operands (words that are neither options nor settings), options that are
-// words alone (FLAGS in main.c), and the rest.
+// words alone (flags in main.c), and the rest.
 struct arguments {
     const struct command *command;
     VEC(char *) operands;
@@ -49,6 +49,15 @@ trireme_status command_tokenizer_chat(const struct arguments *arguments, trireme
 extern const struct command commands[];
 extern const size_t command_count;
 
+// An option that is a word alone.
+struct flag {
+    const char *word;
+    size_t offset;                 // of a bool in struct arguments
+    const char *command, *operand; // whose it is; NULL: all commands, all operands
+};
+extern const struct flag flags[];
+extern const size_t flag_count;
+
 // Loads the configuration: the file `path` (NULL: none) and the settings, among which the keys of a section that has
 // the command's name are meant by their names alone.
 trireme_status arguments_config(const struct arguments *arguments, const char *path, struct config *out,
@@ -62,6 +71,12 @@ trireme_status arguments_expect(const struct arguments *arguments, size_t least,
 // What a command returns whose arguments are wrong: `status`, with `error`. If a launcher has started several
 // processes, and the command runs as many, only one of them keeps the message; that of the others becomes empty.
 trireme_status arguments_refuse(const struct arguments *arguments, trireme_status status, trireme_error *error);
+
+struct tokenizer;
+// Loads the tokenizer that `path` means: what tokenizer_load_with takes, with the configuration's tokenizer.pattern if
+// that was set, or a run's directory, of which the newest checkpoint counts. The caller frees *out.
+trireme_status arguments_tokenizer(const char *path, const struct config *config, struct tokenizer **out,
+                                   trireme_error *error);
 
 struct cluster;
 // TRIREME_ERROR_USAGE if a device that one of so many ranks is on has no peak for the dtype of the configuration.

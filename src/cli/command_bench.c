@@ -149,7 +149,7 @@ static trireme_status measure_steps(struct engine *e, struct communicator *all, 
         TRY(ranks_sum(all, &m->bandwidth, 1, error));
     TRY(ranks_meet(all, error));
     engine_initialise(e, 1, NULL);
-    synthetic_fill(e, 1);
+    synthetic_fill(e, engine_find(e, PROGRAM_TRAIN), 1);
     if (leads) { // whose events alone are looked at
         executor_trace_reserve(engine_executor(e, PROGRAM_TRAIN), trace);
         progress_line("a first step, which does not count");

@@ -1,6 +1,7 @@
 // trireme eval DIR eval.multiple_choice=FILE or eval.text=FILE: how likely texts are.
 #include "base/json.h"
 #include "cli/command_eval.h"
+#include "cli/keys.h"
 #include "data/documents.h"
 #include "generate/multiple_choice.h"
 #include "launch/processes.h"
@@ -183,6 +184,15 @@ static void judge_report_texts(const struct judge *j, struct text *out) {
 
 // ---- all of it
 
+// What is read would be lost if it was written, too.
+static trireme_status judge_check_output(const struct judge *j, trireme_error *error) {
+    const struct config_eval *c = &j->config->eval;
+    bool read = *c->multiple_choice && same_file(c->output, c->multiple_choice);
+    for (size_t i = 0; i < j->files.count; i++)
+        read |= same_file(c->output, j->files.item[i].path);
+    return read ? config_refuse(j->config, "eval.output", error, "which is read") : TRIREME_OK;
+}
+
 static trireme_status judge_open(struct judge *j, trireme_error *error) {
     const struct config_eval *c = &j->config->eval;
     if (*c->text && *c->multiple_choice)
@@ -193,6 +203,8 @@ static trireme_status judge_open(struct judge *j, trireme_error *error) {
         TRY(questions_read(&j->questions, c->multiple_choice, error));
     else
         TRY(document_files_add(&j->files, c->text, error));
+    if (*c->output)
+        TRY(judge_check_output(j, error));
     TRY(likelihood_open(&j->likelihood, j->config, j->arguments->operands.item[0], error));
     if (*c->output && !(j->output = fopen(c->output, "w")))
         FAIL(TRIREME_ERROR_USAGE, "eval.output=%s: cannot be written there: %s", c->output, strerror(errno));

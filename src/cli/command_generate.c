@@ -169,6 +169,16 @@ static void view_release(struct view *v) {
     prompts_release(&v->prompts);
 }
 
+// What only a conversation has would have no effect.
+static trireme_status generate_without_chat(struct view *v, const char *path, const atomic_bool *stop,
+                                            trireme_error *error) {
+    static const char *const ONLY[] = {"generate.system", "generate.chat_template"};
+    for (size_t i = 0; i < ARRAY_LENGTH(ONLY); i++)
+        if (config_is_set(v->config, ONLY[i]))
+            return config_refuse(v->config, ONLY[i], error, "but there is no --chat");
+    return generate(v, path, stop, error);
+}
+
 static const char KEYS[] = "generate.* training.dtype training.kernels training.threads lora.base_model";
 
 trireme_status command_generate(const struct arguments *a, trireme_error *error) {
@@ -180,7 +190,8 @@ trireme_status command_generate(const struct arguments *a, trireme_error *error)
     if (status == TRIREME_OK)
         status = config_expect(&config, KEYS, "generate", error);
     if (status == TRIREME_OK)
-        status = a->chat ? generate_chat(a, &config, stop, error) : generate(&view, a->operands.item[0], stop, error);
+        status = a->chat ? generate_chat(a, &config, stop, error)
+                         : generate_without_chat(&view, a->operands.item[0], stop, error);
     view_release(&view);
     config_release(&config);
     return status;

@@ -1,9 +1,9 @@
 // trireme generate DIR --chat: a conversation.
 #include "base/json.h"
 #include "cli/command_generate.h"
+#include "cli/standard_input.h"
 #include "generate/conversation.h"
 
-#include <errno.h>
 #include <unistd.h>
 
 enum { MESSAGE_BYTES_MAX = 1 << 28 };
@@ -59,21 +59,11 @@ static trireme_status talk_lines(struct talk *t, trireme_error *error) {
     return status;
 }
 
-static trireme_status talk_whole_input(struct talk *t, trireme_error *error) {
-    struct text message = {0};
-    char block[4096];
-    size_t count;
-    while ((count = fread(block, 1, sizeof block, stdin)) > 0 && message.length <= MESSAGE_BYTES_MAX)
-        text_add_bytes(&message, block, count);
-    const size_t length = message.length - (message.length > 0 && message.text[message.length - 1] == '\n');
-    trireme_status status =
-        ferror(stdin) ? error_set(error, TRIREME_ERROR_IO, "standard input: cannot read: %s", strerror(errno))
-        : length > MESSAGE_BYTES_MAX
-            ? error_set(error, TRIREME_ERROR_USAGE, "the message is longer than %d bytes", MESSAGE_BYTES_MAX)
-        : length == 0 ? error_set(error, TRIREME_ERROR_USAGE, "standard input has no message; or give --prompt")
-                      : talk_answer(t, message.text, length, error);
-    text_release(&message);
-    return status;
+static trireme_status talk_whole_input(void *user, const char *message, size_t length, trireme_error *error) {
+    length -= length > 0 && message[length - 1] == '\n';
+    if (length == 0)
+        FAIL(TRIREME_ERROR_USAGE, "there is no message; or give --prompt");
+    return talk_answer(user, message, length, error);
 }
 
 static trireme_status talk(struct talk *t, const char *path, trireme_error *error) {
@@ -85,7 +75,8 @@ static trireme_status talk(struct talk *t, const char *path, trireme_error *erro
     TRY(conversation_open(&t->conversation, &t->continuation, error));
     if (*c->prompt)
         return talk_answer(t, c->prompt, strlen(c->prompt), error);
-    return isatty(STDIN_FILENO) ? talk_lines(t, error) : talk_whole_input(t, error);
+    return isatty(STDIN_FILENO) ? talk_lines(t, error)
+                                : standard_input_whole(MESSAGE_BYTES_MAX, talk_whole_input, t, error);
 }
 
 trireme_status generate_chat(const struct arguments *a, const struct config *config, const atomic_bool *stop,

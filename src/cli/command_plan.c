@@ -4,15 +4,27 @@
 #include "base/parallel_for.h"
 #include "cli/keys.h"
 #include "measure/synthetic.h"
-#include "planner/planner.h"
+#include "planner/islands.h"
 
 #include <math.h>
 #include <unistd.h>
 
 // Of the search, by default. After it, up to 5 more go into measuring the memory of the answers as `train` has it.
 static const double SEARCH_SECONDS = 40;
+// What islands that meet keep of the speed of steps alone, by default.
+static const double ISLAND_SHARE = .95;
 
-enum plan_key { PLAN_CLUSTER, PLAN_DEVICES, PLAN_SECONDS, PLAN_SAVE, PLAN_EXPORT, PLAN_KEYS };
+enum plan_key {
+    PLAN_CLUSTER,
+    PLAN_DEVICES,
+    PLAN_SECONDS,
+    PLAN_SAVE,
+    PLAN_EXPORT,
+    PLAN_ISLAND_BANDWIDTH,
+    PLAN_ISLAND_LATENCY,
+    PLAN_ISLAND_SHARE,
+    PLAN_KEYS
+};
 
 static const struct command_key KEYS[PLAN_KEYS] = {
     [PLAN_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0, ""},
@@ -21,6 +33,9 @@ static const struct command_key KEYS[PLAN_KEYS] = {
     [PLAN_SAVE] = {"save", COMMAND_KEY_OUTPUT, "the path of a configuration to be written", 0, 0,
                    "out output output_file"},
     [PLAN_EXPORT] = {"export", COMMAND_KEY_TEXT, "megatron or torchtitan", 0, 0, ""},
+    [PLAN_ISLAND_BANDWIDTH] = {"island_bandwidth", COMMAND_KEY_TEXT, "a rate, as in 1 Gbit/s", 0, 0, ""},
+    [PLAN_ISLAND_LATENCY] = {"island_latency", COMMAND_KEY_TEXT, "a time, as in 10 ms", 0, 0, ""},
+    [PLAN_ISLAND_SHARE] = {"island_share", COMMAND_KEY_NUMBER, "of the speed of steps alone", .01, .9999, ""},
 };
 
 static void plan_show_progress(void *user, int evaluated, int promising, double best) {
@@ -342,9 +357,16 @@ static void add_answer(struct text *out, const struct plan_request *r, const str
     json_end_object(out);
 }
 
+// Where there are several islands: the best plan for all of them, and how often they meet.
+struct plan_of_islands {
+    struct config whole;
+    struct plan_intervals intervals;
+};
+
 // `all_tried`: whether the advice is complete; `exported`: the best plan in another system's words, or NULL.
-static void plan_print_json(const struct plan_request *r, const struct plan_result *result, const char *advice,
-                            bool all_tried, const char *exported, double seconds, struct text *out) {
+static void plan_print_json(const struct plan_request *r, const struct plan_result *result,
+                            const struct plan_of_islands *islands, const char *advice, bool all_tried,
+                            const char *exported, double seconds, struct text *out) {
     json_begin_object(out, NULL);
     json_add_path(out, "cluster", r->cluster->name);
     json_add_integer(out, "ranks", r->ranks);
@@ -376,17 +398,22 @@ static void plan_print_json(const struct plan_request *r, const struct plan_resu
         json_end_array(out);
         json_add_boolean(out, "changes_complete", all_tried);
     }
+    if (islands->intervals.count)
+        plan_intervals_add(&islands->intervals, &islands->whole, out);
     if (exported)
         json_add_string(out, "export", exported);
     json_end_object(out);
     text_add(out, "\n");
 }
 
-static trireme_status plan_save(const struct plan_request *r, const struct plan_answer *a, const char *path,
-                                trireme_error *error) {
+static trireme_status plan_save(const struct plan_request *r, const struct plan_answer *a,
+                                const struct plan_of_islands *islands, const char *path, trireme_error *error) {
     struct config config;
     struct text text = {0};
-    TRY(plan_config(&config, r, &a->choice, error));
+    if (r->islands)
+        config_copy(&config, &islands->whole);
+    else
+        TRY(plan_config(&config, r, &a->choice, error));
     config_print(&text, &config);
     trireme_status status = file_write_atomic(path, text.text, text.length, error);
     text_release(&text);
@@ -395,14 +422,14 @@ static trireme_status plan_save(const struct plan_request *r, const struct plan_
 }
 
 static trireme_status plan_print_answer(const struct plan_request *r, const struct plan_result *result,
-                                        const struct command_value *values, bool json, double seconds,
-                                        trireme_error *error) {
+                                        const struct plan_of_islands *islands, const struct command_value *values,
+                                        bool json, double seconds, trireme_error *error) {
     struct text out = {0}, advice = {0}, exported = {0};
     const char *to = values[PLAN_EXPORT].given;
     bool found = result->answers.count > 0, all_tried = true;
     trireme_status status = TRIREME_OK;
     if (found && values[PLAN_SAVE].given)
-        status = plan_save(r, &result->answers.item[0], values[PLAN_SAVE].given, error);
+        status = plan_save(r, &result->answers.item[0], islands, values[PLAN_SAVE].given, error);
     if (!found)
         all_tried = plan_advise(&advice, r);
     if (found && to)
@@ -411,14 +438,18 @@ static trireme_status plan_print_answer(const struct plan_request *r, const stru
     progress_clear();
     const char *changes = advice.length ? advice.text : "";
     if (json) {
-        plan_print_json(r, result, changes, all_tried, exported.text, seconds, &out);
+        plan_print_json(r, result, islands, changes, all_tried, exported.text, seconds, &out);
     } else if (exported.text) {
         text_add(&out, "%s", exported.text);
     } else if (found) {
+        if (r->islands)
+            text_add(&out, "each of %s: ", counted(r->islands, "island").text);
         print_search(r, result, seconds, &out);
         print_kept(r->config, &out);
         print_left_out(r, result, &out);
         print_answers(r, result, &out);
+        if (r->islands)
+            plan_intervals_print(&islands->intervals, &islands->whole, &out);
         if (values[PLAN_SAVE].given)
             text_add(&out, "the best is written to %s\n", values[PLAN_SAVE].given);
     } else {
@@ -437,6 +468,19 @@ static trireme_status plan_print_answer(const struct plan_request *r, const stru
     return status;
 }
 
+// Islands may have links of their own.
+static trireme_status join_islands(const struct plan_request *r, struct cluster *cluster,
+                                   const struct command_value *values, trireme_error *error) {
+    static const enum plan_key OF_ISLANDS[] = {PLAN_ISLAND_BANDWIDTH, PLAN_ISLAND_LATENCY, PLAN_ISLAND_SHARE};
+    for (size_t i = 0; i < ARRAY_LENGTH(OF_ISLANDS); i++)
+        if (values[OF_ISLANDS[i]].given && !r->islands)
+            FAIL(TRIREME_ERROR_USAGE, "%s=%.80s: there is one island alone", KEYS[OF_ISLANDS[i]].name,
+                 values[OF_ISLANDS[i]].given);
+    if (r->islands && values[PLAN_EXPORT].given)
+        FAIL(TRIREME_ERROR_USAGE, "export=%.80s: other systems have no islands", values[PLAN_EXPORT].given);
+    return cluster_join_islands(cluster, values[PLAN_ISLAND_BANDWIDTH].given, values[PLAN_ISLAND_LATENCY].given, error);
+}
+
 static trireme_status plan(const struct arguments *a, const struct command_value *values, struct config *config,
                            trireme_error *error) {
     struct op_table *ops = op_table_create();
@@ -451,6 +495,9 @@ static trireme_status plan(const struct arguments *a, const struct command_value
                                    .seconds = values[PLAN_SECONDS].given ? values[PLAN_SECONDS].number : SEARCH_SECONDS,
                                    .progress = plan_show_progress};
     struct plan_result result = {.answers = {0}};
+    struct plan_of_islands islands = {.intervals = {.kept = false}};
+    struct config one = {0};
+    const double share = values[PLAN_ISLAND_SHARE].given ? values[PLAN_ISLAND_SHARE].number : ISLAND_SHARE;
     int64_t begin = clock_now();
     trireme_status status = values[PLAN_SAVE].given ? check_save(values[PLAN_SAVE].given, error) : TRIREME_OK;
     if (status == TRIREME_OK)
@@ -460,13 +507,24 @@ static trireme_status plan(const struct arguments *a, const struct command_value
     if (status == TRIREME_OK)
         status = choose_dtype(config, &cluster, request.ranks, error);
     if (status == TRIREME_OK)
+        status = plan_one_island(&request, &one, &cluster, error);
+    if (status == TRIREME_OK)
+        status = join_islands(&request, &cluster, values, error);
+    if (status == TRIREME_OK)
         status = synthetic_model(&model, config, error);
     if (status == TRIREME_OK)
         progress_line("looking at what %s can do", counted(request.ranks, "rank").text);
     if (status == TRIREME_OK)
         status = plan_search(&result, &request, error);
+    if (status == TRIREME_OK && request.islands && result.answers.count)
+        status = plan_intervals_try(&islands.intervals, &islands.whole, &request, &result.answers.item[0].choice,
+                                    config, share, error);
     if (status == TRIREME_OK)
-        status = plan_print_answer(&request, &result, values, a->json, 1e-9 * (double)(clock_now() - begin), error);
+        status = plan_print_answer(&request, &result, &islands, values, a->json, 1e-9 * (double)(clock_now() - begin),
+                                   error);
+    VEC_RELEASE(&islands.intervals);
+    config_release(&islands.whole);
+    config_release(&one);
     plan_result_release(&result);
     schedule_store_free(request.schedules);
     cluster_release(&cluster);

@@ -81,10 +81,9 @@ trireme_status command_prepare(const struct arguments *a, trireme_error *error) 
     if (status == TRIREME_OK && !*config.data.path)
         status = error_set(error, TRIREME_ERROR_USAGE, "name the token files to write: --data.path=PREFIX");
     struct tokenizer *tokenizer = NULL;
-    const char *pattern = config_is_set(&config, "tokenizer.pattern") ? config.tokenizer.pattern : NULL;
     if (status == TRIREME_OK && *config.data.tokenizer)
-        status = tokenizer_load_with(config.data.tokenizer, pattern, &tokenizer, error);
-    else if (status == TRIREME_OK && pattern)
+        status = arguments_tokenizer(config.data.tokenizer, &config, &tokenizer, error);
+    else if (status == TRIREME_OK && config_is_set(&config, "tokenizer.pattern"))
         status = config_refuse(&config, "tokenizer.pattern", error, "for tiktoken's ranks: data.tokenizer names none");
     else if (status == TRIREME_OK)
         tokenizer = tokenizer_create_bytes(TOKENIZER_BYTES_AND_ENDS);

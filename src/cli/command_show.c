@@ -11,17 +11,17 @@
 #include "run/run_directory.h"
 #include "run/step_trace.h"
 
-// The program of the run that show.program names.
-static trireme_status show_find(const struct stages *stages, const struct config *config, enum program_kind *out,
+// The number of the run's program that show.program names.
+static trireme_status show_find(const struct engine *e, const struct config *config, size_t *out,
                                 trireme_error *error) {
     struct text names = {0};
-    for (size_t i = 0; i < stages->specs.count; i++) {
-        *out = stages->specs.item[i].kind;
-        if (strcmp(program_kinds[*out].name, config->show.program) == 0) {
+    for (*out = 0; *out < e->programs.count; (*out)++) {
+        const char *name = e->programs.item[*out].compiled->program.name;
+        if (strcmp(name, config->show.program) == 0) {
             text_release(&names);
             return TRIREME_OK;
         }
-        text_add(&names, "%s%s", i ? ", " : "", program_kinds[*out].name);
+        text_add(&names, "%s%s", *out ? ", " : "", name);
     }
     config_refuse(config, "show.program", error, "but this run's programs are %s", names.text);
     text_release(&names);
@@ -175,34 +175,36 @@ struct timeline {
     struct text *out; // rank 0 adds to it
 };
 
-// What is run, and in which order; the kinds of the runs that are traced.
+// What is run, and in which order; the programs of the runs that are traced.
 struct timeline_runs {
     struct period period;
-    VEC(enum program_kind) traced;
+    VEC(struct engine_program *) traced;
 };
 
 // All of a period, or the runs of the program that is asked for; one that no period has runs behind it.
 static trireme_status timeline_choose(const struct timeline *t, const struct engine *e, struct timeline_runs *runs,
                                       trireme_error *error) {
-    enum program_kind asked;
+    size_t asked;
     const bool all = !show_is_given(t->config, "show.program");
-    TRY(show_find(e->stages, t->config, &asked, error));
+    TRY(show_find(e, t->config, &asked, error));
+    const struct program_spec *spec = &e->programs.item[asked].compiled->spec;
     runs->period = period_of(t->config);
-    if (!all && !period_has(&runs->period, asked))
-        VEC_PUSH(&runs->period.parts, ((struct period_part){asked, PERIOD_RUN}));
+    if (!all && !period_has(&runs->period, spec->kind, spec->part))
+        VEC_PUSH(&runs->period.parts, ((struct period_part){spec->kind, spec->part, PERIOD_RUN}));
     for (size_t i = 0; i < runs->period.parts.count; i++) {
         const struct period_part *part = &runs->period.parts.item[i];
-        if (part->action != PERIOD_END && (all || part->kind == asked))
-            VEC_PUSH(&runs->traced, part->kind);
+        struct engine_program *program = engine_find_part(e, part->kind, part->part);
+        if (part->action != PERIOD_END && (all || program == &e->programs.item[asked]))
+            VEC_PUSH(&runs->traced, program);
     }
     return TRIREME_OK;
 }
 
-static trireme_status run_part(struct engine *e, const struct period_part *part, struct trace *trace,
-                               trireme_error *error) {
-    return part->action == PERIOD_BEGIN ? engine_begin(e, part->kind, trace, error)
-           : part->action == PERIOD_END ? engine_end(e, part->kind, error)
-                                        : engine_run(e, engine_find(e, part->kind), trace, error);
+static trireme_status run_part(struct engine *e, struct engine_program *program, enum period_action action,
+                               struct trace *trace, trireme_error *error) {
+    return action == PERIOD_BEGIN ? engine_begin(e, program, trace, error)
+           : action == PERIOD_END ? engine_end(program, error)
+                                  : engine_run(e, program, trace, error);
 }
 
 // Real runs on random tokens, after a step that nobody looks at.
@@ -210,15 +212,18 @@ static trireme_status trace_runs(const struct timeline *t, struct engine *e, str
                                  const struct timeline_runs *runs, struct step_trace *trace, trireme_error *error) {
     TRY(step_trace_create(trace, t->config, e, runs->traced.item, runs->traced.count, all, error));
     engine_initialise(e, (uint64_t)t->config->training.seed, NULL);
-    synthetic_fill(e, (uint64_t)t->config->training.seed);
+    synthetic_fill(e, engine_find(e, PROGRAM_TRAIN), (uint64_t)t->config->training.seed);
     TRY(engine_run(e, engine_find(e, PROGRAM_TRAIN), NULL, error));
     TRY(step_trace_begin(trace, e, all, error));
     size_t number = 0;
     for (size_t i = 0; i < runs->period.parts.count; i++) {
         const struct period_part *part = &runs->period.parts.item[i];
+        struct engine_program *program = engine_find_part(e, part->kind, part->part);
         const bool traced =
-            part->action != PERIOD_END && number < runs->traced.count && runs->traced.item[number] == part->kind;
-        TRY(run_part(e, part, traced ? step_trace_events(trace, e, number) : NULL, error));
+            part->action != PERIOD_END && number < runs->traced.count && runs->traced.item[number] == program;
+        if (part->action != PERIOD_END)
+            synthetic_fill(e, program, (uint64_t)t->config->training.seed);
+        TRY(run_part(e, program, part->action, traced ? step_trace_events(trace, e, number) : NULL, error));
         number += traced;
     }
     return step_trace_gather(trace, e, all, t->out, error);
@@ -268,9 +273,9 @@ static trireme_status compile_rank(struct engine *e, struct parallel *plan, cons
 
 static trireme_status show_compiled(const struct engine *e, bool memory, const struct config *config, bool json,
                                     struct text *out, trireme_error *error) {
-    enum program_kind kind;
-    TRY(show_find(e->stages, config, &kind, error));
-    const struct program *p = &engine_compiled(e, kind)->program;
+    size_t number;
+    TRY(show_find(e, config, &number, error));
+    const struct program *p = &e->programs.item[number].compiled->program;
     if (memory)
         show_memory(e, p, json, out);
     else

@@ -37,6 +37,8 @@ static const struct command_key PROGRAM_KEYS[SIMULATE_PROGRAM_KEYS] = {
     [SIMULATE_PROGRAM_CLUSTER] = {"cluster", COMMAND_KEY_TEXT, "the name of a cluster, or the path of one", 0, 0, ""},
     [SIMULATE_PROGRAM_DEVICES] = {"devices", COMMAND_KEY_INTEGER, "devices of the cluster", 1, 1048576,
                                   DEVICES_SYNONYMS},
+    [SIMULATE_PROGRAM_ISLAND_BANDWIDTH] = {"island_bandwidth", COMMAND_KEY_TEXT, "a rate, as in 1 Gbit/s", 0, 0, ""},
+    [SIMULATE_PROGRAM_ISLAND_LATENCY] = {"island_latency", COMMAND_KEY_TEXT, "a time, as in 10 ms", 0, 0, ""},
     [SIMULATE_PROGRAM_TRACE] = {"trace", COMMAND_KEY_OUTPUT, "the path of a Chrome trace to be written", 0, 0, ""},
     [SIMULATE_PROGRAM_RANKS] = {"trace_ranks", COMMAND_KEY_TEXT, "ranks, as 0,8,16, or all", 0, 0, ""},
     [SIMULATE_PROGRAM_SVG] = {"svg", COMMAND_KEY_OUTPUT, "the path of a picture to be written", 0, 0, ""},

@@ -3,13 +3,13 @@
 #include "base/json.h"
 #include "base/parallel_for.h"
 #include "cli/command_simulate.h"
-#include "compile/period.h"
-#include "compile/stages.h"
 #include "measure/synthetic.h"
 #include "sim/exchanges.h"
 #include "sim/memory.h"
-#include "sim/sequence.h"
+#include "sim/run_simulation.h"
 #include "sim/sim_trace.h"
+
+#include <math.h>
 
 struct prediction {
     const struct config *config;
@@ -20,15 +20,8 @@ struct prediction {
     bool devices_given; // then the output says if not all of them are used
     int ranks_per_device;
     struct stages programs;
-    const struct program **program; // of each stage
-    struct simulation simulation;
-    double seconds[PROGRAM_KINDS]; // of each other program of the run, 0: it has none
+    struct run_simulation run;
     struct exchanges exchanges[PROGRAM_KINDS];
-    // What the run does over and over, where that is more than a step: its parts as one program of each stage.
-    struct period period;
-    struct program *parts;      // [stages]; NULL: a step
-    struct simulation of_parts; // of which a step takes as long as those beside which something runs
-    double period_seconds;
     struct sim_memory *memory;            // of each stage's program
     double compiled, verified, simulated; // seconds that each took
 };
@@ -46,44 +39,20 @@ struct measuring {
 
 static void measure_stage(void *argument, int stage) {
     const struct measuring *m = argument;
-    struct sim_memory *memory = &m->prediction->memory[stage];
-    memory_of_program(memory, m->of_stage[stage], m->prediction->ops);
-    // What other programs of the run keep.
-    const int64_t more = stage_state_bytes(&m->prediction->programs.stage[stage], SPACE_DEVICE) -
-                         m->of_stage[stage]->arena[SPACE_DEVICE].state_bytes;
-    memory->part[MEMORY_OPTIMIZER] += more;
-    memory->total += more;
+    memory_of_stage(&m->prediction->memory[stage], &m->prediction->programs.stage[stage], m->of_stage[stage],
+                    m->prediction->ops);
 }
 
 static void programs_measure_memory(struct prediction *p) {
     struct measuring m = {.prediction = p};
     m.of_stage = mem_alloc((size_t)p->programs.count * sizeof *m.of_stage);
-    for (int c = 0; c < p->simulation.classes; c++) {
-        const struct sim_class *who = &p->simulation.of_class[c];
+    for (int c = 0; c < p->run.step.classes; c++) {
+        const struct sim_class *who = &p->run.step.of_class[c];
         m.of_stage[mesh_coordinate(&p->plan.mesh, who->rank, AXIS_PP)] = who->program;
     }
     p->memory = mem_alloc((size_t)p->programs.count * sizeof *p->memory);
     parallel_for(usable_cores(), p->programs.count, measure_stage, &m);
     free(m.of_stage);
-}
-
-// Simulates what the run does besides steps, each by itself.
-static trireme_status simulate_others(struct prediction *p, trireme_error *error) {
-    for (size_t i = 0; i < p->programs.specs.count; i++) {
-        const enum program_kind kind = p->programs.specs.item[i].kind;
-        struct simulation other;
-        if (kind == PROGRAM_TRAIN)
-            continue;
-        const struct program **program = stages_programs(&p->programs, kind);
-        trireme_status status = simulate(&other, program, p->ops, &p->cluster, &(struct simulation_options){0}, error);
-        if (status == TRIREME_OK) {
-            p->seconds[kind] = other.seconds;
-            simulation_release(&other);
-        }
-        free(program);
-        TRY(status);
-    }
-    return TRIREME_OK;
 }
 
 static void programs_find_exchanges(struct prediction *p) {
@@ -93,54 +62,18 @@ static void programs_find_exchanges(struct prediction *p) {
                           &p->programs.stage[i].programs.item[k]->program);
 }
 
-static trireme_status make_parts(struct prediction *p, trireme_error *error) {
-    struct program *parts = mem_alloc((size_t)p->programs.count * sizeof *parts);
-    trireme_status status = TRIREME_OK;
-    int made = 0;
-    for (; made < p->programs.count && status == TRIREME_OK; made++) {
-        const struct program *of_kind[PROGRAM_KINDS] = {0};
-        for (size_t k = 0; k < p->programs.specs.count; k++)
-            of_kind[p->programs.specs.item[k].kind] = &p->programs.stage[made].programs.item[k]->program;
-        status = sequence_create(&parts[made], &p->period, of_kind, error);
-    }
-    if (status == TRIREME_OK)
-        p->parts = parts;
-    for (int i = 0; i < made - 1 && status != TRIREME_OK; i++)
-        program_release(&parts[i]);
-    if (status != TRIREME_OK)
-        free(parts);
-    return status;
-}
-
-// More steps than there can be beside anything: the others are as one by itself.
-static int64_t steps_beside(const struct prediction *p) {
-    double seconds = 0;
-    for (int kind = 0; kind < PROGRAM_KINDS; kind++)
-        seconds += program_is_beside((enum program_kind)kind) ? p->seconds[kind] : 0;
-    return 2 + (int64_t)MIN(seconds / MAX(p->simulation.seconds, 1e-12), 1e9);
-}
-
-// Simulates the parts of a period with what runs beside steps. Its further steps are as the one that was simulated.
-static trireme_status simulate_period(struct prediction *p, const struct simulation_options *options,
-                                      trireme_error *error) {
-    p->period = period_of(p->config);
-    p->period_seconds = p->simulation.seconds;
-    if (p->period.parts.count == 1)
-        return TRIREME_OK;
-    period_shorten(&p->period, steps_beside(p));
-    TRY(make_parts(p, error));
-    const struct program **program = mem_alloc((size_t)p->programs.count * sizeof *program);
-    for (int i = 0; i < p->programs.count; i++)
-        program[i] = &p->parts[i];
-    trireme_status status = simulate(&p->of_parts, program, p->ops, &p->cluster, options, error);
-    p->period_seconds = p->of_parts.seconds + (double)p->period.further * p->simulation.seconds;
-    free(program);
-    return status;
-}
-
 // What a trace or a picture has: a step, or the parts of a period.
 static const struct simulation *programs_shown(const struct prediction *p) {
-    return p->parts ? &p->of_parts : &p->simulation;
+    return p->run.parts ? &p->run.of_parts : &p->run.step;
+}
+
+// Islands may have links of their own.
+static trireme_status join_islands(struct prediction *p, const struct command_value *values, trireme_error *error) {
+    const char *bandwidth = values[SIMULATE_PROGRAM_ISLAND_BANDWIDTH].given;
+    TRY(cluster_join_islands(&p->cluster, bandwidth, values[SIMULATE_PROGRAM_ISLAND_LATENCY].given, error));
+    if (bandwidth && mesh_group_size(&p->plan.mesh, AXES_WITHIN) == mesh_ranks(&p->plan.mesh))
+        FAIL(TRIREME_ERROR_USAGE, "island_bandwidth=%.80s: there is one island alone", bandwidth);
+    return TRIREME_OK;
 }
 
 static trireme_status programs_predict(struct prediction *p, const struct command_value *values, trireme_error *error) {
@@ -155,22 +88,21 @@ static trireme_status programs_predict(struct prediction *p, const struct comman
     TRY(synthetic_model(&p->model, p->config, error));
     TRY(parallel_resolve(&p->plan, p->config, &p->model, error));
     TRY(topology_check(&p->cluster, &p->plan.mesh, &p->ranks_per_device, error));
+    TRY(join_islands(p, values, error));
     TRY(check_dtype_on(p->config, &p->cluster, mesh_ranks(&p->plan.mesh), error));
     progress_line("compiling %d programs", p->plan.mesh.degree[AXIS_PP]);
     const int threads = topology_threads(&p->cluster, p->config->training.threads, p->ranks_per_device);
     const struct stages_options how = {.ops = p->ops, .threads = threads};
     TRY(stages_create(&p->programs, p->config, &p->model, &p->plan, TRAIN_ALONE, &how, error));
     TRY(stages_compile(&p->programs, EVERY_STAGE, error));
-    p->program = stages_programs(&p->programs, PROGRAM_TRAIN);
     p->compiled = programs_seconds_since(&clock);
     progress_line("verifying %d ranks", mesh_ranks(&p->plan.mesh));
     TRY(stages_verify(&p->programs, error));
     p->verified = programs_seconds_since(&clock);
     progress_line("simulating %d ranks", mesh_ranks(&p->plan.mesh));
-    TRY(simulate(&p->simulation, p->program, p->ops, &p->cluster, &options, error));
+    TRY(simulate_run(&p->run, &p->programs, &p->cluster, &options, error));
+    TRY(simulate_run_period(&p->run, p->config, &options, error));
     programs_measure_memory(p);
-    TRY(simulate_others(p, error));
-    TRY(simulate_period(p, &options, error));
     programs_find_exchanges(p);
     p->simulated = programs_seconds_since(&clock);
     progress_clear();
@@ -178,15 +110,9 @@ static trireme_status programs_predict(struct prediction *p, const struct comman
 }
 
 static void prediction_release(struct prediction *p) {
-    simulation_release(&p->simulation);
-    simulation_release(&p->of_parts);
-    for (int i = 0; i < p->programs.count && p->parts; i++)
-        program_release(&p->parts[i]);
+    run_simulation_release(&p->run);
     for (int kind = 0; kind < PROGRAM_KINDS; kind++)
         VEC_RELEASE(&p->exchanges[kind]);
-    VEC_RELEASE(&p->period.parts);
-    free(p->parts);
-    free(p->program);
     stages_release(&p->programs);
     parallel_release(&p->plan);
     cluster_release(&p->cluster);
@@ -203,8 +129,8 @@ static int64_t tokens_of(const struct prediction *p) {
 
 // Model FLOPs over what all devices could do.
 static double mfu_of(const struct prediction *p) {
-    const double peak = simulation_peak(&p->simulation, model_dtype(p->config));
-    return model_flops(&p->model, tokens_of(p), p->config->training.seq_len) / (p->simulation.seconds * peak);
+    const double peak = simulation_peak(&p->run.step, model_dtype(p->config));
+    return model_flops(&p->model, tokens_of(p), p->config->training.seq_len) / (p->run.step.seconds * peak);
 }
 
 static int programs_stage_of(const struct prediction *p, const struct sim_class *who) {
@@ -221,9 +147,9 @@ static int64_t room_left(const struct prediction *p, const struct sim_class *who
 
 // The class that has least room left.
 static const struct sim_class *programs_fullest(const struct prediction *p) {
-    const struct sim_class *worst = p->simulation.of_class;
-    for (int c = 1; c < p->simulation.classes; c++) {
-        const struct sim_class *who = &p->simulation.of_class[c];
+    const struct sim_class *worst = p->run.step.of_class;
+    for (int c = 1; c < p->run.step.classes; c++) {
+        const struct sim_class *who = &p->run.step.of_class[c];
         if (room_left(p, who) < room_left(p, worst))
             worst = who;
     }
@@ -249,13 +175,13 @@ static int exchange_groups(const struct exchanges *e, axis_set group[]) {
 
 // Tokens per second in all of a period.
 static double period_rate(const struct prediction *p) {
-    return (double)(tokens_of(p) * p->period.steps) / p->period_seconds;
+    return (double)(tokens_of(p) * p->run.period.steps) / p->run.period_seconds;
 }
 
 static void print_other(const struct prediction *p, enum program_kind kind, struct text *out) {
-    if (p->seconds[kind] == 0)
+    if (p->run.seconds[kind] == 0)
         return;
-    text_add(out, "%s: %.4g s", program_kinds[kind].name, p->seconds[kind]);
+    text_add(out, "%s: %.4g s", program_kinds[kind].name, p->run.seconds[kind]);
     axis_set *group = mem_alloc(p->exchanges[kind].count * sizeof *group);
     const int groups = exchange_groups(&p->exchanges[kind], group);
     for (int g = 0; g < groups; g++) {
@@ -268,7 +194,7 @@ static void print_other(const struct prediction *p, enum program_kind kind, stru
 }
 
 static void print_summary(const struct prediction *p, struct text *out) {
-    const struct simulation *s = &p->simulation;
+    const struct simulation *s = &p->run.step;
     text_add(out, "%s", counted(s->ranks, "rank").text);
     if (s->ranks > 1) {
         char *mesh = mesh_print(&p->plan.mesh);
@@ -292,9 +218,9 @@ static void print_summary(const struct prediction *p, struct text *out) {
     text_add(out, "\n");
     for (int kind = 0; kind < PROGRAM_KINDS; kind++)
         print_other(p, (enum program_kind)kind, out);
-    if (p->parts)
-        text_add(out, "%lld steps with all this: %.4g s, %.0f tokens/s\n", (long long)p->period.steps,
-                 p->period_seconds, period_rate(p));
+    if (p->run.parts)
+        text_add(out, "%lld steps with all this: %.4g s, %.0f tokens/s, computing %.2f%%\n",
+                 (long long)p->run.period.steps, p->run.period_seconds, period_rate(p), 100 * p->run.compute_share);
 }
 
 static void print_memory(const struct prediction *p, struct text *out) {
@@ -311,7 +237,7 @@ static void print_memory(const struct prediction *p, struct text *out) {
 }
 
 static void programs_print_table(const struct prediction *p, struct text *out) {
-    const struct simulation *s = &p->simulation;
+    const struct simulation *s = &p->run.step;
     text_add(out, "\n%5s %7s %6s %10s", "stage", "rank", "ranks", "computing");
     for (int i = 0; i < SIM_PARTS; i++)
         text_add(out, " %9s", sim_part_name((enum sim_part)i));
@@ -350,7 +276,7 @@ static void add_class(const struct prediction *p, struct text *out, const struct
     json_add_integer(out, "rank", who->rank);
     json_add_integer(out, "ranks", who->members);
     json_add_string(out, "device", who->station.device->name);
-    json_add_number(out, "step_seconds", p->simulation.seconds);
+    json_add_number(out, "step_seconds", p->run.step.seconds);
     json_add_number(out, "computing_seconds", who->computing);
     for (int i = 0; i < SIM_PARTS; i++) {
         char name[32];
@@ -366,6 +292,14 @@ static void add_class(const struct prediction *p, struct text *out, const struct
     for (int i = 0; i < MEMORY_PARTS; i++)
         json_add_integer(out, memory_part_name((enum memory_part)i), m.part[i]);
     json_end_object(out);
+    json_end_object(out);
+}
+
+static void add_sent(const struct prediction *p, struct text *out, const double sent[AXIS_COUNT]) {
+    json_begin_object(out, "sent_bytes");
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (has_axis(p, a))
+            json_add_integer(out, axis_name((enum axis)a), llround(sent[a]));
     json_end_object(out);
 }
 
@@ -386,17 +320,21 @@ static void add_exchanges(const struct prediction *p, struct text *out) {
         free(group);
     }
     json_end_object(out);
-    if (!p->parts)
+    double sent[AXIS_COUNT];
+    run_simulation_sends(&p->run, stages_find(&p->programs, PROGRAM_TRAIN), sent);
+    add_sent(p, out, sent);
+    if (!p->run.parts)
         return;
     json_begin_object(out, "period");
-    json_add_integer(out, "steps", p->period.steps);
-    json_add_number(out, "seconds", p->period_seconds);
+    json_add_integer(out, "steps", p->run.period.steps);
+    add_sent(p, out, p->run.sent);
+    json_add_number(out, "seconds", p->run.period_seconds);
     json_add_number(out, "tokens_per_second", period_rate(p));
     json_end_object(out);
 }
 
 static void programs_print_json(const struct prediction *p, struct text *out) {
-    const struct simulation *s = &p->simulation;
+    const struct simulation *s = &p->run.step;
     const struct sim_class *worst = programs_fullest(p);
     char *mesh = mesh_print(&p->plan.mesh);
     json_begin_object(out, NULL);
@@ -407,11 +345,12 @@ static void programs_print_json(const struct prediction *p, struct text *out) {
     for (int kind = 0; kind < PROGRAM_KINDS; kind++) {
         char key[48];
         snprintf(key, sizeof key, "%s_seconds", program_kinds[kind].name);
-        if (p->seconds[kind] > 0)
-            json_add_number(out, key, p->seconds[kind]);
+        if (p->run.seconds[kind] > 0)
+            json_add_number(out, key, p->run.seconds[kind]);
     }
     json_add_number(out, "tokens_per_second", (double)tokens_of(p) / s->seconds);
     json_add_number(out, "mfu", mfu_of(p));
+    json_add_number(out, "compute_share", p->run.compute_share);
     add_exchanges(p, out);
     json_add_number(out, "bubble", s->bubble);
     add_axes(p, out, "exposed", s->exposed);

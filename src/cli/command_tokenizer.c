@@ -1,13 +1,13 @@
 // trireme tokenizer encode|decode|show: text to token ids and back. Training is in command_tokenizer_train.c.
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/standard_input.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/encoder.h"
 #include "tokenizer/expression.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/unicode.h"
 
-#include <errno.h>
 #include <unistd.h>
 
 static const size_t INPUT_MAX = (size_t)1 << 30; // bytes of a text, or of the ids of one
@@ -21,54 +21,7 @@ struct tokenizer_call {
     struct encoder *encoder;
     struct token_list tokens;
     struct text out;
-    trireme_status (*work)(struct tokenizer_call *call, const char *text, size_t length, trireme_error *error);
 };
-
-static trireme_status read_failed(trireme_error *error) {
-    FAIL(TRIREME_ERROR_IO, "standard input: cannot read: %s", strerror(errno));
-}
-
-static trireme_status input_too_long(trireme_error *error) {
-    FAIL(TRIREME_ERROR_USAGE, "standard input: a text is longer than 1 GiB");
-}
-
-static trireme_status read_whole(struct tokenizer_call *call, trireme_error *error) {
-    char block[1 << 16];
-    struct text text = {0};
-    trireme_status status = TRIREME_OK;
-    ssize_t n;
-    while ((n = read(STDIN_FILENO, block, sizeof block)) != 0 && status == TRIREME_OK) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            status = read_failed(error);
-        else if (text.length + (size_t)n > INPUT_MAX)
-            status = input_too_long(error);
-        else
-            text_add_bytes(&text, block, (size_t)n);
-    }
-    if (status == TRIREME_OK)
-        status = call->work(call, text.text ? text.text : "", text.length, error);
-    text_release(&text);
-    return status;
-}
-
-static trireme_status read_lines(struct tokenizer_call *call, trireme_error *error) {
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t length;
-    trireme_status status = TRIREME_OK;
-    errno = 0;
-    while (status == TRIREME_OK && (length = getline(&line, &room, stdin)) >= 0) {
-        length -= length > 0 && line[length - 1] == '\n';
-        status = (size_t)length > INPUT_MAX ? input_too_long(error) : call->work(call, line, (size_t)length, error);
-        errno = 0;
-    }
-    if (status == TRIREME_OK && errno)
-        status = read_failed(error);
-    free(line);
-    return status;
-}
 
 // A result, with the end of a line, which text for others than people does not get.
 static trireme_status call_print(struct tokenizer_call *call, bool bytes, trireme_error *error) {
@@ -92,7 +45,8 @@ static void add_id(struct text *out, int32_t id, bool apart) {
     text_add_bytes(out, at, (size_t)(digits + sizeof digits - at));
 }
 
-static trireme_status encode_text(struct tokenizer_call *call, const char *text, size_t length, trireme_error *error) {
+static trireme_status encode_text(void *user, const char *text, size_t length, trireme_error *error) {
+    struct tokenizer_call *call = user;
     const enum encoder_specials specials = call->arguments->special ? ENCODER_SPECIALS : ENCODER_TEXT_ALONE;
     call->tokens.count = 0;
     TRY(encoder_encode(call->encoder, text, length, specials, &call->tokens, error));
@@ -121,14 +75,15 @@ static trireme_status read_ids(struct token_list *out, const char *text, size_t 
         while (at < length && text[at] >= '0' && text[at] <= '9' && id <= INT32_MAX)
             id = 10 * id + (text[at++] - '0');
         if (at == begin || id > INT32_MAX || (at < length && (!text[at] || !strchr(" \t\r\n", text[at]))))
-            FAIL(TRIREME_ERROR_USAGE, "standard input: byte %zu: expected a token id, found %s", begin,
+            FAIL(TRIREME_ERROR_USAGE, "byte %zu: expected a token id, found %s", begin,
                  json_excerpt_bytes(text + begin, MIN(length - begin, 16), excerpt));
         VEC_PUSH(out, (int32_t)id);
     }
     return TRIREME_OK;
 }
 
-static trireme_status decode_text(struct tokenizer_call *call, const char *text, size_t length, trireme_error *error) {
+static trireme_status decode_text(void *user, const char *text, size_t length, trireme_error *error) {
+    struct tokenizer_call *call = user;
     struct text decoded = {0};
     call->tokens.count = 0;
     TRY(read_ids(&call->tokens, text, length, error));
@@ -145,12 +100,10 @@ static trireme_status decode_text(struct tokenizer_call *call, const char *text,
     return call_print(call, true, error);
 }
 
-static trireme_status call_run(const struct arguments *a, const struct tokenizer *t,
-                               trireme_status (*work)(struct tokenizer_call *call, const char *text, size_t length,
-                                                      trireme_error *error),
+static trireme_status call_run(const struct arguments *a, const struct tokenizer *t, standard_input_work *work,
                                trireme_error *error) {
-    struct tokenizer_call call = {.arguments = a, .tokenizer = t, .encoder = encoder_create(t), .work = work};
-    trireme_status status = a->lines ? read_lines(&call, error) : read_whole(&call, error);
+    struct tokenizer_call call = {.arguments = a, .tokenizer = t, .encoder = encoder_create(t)};
+    trireme_status status = (a->lines ? standard_input_lines : standard_input_whole)(INPUT_MAX, work, &call, error);
     encoder_free(call.encoder);
     VEC_RELEASE(&call.tokens);
     text_release(&call.out);
@@ -311,10 +264,9 @@ static trireme_status part_run(const struct tokenizer_part *part, const struct a
     TRY(arguments_expect(a, 2, 2, error));
     TRY(arguments_config(a, NULL, &config, error));
     snprintf(reader, sizeof reader, "tokenizer %s", part->name);
-    const char *pattern = config_is_set(&config, "tokenizer.pattern") ? config.tokenizer.pattern : NULL;
     trireme_status status = config_expect(&config, "tokenizer.pattern", reader, error);
     if (status == TRIREME_OK)
-        status = tokenizer_load_with(a->operands.item[1], pattern, &t, error);
+        status = arguments_tokenizer(a->operands.item[1], &config, &t, error);
     if (status == TRIREME_OK)
         status = part->run(a, t, error);
     tokenizer_free(t);

@@ -2,13 +2,13 @@
 #include "base/json.h"
 #include "chat/chat.h"
 #include "cli/cli.h"
-
-#include <errno.h>
+#include "cli/standard_input.h"
 
 enum { LINE_MAX_BYTES = 1 << 28 };
 
 struct chat_call {
     const struct arguments *arguments;
+    const char *field; // of a line that is a text and no chat
     struct chat_template *template;
     struct encoder *encoder;
     struct chat_text text;
@@ -30,10 +30,29 @@ static void chat_print_json(struct chat_call *c) {
     json_end_object(&c->out);
 }
 
-static trireme_status chat_print(struct chat_call *c, const char *line, size_t length, trireme_error *error) {
+// A line that is a text completes nothing.
+static trireme_status chat_render_any(struct chat_call *c, const json_t *line, trireme_error *error) {
+    json_t *text = json_object_get(line, c->field);
+    if (!text)
+        return chat_render_line(c->template, line, &c->text, error);
+    if (!json_is_string(text))
+        FAIL(TRIREME_ERROR_USAGE, "the field \"%s\" must be a string", c->field);
+    json_t *completion = json_pack("{s:s, s:O}", "prompt", "", "completion", text);
+    const trireme_status status = chat_render_line(c->template, completion, &c->text, error);
+    json_decref(completion);
+    return status;
+}
+
+static trireme_status chat_print(void *user, const char *line, size_t length, trireme_error *error) {
+    struct chat_call *c = user;
     json_t *chat;
+    size_t blank = 0;
+    while (blank < length && (line[blank] == ' ' || line[blank] == '\t' || line[blank] == '\r'))
+        blank++;
+    if (blank == length)
+        return TRIREME_OK;
     TRY(json_parse(line, length, "the line", &chat, error));
-    trireme_status status = chat_render_line(c->template, chat, &c->text, error);
+    trireme_status status = chat_render_any(c, chat, error);
     json_decref(chat);
     if (status == TRIREME_OK && c->arguments->json)
         status = chat_encode(c->encoder, &c->text, &c->tokens, error);
@@ -48,42 +67,22 @@ static trireme_status chat_print(struct chat_call *c, const char *line, size_t l
     return status;
 }
 
-static trireme_status chat_read(struct chat_call *c, trireme_error *error) {
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t length;
-    trireme_status status = TRIREME_OK;
-    errno = 0;
-    for (int64_t number = 1; status == TRIREME_OK && (length = getline(&line, &room, stdin)) >= 0; number++) {
-        const bool blank = line[strspn(line, " \t\r\n")] == '\0';
-        if (length > LINE_MAX_BYTES)
-            status = error_set(error, TRIREME_ERROR_USAGE, "is longer than %d bytes", LINE_MAX_BYTES);
-        else if (!blank)
-            status = chat_print(c, line, (size_t)length, error);
-        if (status != TRIREME_OK && status != TRIREME_ERROR_IO)
-            error_prefix(error, status, "standard input line %lld", (long long)number);
-        errno = 0;
-    }
-    if (status == TRIREME_OK && errno)
-        status = error_set(error, TRIREME_ERROR_IO, "standard input: cannot read: %s", strerror(errno));
-    free(line);
-    return status;
-}
-
 trireme_status command_tokenizer_chat(const struct arguments *a, trireme_error *error) {
     struct config config;
     struct tokenizer *t = NULL;
     struct chat_call c = {.arguments = a};
     TRY(arguments_expect(a, 2, 2, error));
     TRY(arguments_config(a, NULL, &config, error));
-    trireme_status status = config_expect(&config, "data.chat_template", "tokenizer chat", error);
+    trireme_status status =
+        config_expect(&config, "data.chat_template data.text_field tokenizer.pattern", "tokenizer chat", error);
+    c.field = config.data.text_field;
     if (status == TRIREME_OK)
-        status = tokenizer_load(a->operands.item[1], &t, error);
+        status = arguments_tokenizer(a->operands.item[1], &config, &t, error);
     if (status == TRIREME_OK)
         status = chat_template_create(t, config.data.chat_template, &c.template, error);
     if (status == TRIREME_OK) {
         c.encoder = encoder_create(t);
-        status = chat_read(&c, error);
+        status = standard_input_lines(LINE_MAX_BYTES, chat_print, &c, error);
     }
     encoder_free(c.encoder);
     chat_text_release(&c.text);

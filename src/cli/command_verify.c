@@ -12,10 +12,10 @@ struct proof {
     int64_t buffers;
 };
 
-static struct proof proof_of(const struct stages *stages, enum program_kind kind) {
-    struct proof proof = {.name = program_kinds[kind].name};
+static struct proof proof_of(const struct stages *stages, int number) {
+    struct proof proof = {.name = stage_program(&stages->stage[0], number)->program.name};
     for (int stage = 0; stage < stages->count; stage++) {
-        const struct program *p = stages_program(stages, stage, kind);
+        const struct program *p = &stage_program(&stages->stage[stage], number)->program;
         proof.instructions += program_length(p);
         proof.buffers += (int64_t)p->buffers.count;
     }
@@ -33,16 +33,16 @@ static void verify_print_json(const struct stages *stages, const struct proof *p
     json_end_object(out);
 }
 
-static void print_line(const struct stages *stages, const struct proof *proof, enum program_kind kind,
+static void print_line(const struct stages *stages, const struct proof *proof, const struct compiled *first,
                        struct text *out) {
     text_add(out, "%s: sound", proof->name);
     if (stages->ranks > 1)
         text_add(out, " on %d ranks, in %s", stages->ranks, counted(stages->count, "program").text);
     text_add(out, ". %lld instructions over %lld buffers; memory, %s%s proved\n", (long long)proof->instructions,
              (long long)proof->buffers,
-             kind == PROGRAM_TRAIN                               ? "loss, gradients and update"
-             : stage_find(&stages->stage[0], kind)->loss != NONE ? "loss"
-                                                                 : "values",
+             first->spec.kind == PROGRAM_TRAIN ? "loss, gradients and update"
+             : first->loss != NONE             ? "loss"
+                                               : "values",
              stages->ranks > 1 ? ", placements and groups" : "");
 }
 
@@ -66,12 +66,11 @@ static trireme_status verify(const struct config *config, bool json, struct text
         json_begin_array(out, "programs");
     }
     for (size_t i = 0; i < stages.specs.count; i++) {
-        const enum program_kind kind = stages.specs.item[i].kind;
-        const struct proof proof = proof_of(&stages, kind);
+        const struct proof proof = proof_of(&stages, (int)i);
         if (json)
             verify_print_json(&stages, &proof, out);
         else
-            print_line(&stages, &proof, kind, out);
+            print_line(&stages, &proof, stage_program(&stages.stage[0], (int)i), out);
     }
     const double seconds = 1e-9 * (double)(clock_now() - begin);
     if (json) {

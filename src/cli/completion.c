@@ -1,5 +1,5 @@
 // Both scripts have the same parts: words that may stand in a place, and, for a key, its values. They are made from the
-// table of commands and from the help of the keys.
+// tables of commands and of their options, and from the help of the keys.
 #include "cli/completion.h"
 
 #include "base/json.h"
@@ -33,14 +33,45 @@ static void add_commands(struct text *out) {
         text_add(out, " %s", commands[i].name);
 }
 
-// A line for each command that has such operands; `of`: what is in front of its name.
-static void add_operand_cases(const char *of, struct text *out) {
+// Options of a command (NULL: of all) that are words alone.
+static void add_flags(const char *command, struct text *out) {
+    for (size_t i = 0; i < flag_count; i++) {
+        const struct flag *f = &flags[i];
+        if (f->word[1] == '-' && (command ? f->command && strcmp(f->command, command) == 0 : !f->command))
+            text_add(out, " %s", f->word);
+    }
+}
+
+// A key without its section, where that has the command's name; else NULL.
+static const char *own_name(const json_t *key, const char *command) {
+    const char *name = json_string_value(json_object_get(key, "key"));
+    const size_t length = strlen(command);
+    return strncmp(name, command, length) == 0 && name[length] == '.' ? name + length + 1 : NULL;
+}
+
+// Options and keys that are a command's own.
+static void add_own(const json_t *root, const char *command, struct text *out) {
+    size_t i;
+    json_t *key;
+    add_flags(command, out);
+    json_array_foreach(json_object_get(root, "keys"), i, key) {
+        const char *name = own_name(key, command);
+        if (name)
+            text_add(out, " --%s=", name);
+    }
+}
+
+// A line for each command that has operands that are words, or options; `of`: what is in front of its name.
+static void add_command_cases(const json_t *root, const char *of, struct text *out) {
     for (size_t i = 0; i < command_count; i++) {
-        struct text words = {0};
+        struct text words = {0}, own = {0};
         add_operands(&commands[i], &words);
-        if (words.length)
-            text_add(out, "        %s%s) words='%s' ;;\n", of, commands[i].name, words.text + 1);
+        add_own(root, commands[i].name, &own);
+        if (words.length + own.length > 0)
+            text_add(out, "        %s%s) words='%s' own='%s' ;;\n", of, commands[i].name,
+                     words.length ? words.text + 1 : "", own.length ? own.text + 1 : "");
         text_release(&words);
+        text_release(&own);
     }
 }
 
@@ -76,38 +107,47 @@ static void add_values(const json_t *key, struct text *out) {
             text_add_bytes(out, c, 1);
 }
 
-static void add_value_case(const char *key, const char *values, struct text *out) {
-    const char *name = strchr(key, '.');
-    text_add(out, "        %s%s%s) words='%s' ;;\n", key, name ? "|" : "", name ? name + 1 : "", values + 1);
+// Whether a key is of the section of a command.
+static bool is_own(const json_t *key) {
+    for (size_t i = 0; i < command_count; i++)
+        if (own_name(key, commands[i].name))
+            return true;
+    return false;
 }
 
-// A line for each key that has named values, given with its section or without.
+// Lines for keys that have named values, which come after a command and a dot: first in full, or where the name alone
+// means them after their own command, then by their names.
 static void add_value_cases(const json_t *root, struct text *out) {
     size_t i;
     json_t *key;
-    struct text clusters = {0};
-    json_array_foreach(json_object_get(root, "keys"), i, key) {
-        struct text values = {0};
-        add_values(key, &values);
-        if (values.length)
-            add_value_case(json_string_value(json_object_get(key, "key")), values.text, out);
-        text_release(&values);
-    }
+    for (int full = 1; full >= 0; full--)
+        json_array_foreach(json_object_get(root, "keys"), i, key) {
+            const char *name = json_string_value(json_object_get(key, "key"));
+            struct text values = {0};
+            add_values(key, &values);
+            if (values.length && full)
+                text_add(out, "        *.%s%s%s", name, is_own(key) ? "|" : "", is_own(key) ? name : "");
+            else if (values.length)
+                text_add(out, "        *%s", strchr(name, '.'));
+            if (values.length)
+                text_add(out, ") words='%s' ;;\n", values.text + 1);
+            text_release(&values);
+        }
+    text_add(out, "        *.cluster) words='");
     for (const struct shipped_cluster *s = shipped_clusters; s->name; s++)
-        text_add(&clusters, " %s", s->name);
-    add_value_case("cluster", clusters.text, out);
-    text_release(&clusters);
+        text_add(out, "%s%s", s > shipped_clusters ? " " : "", s->name);
+    text_add(out, "' ;;\n");
 }
 
 // In bash, '=' ends a word that is completed, so the whole word is taken from the line.
 static const char BASH_BEGIN[] = "# bash completion for trireme: made by `trireme help completion bash`\n"
                                  "_trireme() {\n"
-                                 "    local line=${COMP_LINE:0:COMP_POINT} word words= key\n"
+                                 "    local line=${COMP_LINE:0:COMP_POINT} word words= own= key\n"
                                  "    word=${line##*[[:space:]]}\n"
                                  "    COMPREPLY=()\n"
                                  "    if [[ $word == *=* ]]; then\n"
                                  "        key=${word%%=*} word=${word#*=}\n"
-                                 "        case ${key#--} in\n",
+                                 "        case ${COMP_WORDS[1]}.${key#--} in\n",
                   BASH_COMMANDS[] = "        esac\n"
                                     "        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
                                     "        return\n"
@@ -115,7 +155,7 @@ static const char BASH_BEGIN[] = "# bash completion for trireme: made by `trirem
                                     "    case $COMP_CWORD-${COMP_WORDS[1]} in\n"
                                     "        1-*) words='",
                   BASH_KEYS[] = "    esac\n"
-                                "    [[ $word != -* ]] || words='",
+                                "    [[ $word != -* ]] || words=$own'",
                   BASH_END[] = "'\n"
                                "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
                                "    [[ ${COMPREPLY[0]} != *= ]] || compopt -o nospace\n"
@@ -125,11 +165,11 @@ static const char BASH_BEGIN[] = "# bash completion for trireme: made by `trirem
 static const char ZSH_BEGIN[] = "#compdef trireme\n"
                                 "# zsh completion for trireme: made by `trireme help completion zsh`\n"
                                 "_trireme() {\n"
-                                "    local word=${words[CURRENT]} command=${words[2]} key words=\n"
+                                "    local word=${words[CURRENT]} command=${words[2]} own= key words=\n"
                                 "    if [[ $word == *=* ]]; then\n"
                                 "        key=${word%%=*}\n"
                                 "        compset -P '*='\n"
-                                "        case ${key#--} in\n",
+                                "        case $command.${key#--} in\n",
                   ZSH_COMMANDS[] = "        esac\n"
                                    "        if [[ -n $words ]]; then compadd -- ${=words}; else _files; fi\n"
                                    "        return\n"
@@ -138,7 +178,7 @@ static const char ZSH_BEGIN[] = "#compdef trireme\n"
                                    "    case $command in\n"
                                    "        '') words='",
                   ZSH_KEYS[] = "    esac\n"
-                               "    [[ $word != -* ]] || words='",
+                               "    [[ $word != -* ]] || words=$own'",
                   ZSH_END[] = "'\n"
                               "    compadd -- ${${=words}:#*=}\n"
                               "    compadd -S '' -- ${(M)${=words}:#*=}\n"
@@ -167,10 +207,11 @@ bool completion_add(const char *shell, struct text *out) {
     add_value_cases(keys, out);
     add_commands(&list);
     text_add(out, "%s%s' ;;\n", s->commands, list.text + 1);
-    add_operand_cases(s->of, out);
+    add_command_cases(keys, s->of, out);
     list.length = 0;
+    add_flags(NULL, &list);
     add_keys(keys, &list);
-    text_add(out, "%s%s%s", s->keys, list.text + 1, s->end);
+    text_add(out, "%s%s%s", s->keys, list.text, s->end);
     text_release(&list);
     json_decref(keys);
     return true;

@@ -85,6 +85,7 @@ const struct command commands[] = {
      "parallelism say how many ranks train. trace=FILE writes a Chrome trace of trace_ranks=0,8 or all, by default\n"
      "of one rank of each kind; svg=FILE a picture of the pipeline. Where islands meet, both are of a meeting with\n"
      "the steps beside it, and the output has the time of all steps from one meeting to the next.\n"
+     "island_bandwidth=100Mbit/s island_latency=20ms: of the link of an island, instead of the cluster's.\n"
      "schedule=NAME stages=P microbatches=M needs no model. NAME: one of trireme help schedules, or the path of a\n"
      "file. forward, backward_input, backward_weight: times of one chunk and one microbatch; latency: time from\n"
      "rank to rank; chunks; waves (of hanayo); activation_limit (of auto, in microbatches of a stage, by default\n"
@@ -100,6 +101,9 @@ const struct command commands[] = {
      "set is searched.\n"
      "devices: by default all of the cluster; dtype: by default bf16 if the devices have it.\n"
      "seconds=S: how long it may search, by default 40.\n"
+     "With island_degree=N outer.method=METHOD the plan is for one island, and the interval outer.sync_steps is the\n"
+     "first that leaves island_share=0.95 of the speed of steps alone, on links of island_bandwidth=1Gbit/s\n"
+     "island_latency=20ms, by default the cluster's.\n"
      "save=FILE.yaml writes the best plan as a configuration; export=megatron|torchtitan prints it for those\n"
      "systems.\n"
      "The list: of plans with the same tensor and pipeline parallel degrees, schedule and microbatch, the fastest\n"
@@ -122,15 +126,16 @@ const struct command commands[] = {
     {"tokenizer", "encode|decode|show|chat FILE_OR_DIR | train INPUT... --output=DIR",
      "text to token ids and back; what a tokenizer is; a new one",
      "FILE_OR_DIR: a tokenizer.json, a .model of sentencepiece, ranks of tiktoken, a tekken.json, or a directory with\n"
-     "one of them. tokenizer_config.json beside it says how texts begin and end. Ranks whose number is that of no\n"
-     "known tokenizer need --pattern=cl100k, another name, or a regular expression, by which text is cut.\n"
+     "one of them, such as a run's. tokenizer_config.json beside it says how texts begin and end. Ranks whose\n"
+     "number is that of no known tokenizer need --pattern=cl100k, another name, or a regular expression, by which\n"
+     "text is cut.\n"
      "encode: reads a text from standard input and prints its ids on one line. What is not UTF-8 counts as U+FFFD.\n"
      "decode: reads ids from standard input, with blanks between them, and prints their text.\n"
      "--lines: each line is a text, or has the ids of one. --special: encode adds the special tokens that the\n"
      "tokenizer puts around a text, decode shows those that it finds.\n"
      "show: kind, sizes, special tokens, steps from text to ids and back, versions of Unicode.\n"
-     "chat: reads chats from standard input, one a line, and prints what they become for a model; --json also prints\n"
-     "their ids, and which of these are answers, on which alone `trireme prepare` lets a model be trained.\n"
+     "chat: reads chats or texts from standard input, one a line as `trireme prepare` has them, and prints what they\n"
+     "become for a model; --json also prints their ids, and which of these are answers: it is trained on those alone.\n"
      "--data.chat_template=NAME replaces the tokenizer's template.\n"
      "train: learns byte-level BPE from text as `trireme prepare` reads it. The keys below may be given without their\n"
      "section.\n"
@@ -152,11 +157,7 @@ const struct command commands[] = {
 const size_t command_count = ARRAY_LENGTH(commands);
 
 // Options that are words alone. `command`: the one that has it, perhaps for one operand alone; NULL: all have it.
-static const struct flag {
-    const char *word;
-    size_t offset; // of a bool in struct arguments
-    const char *command, *operand;
-} FLAGS[] = {
+const struct flag flags[] = {
     {"--json", offsetof(struct arguments, json), NULL, NULL},
     {"--help", offsetof(struct arguments, help), NULL, NULL},
     {"-h", offsetof(struct arguments, help), NULL, NULL},
@@ -165,15 +166,16 @@ static const struct flag {
     {"--chat", offsetof(struct arguments, chat), "generate", NULL},
     {"--special", offsetof(struct arguments, special), "tokenizer", NULL},
 };
+const size_t flag_count = ARRAY_LENGTH(flags);
 
 static bool *flag_of(struct arguments *a, const struct flag *flag) {
     return (bool *)((char *)a + flag->offset);
 }
 
 static const struct flag *find_flag(const char *word) {
-    for (size_t i = 0; i < ARRAY_LENGTH(FLAGS); i++)
-        if (strcmp(FLAGS[i].word, word) == 0)
-            return &FLAGS[i];
+    for (size_t i = 0; i < flag_count; i++)
+        if (strcmp(flags[i].word, word) == 0)
+            return &flags[i];
     return NULL;
 }
 
@@ -261,8 +263,8 @@ static trireme_status refuse_spread_pattern(const struct arguments *a, trireme_e
 }
 
 static trireme_status refuse_foreign_flags(const struct arguments *a, trireme_error *error) {
-    for (size_t i = 0; i < ARRAY_LENGTH(FLAGS); i++) {
-        const struct flag *f = &FLAGS[i];
+    for (size_t i = 0; i < flag_count; i++) {
+        const struct flag *f = &flags[i];
         const bool has = !f->command || (strcmp(f->command, a->command->name) == 0 &&
                                          (!f->operand || arguments_ask_for(a, f->operand)));
         if (!has && *flag_of((struct arguments *)a, f))

@@ -1,12 +1,15 @@
 // What the commands share: configuration from arguments, signals, output, the live line.
 #include "base/clock.h"
 #include "base/json.h"
+#include "ckpt/directory.h"
 #include "cli/cli.h"
 #include "cli/console.h"
 #include "compile/stages.h"
 #include "launch/processes.h"
 #include "model/model.h"
+#include "run/checkpoint.h"
 #include "sim/topology.h"
+#include "tokenizer/tokenizer.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -79,6 +82,25 @@ trireme_status arguments_expect(const struct arguments *a, size_t least, size_t 
                                       a->command->operands, bare ? "" : " [--section.key=value ...]");
     free(extra);
     return arguments_refuse(a, status, error);
+}
+
+trireme_status arguments_tokenizer(const char *path, const struct config *config, struct tokenizer **out,
+                                   trireme_error *error) {
+    const char *pattern = config_is_set(config, "tokenizer.pattern") ? config->tokenizer.pattern : NULL;
+    char *checkpoints = mem_printf("%s/checkpoint", path), *model = NULL, *where = NULL;
+    const bool is_run = !file_missing(checkpoints);
+    int hold = -1;
+    free(checkpoints);
+    if (!is_run)
+        return tokenizer_load_with(path, pattern, out, error);
+    TRY(checkpoint_find(path, &model, &hold, error));
+    trireme_status status = checkpoint_tokenizer(&where, model, config->lora.base_model, error);
+    if (status == TRIREME_OK)
+        status = tokenizer_load_with(where, pattern, out, error);
+    directory_let_go(hold);
+    free(model);
+    free(where);
+    return status;
 }
 
 trireme_status check_dtype_on(const struct config *config, const struct cluster *cluster, int ranks,

@@ -60,6 +60,10 @@ void communicator_wanted(struct communicator *communicator, bool sends, const _A
     communicator->wanted[sends] = since;
 }
 
+void communicator_patience(struct communicator *communicator, int64_t times) {
+    atomic_store(&communicator->patience, times);
+}
+
 int communicator_size(const struct communicator *communicator) {
     return communicator->size;
 }
@@ -78,6 +82,7 @@ static void check_call(const struct communicator *communicator, const struct com
 // A call that blocks: made by the calling thread, unless others are under way, behind which it has its place.
 static inline trireme_status comm_run(struct communicator *communicator, struct comm_call call, trireme_error *error) {
     check_call(communicator, &call);
+    call.patience = atomic_load(&communicator->patience);
     const bool sends = call.operation == OPERATION_SEND;
     if (!sends && under_way_any(communicator))
         return comm_end(under_way_begin(communicator, &call), error);
@@ -87,6 +92,7 @@ static inline trireme_status comm_run(struct communicator *communicator, struct 
 
 static struct comm_handle comm_begin(struct communicator *communicator, struct comm_call call) {
     check_call(communicator, &call);
+    call.patience = atomic_load(&communicator->patience);
     return under_way_begin(communicator, &call);
 }
 
@@ -248,6 +254,11 @@ static const char *const NAMES[OPERATION_COUNT] = {
     [OPERATION_SEND] = "send",
     [OPERATION_RECEIVE] = "receive",
 };
+
+struct deadline comm_call_deadline(const struct world *world, const struct comm_call *call) {
+    const int64_t most = INT64_MAX / 4, limit = world->deadline, times = MAX(call->patience, 1);
+    return deadline_begin(limit > most / times ? most : limit * times, call->wanted);
+}
 
 bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b) {
     return a->operation == b->operation && a->dtype == b->dtype && a->wire == b->wire && a->reduction == b->reduction &&

@@ -109,6 +109,9 @@ bool communicator_failure(const struct communicator *communicator, struct comm_f
 // (`sends`), or of all its other calls, counts from *since (a time of clock_now) where that is later than the beginning
 // of the call, and does not count while *since is 0. `since` must outlive the communicator.
 void communicator_wanted(struct communicator *communicator, bool sends, const _Atomic int64_t *since);
+// For members that may be late by themselves for so long: the deadline of each call that begins from now on is that of
+// the world `times` (from 1) over.
+void communicator_patience(struct communicator *communicator, int64_t times);
 int communicator_size(const struct communicator *communicator);
 int communicator_index(const struct communicator *communicator);
 

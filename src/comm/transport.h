@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "comm/comm.h"
+#include "comm/deadline.h"
 
 enum operation {
     OPERATION_OPEN,
@@ -36,7 +37,11 @@ struct comm_call {
     void *out;
     const int64_t *in_offset, *in_bytes, *out_offset, *out_bytes; // of an all-to-all-v
     const _Atomic int64_t *wanted;                                // as in struct deadline
+    int64_t patience;                                             // communicator_patience; 0: as 1
 };
+
+// Begins to wait for the other members.
+struct deadline comm_call_deadline(const struct world *world, const struct comm_call *call);
 
 // Whether two members may meet with these calls.
 bool comm_calls_agree(const struct comm_call *a, const struct comm_call *b);
@@ -91,6 +96,7 @@ struct communicator {
     int size, index;
     const int *rank;                  // [size]: of the world
     const _Atomic int64_t *wanted[2]; // communicator_wanted: of all other calls, of sends
+    _Atomic int64_t patience;         // communicator_patience; 0 before it is called
     struct under_way *under_way;      // begin.c; NULL before the first call that is begun
 };
 

@@ -6,6 +6,7 @@
 #include "compile/head_loss.h"
 #include "compile/passes.h"
 #include "compile/vocabulary.h"
+#include "parallel/context.h"
 #include "verify/verify.h"
 
 const struct program_info program_kinds[PROGRAM_KINDS] = {
@@ -49,13 +50,13 @@ static int compile_numbers(struct compiled *c, const char *name, int64_t count) 
 }
 
 // One number for each token of `rows` rows of each sequence.
-static int token_input(struct compiled *c, const char *name, int64_t sequences, int64_t rows) {
-    const bool parts = mesh_present(&c->program.mesh, AXES_PARTS); // two dims, to say which of them is split
+static int token_input(struct compiled *c, const char *name, int64_t sequences, int64_t rows, axis_set along) {
+    const bool parts = mesh_present(&c->program.mesh, along); // two dims, to say which of them is split
     const int64_t flat = sequences * rows, both[2] = {sequences, rows};
     int buffer =
         program_buffer(&c->program, name, DTYPE_I32, KIND_INPUT, SCOPE_MICROBATCH, parts ? 2 : 1, parts ? both : &flat);
     program_split(&c->program, buffer, 0, AXES_SEQUENCES);
-    program_split(&c->program, buffer, 1, AXES_PARTS);
+    program_split(&c->program, buffer, 1, along);
     return buffer;
 }
 
@@ -73,9 +74,8 @@ static int message_stream(struct program *p, bool gradients, bool to_previous) {
     return program_channel(p, ends[0], ends[1], STREAM_LINGERS);
 }
 
-// Declares the streams of all that communicates. They do not depend on the stage, so that all ranks have the same.
-static void declare_streams(struct program *p, const struct compile_options *o) {
-    if (o->config->optimizer.offload != CONFIG_OFFLOAD_NONE)
+void compile_streams(struct program *p, const struct compile_options *o) {
+    if (o->config->optimizer.offload != CONFIG_OFFLOAD_NONE || o->config->outer.offload != CONFIG_OFFLOAD_NONE)
         transfer_stream(p);
     if (mesh_ranks(&p->mesh) == 1)
         return;
@@ -83,6 +83,7 @@ static void declare_streams(struct program *p, const struct compile_options *o) 
     gather_stream(p);
     reduce_stream(p);
     replicas_stream(p);
+    context_streams(p, o->parallel);
     if (compile_is_spread(o))
         vocabulary_streams(p, NULL);
     for (int i = 0; i < 4 && o->parallel->schedule; i++)
@@ -116,13 +117,15 @@ void compiled_begin(struct compiled *c, const struct compile_options *o, const s
                            .picked = NONE,
                            .logits = NONE};
     c->outputs = (struct optimizer_outputs){NONE, NONE, NONE};
-    program_init(&c->program, program_kinds[spec->kind].name, spec->batch.microbatches);
+    char *name = mem_printf(spec->part ? "%s.%d" : "%s", program_kinds[spec->kind].name, spec->part);
+    program_init(&c->program, name, spec->batch.microbatches);
+    free(name);
     c->program.mesh = o->parallel->mesh;
 }
 
 static void compile_begin(struct compiled *c, const struct compile_options *o, const struct program_spec *spec) {
     compiled_begin(c, o, spec);
-    declare_streams(&c->program, o);
+    compile_streams(&c->program, o);
     model_state_declare(&c->model, &c->program, &o->state->table, &o->state->model, &o->state->units, o->state->dtype);
 }
 
@@ -142,6 +145,9 @@ static struct emitter emitter_for(struct compiled *c, const struct compile_optio
                             .dtype = o->state->dtype,
                             .batch = &c->spec.batch,
                             .seq_rows = parallel_rows(o->parallel, c->spec.batch.seq_len),
+                            .places = parallel_places(o->parallel, c->spec.batch.seq_len),
+                            .exchange = mesh_present(&o->parallel->mesh, o->parallel->exchange),
+                            .gathers_keys = o->parallel->context == CONFIG_CONTEXT_PARALLEL_GATHER,
                             .tokens = c->tokens,
                             .positions = c->positions,
                             .starts = c->starts};
@@ -314,10 +320,12 @@ static void emit_loss_sum(struct compiled *c, int template, enum phase phase) {
 // global batch. Returns the buffer of the scale of that, 1 / targets.
 static int emit_batch(struct compiled *c, const struct compile_options *o) {
     int64_t sequences = c->spec.batch.sequences, rows = parallel_rows(o->parallel, c->spec.batch.seq_len);
-    c->tokens = token_input(c, "tokens", sequences, rows);
-    c->targets = token_input(c, "targets", sequences, rows);
-    c->positions = token_input(c, "positions", sequences, rows);
-    c->starts = token_input(c, "starts", sequences, rows);
+    c->tokens = token_input(c, "tokens", sequences, rows, AXES_PARTS);
+    c->targets = token_input(c, "targets", sequences, rows, AXES_PARTS);
+    c->positions = token_input(c, "positions", sequences, rows, AXES_PARTS);
+    // Ranks that exchange tokens for heads attend with all of their part.
+    c->starts = token_input(c, "starts", sequences, parallel_places(o->parallel, c->spec.batch.seq_len).rows,
+                            parallel_parts(o->parallel));
     c->count = compile_scalar(c, "targets.count", DTYPE_F64, KIND_OUTPUT);
     c->loss = compile_scalar(c, "loss", DTYPE_F64, KIND_OUTPUT);
     int scale = compile_scalar(c, "loss.scale", DTYPE_F64, KIND_ACT);
@@ -376,6 +384,10 @@ static int tied_unit(const struct compile_options *o) {
     return o->state->units.layout.tied_ends && is_trained(o, embedding_unit(o)) ? embedding_unit(o) : NONE;
 }
 
+int compile_counted_elsewhere(const struct compile_options *o) {
+    return has_end(o, false) ? NONE : tied_unit(o);
+}
+
 // The peer (struct instruction) that has the last virtual stage, on the rank with the first (`first`); or vice versa.
 static int tied_peer(const struct compile_options *o, bool first) {
     const struct schedule *s = o->parallel->schedule;
@@ -402,7 +414,7 @@ static void compile_emit_update(struct compiled *c, const struct compile_options
                                     .model = &c->model,
                                     .units = &o->state->units,
                                     .lr = c->lr};
-    optimizer_emit(&made, c->loss, first ? NONE : tied);
+    optimizer_emit(&made, c->loss, compile_counted_elsewhere(o));
     c->outputs = made.outputs;
     program_invoke(p, update, NONE, false, false);
 }
@@ -598,6 +610,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
         compiled_release(&c);
         return status;
     }
+    context_rewrite(p, o->parallel);
     pass_fuse(p, o->ops);
     if (o->parallel->overlap)
         pass_overlap(p);
@@ -637,6 +650,7 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
         data_gather(&c.program, vocabulary.embed, &c.model, o->parallel, o->ops);
         data_gather(&c.program, vocabulary.loss, &c.model, o->parallel, o->ops);
     }
+    context_rewrite(&c.program, o->parallel);
     if (!o->parallel->split.sequence)
         pass_scatter(&c.program);
     schedule_passes(&c, o, passes, &vocabulary);
@@ -663,10 +677,10 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
         emit_cache_declare(&c.cache, p, &o->state->table, &o->state->caches, o->model);
         c.at = c.cache.at = compile_numbers(&c, "at", sequences);
     }
-    c.tokens = token_input(&c, "tokens", sequences, rows);
-    c.positions = token_input(&c, "positions", sequences, rows);
+    c.tokens = token_input(&c, "tokens", sequences, rows, AXES_NONE);
+    c.positions = token_input(&c, "positions", sequences, rows, AXES_NONE);
     if (!cached)
-        c.starts = token_input(&c, "starts", sequences, rows);
+        c.starts = token_input(&c, "starts", sequences, rows, AXES_NONE);
     c.picked = compile_numbers(&c, "picked", spec->picked);
     struct emitter e = emitter_for(&c, o);
     e.cache = cached ? &c.cache : NULL;

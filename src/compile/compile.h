@@ -48,6 +48,8 @@ struct program_spec {
     struct batch_shape batch; // GENERATE: the tokens that are fed at once of each sequence
     int64_t context;          // GENERATE: tokens of each sequence's cache; 0: there is none, all are fed at once
     int64_t picked;           // GENERATE: of how many rows the logits are wanted
+    int part; // of those that a run has several of (programs.def): OUTER_...: the fragment; where pairs meet, and the
+              // number of fragments times that of the distance (outer_distances)
 };
 
 // What ranks of one stage keep between steps: made before their programs, which share it.
@@ -96,7 +98,7 @@ struct compiled {
     struct optimizer_state optimizer;       // training only
     int tokens, targets, positions, starts; // inputs, an i32 for each row (struct emitter), one instance per microbatch
     int lr;                                 // input, f64[1]
-    int weight;                             // exchange of islands: input, f64[1], of this rank's island
+    int weight;                             // exchange, meeting of islands: input, f64[1], of this rank's island
     int count;                              // output, f64[1]: targets that are not masked
     int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats
     struct optimizer_outputs outputs;
@@ -110,6 +112,11 @@ void compiled_release(struct compiled *compiled);
 // What all of them begin and end with: an empty program for the plan's mesh; the passes after emission, and the proof.
 // On failure compiled_finish has released it.
 void compiled_begin(struct compiled *compiled, const struct compile_options *options, const struct program_spec *spec);
+// Declares the streams of all that communicates. They do not depend on the stage, so that all ranks have the same; nor
+// on the program, so that programs which do not run beside others share them.
+void compile_streams(struct program *program, const struct compile_options *options);
+// The unit that the first stage counts in sums over all units: a tied embedding, which this stage has as well; or NONE.
+int compile_counted_elsewhere(const struct compile_options *options);
 trireme_status compiled_finish(struct compiled *compiled, const struct compile_options *options, trireme_error *error);
 
 // What a row's `keep` does. An entry that another program keeps, too, is there once.
@@ -134,7 +141,7 @@ struct program_info {
     const char *name, *title;
     keep_entries *keep;
     compile_program *compile;
-    bool (*wanted)(const struct config *config);
+    int (*wanted)(const struct config *config, bool evaluates);
     unsigned after, beside; // a bit for each kind
 };
 extern const struct program_info program_kinds[PROGRAM_KINDS];
@@ -143,5 +150,9 @@ bool program_may_follow(enum program_kind before, enum program_kind after);
 // Whether programs of one kind may run while one of another is under way; and whether any may.
 bool program_may_run_beside(enum program_kind kind, enum program_kind under_way);
 bool program_is_beside(enum program_kind kind);
+// Whether it belongs to evaluations.
+static inline bool program_evaluates(enum program_kind kind) {
+    return kind == PROGRAM_EVALUATE || kind == PROGRAM_OUTER_SHOW || kind == PROGRAM_OUTER_HIDE;
+}
 
 #endif

@@ -54,6 +54,7 @@ struct logits_chunk emit_logits_chunk(struct compiled *c, const struct compile_o
                              .attribute = {[VOCAB] = {.i = o->model->vocab_size}}};
     k.hidden = program_slice(e->program, hidden, name[0], first * width, 2, (int64_t[]){rows, width});
     k.logits = emit_head(e, k.hidden, name[1]);
+    k.end = e->program->templates.item[e->template].instructions.count;
     return k;
 }
 

@@ -13,7 +13,7 @@ struct logits_chunk {
     int template;
     int64_t first, rows;
     int hidden, logits;                 // of these rows
-    size_t product;                     // number of the template's instruction that makes the logits
+    size_t product, end;                // numbers of the template's instructions that make the logits: a product first
     struct operand targets, nll, scale; // nll: absent where this rank does not need it
     union attribute attribute[OP_MAX_ATTRIBUTES];
 };

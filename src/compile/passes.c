@@ -196,9 +196,10 @@ void pass_scatter(struct program *program) {
         template->instructions.count = template->instructions.capacity = 0;
         for (size_t i = 0; i < old.instructions.count; i++) {
             struct instruction in = old.instructions.item[i];
-            struct operand *message = in.op == OP_SEND      ? &in.in[INPUT(SEND, x)]
-                                      : in.op == OP_RECEIVE ? &in.out[OUTPUT(RECEIVE, x)]
-                                                            : NULL;
+            struct operand *message = !(in.group & AXES_STAGE) ? NULL
+                                      : in.op == OP_SEND       ? &in.in[INPUT(SEND, x)]
+                                      : in.op == OP_RECEIVE    ? &in.out[OUTPUT(RECEIVE, x)]
+                                                               : NULL;
             const bool cut = message && operand_count(message) % ranks == 0;
             if (cut)
                 *message = operand_part(program, *message, tensor);

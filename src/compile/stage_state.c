@@ -48,7 +48,8 @@ void stage_state_create(struct stage_state *s, const struct config *config, cons
         beyond = MAX(beyond, specs[i].context > 0 ? specs[i].batch.seq_len : 0);
     local_parameters(&s->local, whole, config, model, plan, mesh_member(&plan->mesh, 0, AXES(AXIS_PP), plan->stage));
     model_units_create(&s->units, &s->local, &plan->mesh, &layout);
-    model_entries_add(&s->model, &s->table, &s->units, model, s->dtype, positions, positions - beyond);
+    model_entries_add(&s->model, &s->table, &s->units, model, s->dtype, positions, positions - beyond,
+                      parallel_parts(plan));
     for (size_t i = 0; i < count; i++)
         program_kinds[specs[i].kind].keep(s, config, model, &specs[i]);
     outer_place_state(&s->table, &plan->mesh);

@@ -17,16 +17,20 @@ int stages_threads(const struct config *config, int ranks) {
 
 // Adds what a run that trains has besides what is asked for.
 static void add_wanted(struct stages *s) {
-    bool trains = false;
-    for (size_t i = 0; i < s->specs.count; i++)
+    bool trains = false, evaluates = false;
+    for (size_t i = 0; i < s->specs.count; i++) {
         trains |= s->specs.item[i].kind == PROGRAM_TRAIN;
+        evaluates |= s->specs.item[i].kind == PROGRAM_EVALUATE;
+    }
     for (int kind = 0; kind < PROGRAM_KINDS && trains; kind++)
-        if (program_kinds[kind].wanted && program_kinds[kind].wanted(s->config))
-            VEC_PUSH(&s->specs, (struct program_spec){.kind = (enum program_kind)kind, .batch = s->plan.batch});
+        for (int part = 0; program_kinds[kind].wanted && part < program_kinds[kind].wanted(s->config, evaluates);
+             part++)
+            VEC_PUSH(&s->specs,
+                     (struct program_spec){.kind = (enum program_kind)kind, .batch = s->plan.batch, .part = part});
 }
 
 static bool same_spec(const struct program_spec *a, const struct program_spec *b) {
-    return a->kind == b->kind && a->context == b->context && a->picked == b->picked &&
+    return a->kind == b->kind && a->part == b->part && a->context == b->context && a->picked == b->picked &&
            a->batch.sequences == b->batch.sequences && a->batch.seq_len == b->batch.seq_len &&
            a->batch.microbatches == b->batch.microbatches;
 }
@@ -170,21 +174,25 @@ trireme_status stages_compile(struct stages *s, int stage, trireme_error *error)
 
 // ---- what was compiled
 
-struct compiled *stage_find(const struct stage *stage, enum program_kind kind) {
-    for (size_t i = 0; i < stage->programs.count; i++)
-        if (stage->programs.item[i]->spec.kind == kind)
-            return stage->programs.item[i];
-    return NULL;
+int stages_find_part(const struct stages *s, enum program_kind kind, int part) {
+    for (size_t i = 0; i < s->specs.count; i++)
+        if (s->specs.item[i].kind == kind && s->specs.item[i].part == part)
+            return (int)i;
+    return NONE;
+}
+
+int stages_find(const struct stages *s, enum program_kind kind) {
+    return stages_find_part(s, kind, 0);
 }
 
 const struct program *stages_program(const struct stages *s, int stage, enum program_kind kind) {
-    return &stage_find(&s->stage[stage], kind)->program;
+    return &stage_program(&s->stage[stage], stages_find(s, kind))->program;
 }
 
-const struct program **stages_programs(const struct stages *s, enum program_kind kind) {
+const struct program **stages_programs(const struct stages *s, int number) {
     const struct program **program = mem_alloc((size_t)s->count * sizeof *program);
     for (int i = 0; i < s->count; i++)
-        program[i] = stages_program(s, i, kind);
+        program[i] = &stage_program(&s->stage[i], number)->program;
     return program;
 }
 
@@ -196,18 +204,28 @@ int64_t stage_step_bytes(const struct stage *stage, enum memory_space space) {
     return stage_step_offset(stage, stage->programs.count, space);
 }
 
+// The most that a program of the kind needs.
+static int64_t kind_step_bytes(const struct stage *stage, enum program_kind kind, enum memory_space space) {
+    int64_t most = 0;
+    for (size_t i = 0; i < stage->programs.count; i++)
+        if (stage->programs.item[i]->spec.kind == kind)
+            most = MAX(most, stage->programs.item[i]->program.arena[space].step_bytes);
+    return most;
+}
+
 int64_t stage_step_offset(const struct stage *stage, size_t number, enum memory_space space) {
-    if (number < stage->programs.count && !program_is_beside(stage->programs.item[number]->spec.kind))
-        return 0;
+    const int own = number < stage->programs.count ? (int)stage->programs.item[number]->spec.kind : PROGRAM_KINDS;
     int64_t shared = 0, behind = 0;
-    for (size_t i = 0; i < stage->programs.count; i++) {
-        const struct compiled *c = stage->programs.item[i];
-        if (!program_is_beside(c->spec.kind))
-            shared = MAX(shared, c->program.arena[space].step_bytes);
-        else if (i < number)
-            behind += align_up(c->program.arena[space].step_bytes);
+    if (own < PROGRAM_KINDS && !program_is_beside((enum program_kind)own))
+        return 0;
+    for (int kind = 0; kind < PROGRAM_KINDS; kind++) {
+        const int64_t bytes = kind_step_bytes(stage, (enum program_kind)kind, space);
+        if (!program_is_beside((enum program_kind)kind))
+            shared = MAX(shared, bytes);
+        else if (kind < own)
+            behind += align_up(bytes);
     }
-    return behind ? align_up(shared) + behind : number < stage->programs.count ? align_up(shared) : shared;
+    return behind || own < PROGRAM_KINDS ? align_up(shared) + behind : shared;
 }
 
 // Proves of each two programs of a stage that the second may follow the first, or run beside it, where it is said to;
@@ -227,6 +245,38 @@ static trireme_status verify_state(const struct stages *s, const struct stage *s
     return TRIREME_OK;
 }
 
+static int round_of(const struct stages *s, size_t spec) {
+    return s->specs.item[spec].part / (int)s->config->outer.fragments;
+}
+
+int stages_rounds(const struct stages *s, enum program_kind kind) {
+    int rounds = 0;
+    for (size_t k = 0; k < s->specs.count; k++)
+        if (s->specs.item[k].kind == kind)
+            rounds = MAX(rounds, 1 + round_of(s, k));
+    return rounds;
+}
+
+// Proves of programs of which a run has one for each part of the model that each unit has its part in one of them;
+// where pairs meet, in one of each distance.
+static trireme_status verify_parts(const struct stages *s, const struct stage *stage, enum program_kind kind,
+                                   trireme_error *error) {
+    const struct state_table *table = &stage->state.table;
+    for (size_t i = 0; i < table->entries.count; i++) {
+        const struct state_entry *entry = &table->entries.item[i];
+        for (int round = 0; round < stages_rounds(s, kind) && entry->role == STATE_PARAMETERS; round++) {
+            int in = 0;
+            for (size_t k = 0; k < s->specs.count; k++)
+                in += s->specs.item[k].kind == kind && round_of(s, k) == round &&
+                      program_find(&stage->programs.item[k]->program, entry->name) != NONE;
+            if (in != 1)
+                FAIL(TRIREME_ERROR_PROGRAM, "%s is in %d programs %s, expected one", entry->name, in,
+                     program_kinds[kind].name);
+        }
+    }
+    return TRIREME_OK;
+}
+
 trireme_status stages_verify(const struct stages *s, trireme_error *error) {
     const struct program **program = mem_alloc((size_t)s->count * sizeof *program);
     trireme_status status = TRIREME_OK;
@@ -238,5 +288,10 @@ trireme_status stages_verify(const struct stages *s, trireme_error *error) {
     free(program);
     for (int i = 0; i < s->count && status == TRIREME_OK; i++)
         status = verify_state(s, &s->stage[i], error);
+    for (int kind = 0; kind < PROGRAM_KINDS && status == TRIREME_OK; kind++)
+        for (int i = 0; i < s->count && status == TRIREME_OK && stages_find(s, (enum program_kind)kind) != NONE &&
+                        program_kinds[kind].wanted;
+             i++)
+            status = verify_parts(s, &s->stage[i], (enum program_kind)kind, error);
     return status;
 }

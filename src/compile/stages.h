@@ -67,16 +67,25 @@ trireme_status stages_get(struct stages *stages, int stage, const struct program
 // Releases the programs of all stages but one.
 void stages_drop_others(struct stages *stages, int stage);
 
-// The stage's first program of a kind; NULL: there is none.
-struct compiled *stage_find(const struct stage *stage, enum program_kind kind);
-// The same of a container that has one.
+// The number of the first of stages.specs that is of a kind, and, in the second case, for a part of it; NONE: there is
+// none.
+int stages_find(const struct stages *stages, enum program_kind kind);
+int stages_find_part(const struct stages *stages, enum program_kind kind, int part);
+// How many programs of a kind each unit has: where pairs meet, one for each distance.
+int stages_rounds(const struct stages *stages, enum program_kind kind);
+// A stage's program of that number, which is compiled.
+static inline struct compiled *stage_program(const struct stage *stage, int number) {
+    return stage->programs.item[number];
+}
+// The same of a container that has one of the kind.
 const struct program *stages_program(const struct stages *stages, int stage, enum program_kind kind);
-// [count]: that of each stage. The caller frees.
-const struct program **stages_programs(const struct stages *stages, enum program_kind kind);
+// [count]: that of each stage, by its number. The caller frees.
+const struct program **stages_programs(const struct stages *stages, int number);
 // Bytes of a space's arenas that a rank of the stage needs for all its programs. The state's holds the whole table.
 int64_t stage_state_bytes(const struct stage *stage, enum memory_space space);
 int64_t stage_step_bytes(const struct stage *stage, enum memory_space space);
-// Where the step arena of the stage's program `number` begins in it: all begin at 0, but those that run beside others.
+// Where the step arena of the stage's program `number` begins in it: all begin at 0, but those that run beside others,
+// of which those of a kind share one.
 int64_t stage_step_offset(const struct stage *stage, size_t number, enum memory_space space);
 
 // Proves that the programs of each of stages.specs are sound together, on all ranks, that each leaves the state as

@@ -122,11 +122,13 @@ static struct exchanged emit_exchange(const struct logits_chunk *k, bool train) 
                           .max = chunk_operand(k, "logits.max", sums, 1, &k->rows),
                           .sum = chunk_operand(k, "logits.sum", sums, 1, &k->rows)};
     struct operand all = chunk_operand(k, "logits.all", sums, 3, all_dim);
+    union attribute of_exp[OP_MAX_ATTRIBUTES];
+    memcpy(of_exp, k->attribute, sizeof of_exp);
+    of_exp[ATTRIBUTE(LOGITS_EXP, cap)].f = train ? k->options->model->logits_cap : 0;
     program_emit(p, k->template, OP_LOGITS_EXP, PHASE_FORWARD, NONE,
                  GIVEN(LOGITS_EXP, [INPUT(LOGITS_EXP, logits)] = logits, [INPUT(LOGITS_EXP, targets)] = k->targets,
                        [INPUT(LOGITS_EXP, first)] = m.first),
-                 MADE(LOGITS_EXP, [OUTPUT(LOGITS_EXP, e)] = m.exponentials, [OUTPUT(LOGITS_EXP, own)] = m.own),
-                 k->attribute);
+                 MADE(LOGITS_EXP, [OUTPUT(LOGITS_EXP, e)] = m.exponentials, [OUTPUT(LOGITS_EXP, own)] = m.own), of_exp);
     int64_t own_count = 3 * k->rows, all_count = own_count * all_dim[0];
     program_communicate(p, k->template, OP_ALL_GATHER, PHASE_FORWARD, loss_stream(p), group,
                         operand_shape(m.own, 1, &own_count), operand_shape(all, 1, &all_count));
@@ -164,7 +166,9 @@ static void emit_rows_gradient(const struct logits_chunk *k, const struct exchan
                                          [INPUT(LOGITS_DX, own)] = m->own, [INPUT(LOGITS_DX, max)] = m->max,
                                          [INPUT(LOGITS_DX, sum)] = m->sum, [INPUT(LOGITS_DX, targets)] = k->targets,
                                          [INPUT(LOGITS_DX, scale)] = k->scale),
-                                   1, &d, NULL));
+                                   1, &d,
+                                   (union attribute[OP_MAX_ATTRIBUTES]){
+                                       [ATTRIBUTE(LOGITS_DX, cap)] = {.f = k->options->model->logits_cap}}));
     chunk_stand_for(k, k->template, from, m->set, m->row);
 }
 
@@ -183,6 +187,7 @@ static void emit_weight_gradient(const struct logits_chunk *k, const struct exch
                  1, &d, k->attribute);
     chunk_stand_for(k, template_number, at, m->set, m->row);
     differentiate(gradients, template_number, at, at + 1, template_number);
+    differentiate(gradients, k->template, k->product + 1, k->end, template_number); // a cap, if there is one
     // The rows' gradient is made in another way.
     differentiate_parameters(gradients, k->template, k->product, k->product + 1, template_number);
 }
@@ -208,7 +213,7 @@ void vocabulary_loss(struct vocabulary *v, struct compiled *c, const struct comp
         first += k.rows;
         if (!gradients)
             continue;
-        gradients_want(gradients, v->loss, first == k.rows ? from : k.product, k.product + 1);
+        gradients_want(gradients, v->loss, first == k.rows ? from : k.product, k.end);
         emit_weight_gradient(&k, &m, gradients, v->loss_weight);
         emit_rows_gradient(&k, &m, gradients);
     }

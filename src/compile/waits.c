@@ -122,7 +122,7 @@ static bool wait_for_parts(struct waiter *w, struct instruction *in) {
 static void wait_for_buffer(struct waiter *w, struct instruction *in, int root, bool writes) {
     const struct touched *t = &w->anywhere[root];
     bool local = w->program->buffers.item[root].scope == SCOPE_LOCAL;
-    if (instruction_arrives(in)) {
+    if (instruction_arrives(in) && !local) {
         wait_for_slot(w, in, root);
         return;
     }

@@ -137,18 +137,17 @@ static bool is_changed(const struct config *config, const struct key *key) {
     return changed;
 }
 
-static bool condition_holds(const struct config *config, const struct key_condition *c) {
-    struct text value = {0};
-    config_print_value(&value, config, c->of);
-    const bool excludes = *c->words == '!', listed = text_lists(c->words + excludes, value.text);
-    text_release(&value);
-    return listed != excludes;
+static bool same_key(const struct key_condition *a, const struct key_condition *b) {
+    return b->name && strcmp(a->section, b->section) == 0 && strcmp(a->name, b->name) == 0;
 }
 
 void config_without_effect(const struct config *config, struct text *out) {
-    for (const struct key_condition *c = key_conditions; c->name; c++) {
+    for (const struct key_condition *c = key_conditions, *next; c->name; c = next) {
         const struct key *key = key_find(c->section, c->name);
-        if (condition_holds(config, c) || !is_changed(config, key))
+        bool holds = false;
+        for (next = c; same_key(c, next); next++)
+            holds |= value_condition_holds(config, next);
+        if (holds || !is_changed(config, key))
             continue;
         text_add(out, "%s%s.%s ", out->length ? ", " : "", c->section, c->name);
         value_print(out, config, key);

@@ -59,9 +59,9 @@ trireme_status config_load_text(struct config *out, const char *name, const char
                                 const char *const *overrides, size_t count, trireme_error *error);
 // The same with overrides as they stand on a command line: --section.key=value, --section.key value, section.key=value.
 // Of a key that is set several times the last value counts. A key may be given by its name alone where no other section
-// has one of that name, or where the section `own` has (NULL: none), which is then meant: --seed with "generate". Keys
-// of one command's section need the latter.
-// argv[0] is the first override, argv[argc - 1] the last.
+// has one of that name (those of keys.def's LATER_SECTION do not count beside others), or where the section `own` has
+// (NULL: none), which is then meant: --seed with "generate". Keys of one command's section need the latter. argv[0] is
+// the first override, argv[argc - 1] the last.
 trireme_status config_load_arguments(struct config *out, const char *path, const char *own, int argc, char *const *argv,
                                      trireme_error *error);
 void config_copy(struct config *out, const struct config *config);

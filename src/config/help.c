@@ -29,12 +29,27 @@ void config_print(struct text *out, const struct config *config) {
 }
 
 // The default as it stands in YAML, and those beside the values of other keys.
+// Whether two rows give the same key the same value.
+static bool default_alike(const struct key_default *a, const struct key_default *b) {
+    return strcmp(a->section, b->section) == 0 && strcmp(a->name, b->name) == 0 &&
+           strcmp(a->initial, b->initial) == 0 && strcmp(a->of, b->of) == 0;
+}
+
+// "none, or sgd where outer.method is diloco or co2": each value once, with all the words that it is for.
 static void initial_print(struct text *out, const struct key *key) {
     bool empty = key->type == KEY_TEXT && !*key->initial;
     text_add(out, "%s", empty ? "\"\"" : key->initial);
-    for (const struct key_default *d = key_defaults; d->name; d++)
-        if (strcmp(d->section, key->section) == 0 && strcmp(d->name, key->name) == 0)
-            text_add(out, ", or %s where %s.%s is %s", d->initial, d->section, d->of, d->word);
+    for (const struct key_default *d = key_defaults; d->name; d++) {
+        bool said = false;
+        for (const struct key_default *before = key_defaults; before < d; before++)
+            said |= default_alike(before, d);
+        if (said || strcmp(d->section, key->section) != 0 || strcmp(d->name, key->name) != 0)
+            continue;
+        text_add(out, ", or %s where %s.%s is %s", d->initial, d->section, d->of, d->word);
+        for (const struct key_default *more = d + 1; more->name; more++)
+            if (default_alike(more, d))
+                text_add(out, " or %s", more->word);
+    }
 }
 
 static void key_help(struct text *out, const struct key *key) {

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 
 #define ENUM(tag, values)                                   \
     static const char *const tag##_words[] = {values NULL}; \
@@ -40,7 +41,8 @@ const struct key key_table[CONFIG_KEY_COUNT] = {
 
 const struct key_section key_sections[] = {
 #define SECTION(tag, section, help) {#section, help, false},
-#define COMMAND_SECTION(tag, section, help) {#section, help, true},
+#define LATER_SECTION(tag, section, help) {#section, help, TURN_LATER},
+#define COMMAND_SECTION(tag, section, help) {#section, help, TURN_COMMAND},
 #include "config/keys.def"
     {NULL, NULL, false}};
 
@@ -71,18 +73,24 @@ const struct key *key_find_full(const char *full) {
     return NULL;
 }
 
+static enum section_turn key_turn(const struct key *key) {
+    return key_section_find(key->section)->turn;
+}
+
 const struct key *key_find_bare(const char *name) {
-    const struct key *found[2] = {NULL}; // of all commands, of one
-    bool many[2] = {false};
+    const struct key *found[TURNS] = {NULL};
+    bool many[TURNS] = {false};
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
         if (strcmp(key_table[i].name, name) != 0)
             continue;
-        const bool of_command = key_section_find(key_table[i].section)->of_command;
-        many[of_command] = found[of_command] != NULL;
-        found[of_command] = &key_table[i];
+        const enum section_turn turn = key_turn(&key_table[i]);
+        many[turn] = found[turn] != NULL;
+        found[turn] = &key_table[i];
     }
-    const bool of_command = !found[0];
-    return many[of_command] ? NULL : found[of_command];
+    int turn = 0;
+    while (turn < TURN_COMMAND && !found[turn])
+        turn++;
+    return many[turn] ? NULL : found[turn];
 }
 
 const struct key_section *key_section_find(const char *name) {
@@ -94,7 +102,7 @@ const struct key_section *key_section_find(const char *name) {
 
 // Bounds are whole numbers, or short enough for %g.
 static void bound_add(struct text *out, double bound) {
-    text_add(out, bound == (double)(int64_t)bound ? "%.0f" : "%g", bound);
+    text_add(out, fabs(bound) < 0x1p53 && bound == trunc(bound) ? "%.0f" : "%g", bound);
 }
 
 static void range_add(struct text *out, const struct key_bounds *bounds) {
@@ -309,7 +317,8 @@ static void nearest_find(struct candidates *found, const char *section, const ch
     size_t best = SIZE_MAX;
     for (size_t i = 0; i < CONFIG_KEY_COUNT; i++) {
         const struct key *key = &key_table[i];
-        if ((place == PLACE_HERE && strcmp(key->section, section) != 0) || !key_is_near(key, name, place))
+        const bool as_section = place == PLACE_NOWHERE && key_section_find(key->name); // which is rather meant
+        if ((place == PLACE_HERE && strcmp(key->section, section) != 0) || as_section || !key_is_near(key, name, place))
             continue;
         size_t distance = key_distance(key, name, full);
         if (distance < best) {
@@ -326,8 +335,12 @@ static void candidates_find(struct candidates *found, const char *section, const
     char *full = mem_printf("%s.%s", section, name);
     for (int reading = 0; reading < READING_COUNT && found->count == 0; reading++)
         for (size_t i = 0; i < CONFIG_KEY_COUNT; i++)
-            if (key_is_meant(&key_table[i], (enum reading)reading, section, name, full))
+            if (key_is_meant(&key_table[i], (enum reading)reading, section, name, full)) {
+                // What few runs have is not meant where something else may be.
+                if (found->count && key_turn(&key_table[i]) == TURN_LATER && key_turn(found->key[0]) == TURN_FIRST)
+                    continue;
                 found->key[found->count++] = &key_table[i];
+            }
     bool in_section = key_section_find(section) != NULL;
     if (found->count == 0 && in_section)
         nearest_find(found, section, name, full, PLACE_HERE);
@@ -379,7 +392,7 @@ static void answer_find(struct answer *a, const char *section, const char *name)
 
 const struct key *key_alone(const char *name) {
     const struct key *key = key_find_bare(name);
-    return key && !key_section_find(key->section)->of_command && !absent_find(name) ? key : NULL;
+    return key && key_turn(key) != TURN_COMMAND && !absent_find(name) ? key : NULL;
 }
 
 bool config_answers(const char *name) {

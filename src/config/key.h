@@ -33,9 +33,16 @@ struct key_condition {
     const char *section, *name, *of, *words;
 };
 
+// Which section is meant by the name of a key alone, where several have one: of an earlier turn.
+enum section_turn {
+    TURN_FIRST,
+    TURN_LATER,   // of something that few runs have
+    TURN_COMMAND, // it matters only to the command of its name
+    TURNS
+};
 struct key_section {
     const char *name, *help;
-    bool of_command; // it matters only to the command of its name
+    enum section_turn turn;
 };
 
 extern const struct key key_table[CONFIG_KEY_COUNT];
@@ -45,7 +52,7 @@ extern const struct key_condition key_conditions[]; // ends with a NULL name
 
 const struct key *key_find(const char *section, const char *name); // NULL: there is none
 const struct key *key_find_full(const char *full);                 // "training.seq_len"
-// The one that alone has this name, in whatever section; those that matter to one command come after all others.
+// The one that alone has this name among the sections of the first turn that has any.
 const struct key *key_find_bare(const char *name);
 // The same for a setting without a section. What matters to one command is not meant, nor what another answer is for.
 const struct key *key_alone(const char *name);

@@ -285,36 +285,54 @@ static bool outline_read_number(const char *text, double *out, const char **rest
     return isfinite(*out);
 }
 
-trireme_status outline_figure(const struct outline *outline, int node, enum quantity quantity, double least,
-                              double most, double *out, trireme_error *error) {
-    TRY(outline_expect(outline, node, OUTLINE_SCALAR, error));
-    const char *text = outline->nodes.item[node].text, *rest;
+enum { FIGURE_REASON = 256 };
+
+// False: `reason` says what is wrong with the text.
+static bool figure_parse(const char *text, enum quantity quantity, bool bare, double least, double most, double *out,
+                         char reason[FIGURE_REASON]) {
+    const char *rest = "";
     char excerpt[KEY_EXCERPT];
     double value;
-    if (!outline_read_number(text, &value, &rest))
-        return outline_refuse(outline, node, error, "given \"%s\", expected %s", key_excerpt(text, excerpt),
-                              UNIT_WORDS[quantity]);
+    const bool number = outline_read_number(text, &value, &rest);
     rest += strspn(rest, " ");
+    const bool unitless = !*rest && (bare || quantity == QUANTITY_NUMBER);
     const struct unit *unit = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(UNITS); i++)
         if (UNITS[i].quantity == quantity && strcmp(UNITS[i].name, rest) == 0)
             unit = &UNITS[i];
-    if (quantity != QUANTITY_NUMBER && !*rest)
-        return outline_refuse(outline, node, error, "given %s without a unit, expected %s", key_excerpt(text, excerpt),
-                              UNIT_WORDS[quantity]);
-    if (quantity == QUANTITY_NUMBER ? *rest != '\0' : !unit)
-        return outline_refuse(outline, node, error, "given \"%s\", expected %s", key_excerpt(text, excerpt),
-                              UNIT_WORDS[quantity]);
+    if (!number || (!unit && !unitless)) {
+        const bool missing = number && !*rest;
+        snprintf(reason, FIGURE_REASON, missing ? "given %s without a unit, expected %s" : "given \"%s\", expected %s",
+                 key_excerpt(text, excerpt), UNIT_WORDS[quantity]);
+        return false;
+    }
     value *= unit ? unit->factor : 1;
     if (!(value >= least && value <= most)) {
         char low[48], high[48];
         figure_print(quantity, least, low);
         figure_print(quantity, most, high);
-        return outline_refuse(outline, node, error, "given %s, expected from %s to %s", key_excerpt(text, excerpt), low,
-                              high);
+        snprintf(reason, FIGURE_REASON, "given %s, expected from %s to %s", key_excerpt(text, excerpt), low, high);
+        return false;
     }
     *out = value;
-    return TRIREME_OK;
+    return true;
+}
+
+trireme_status outline_figure(const struct outline *outline, int node, enum quantity quantity, double least,
+                              double most, double *out, trireme_error *error) {
+    char reason[FIGURE_REASON];
+    TRY(outline_expect(outline, node, OUTLINE_SCALAR, error));
+    if (figure_parse(outline->nodes.item[node].text, quantity, false, least, most, out, reason))
+        return TRIREME_OK;
+    return outline_refuse(outline, node, error, "%s", reason);
+}
+
+trireme_status figure_read(const char *name, const char *text, enum quantity quantity, double least, double most,
+                           double *out, trireme_error *error) {
+    char reason[FIGURE_REASON];
+    if (figure_parse(text, quantity, true, least, most, out, reason))
+        return TRIREME_OK;
+    FAIL(TRIREME_ERROR_USAGE, "%s: %s", name, reason);
 }
 
 trireme_status outline_integer(const struct outline *outline, int node, int64_t least, int64_t most, int64_t *out,

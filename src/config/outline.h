@@ -49,6 +49,10 @@ enum quantity { QUANTITY_NUMBER, QUANTITY_BYTES, QUANTITY_RATE, QUANTITY_SECONDS
 // inclusive.
 trireme_status outline_figure(const struct outline *outline, int node, enum quantity quantity, double least,
                               double most, double *out, trireme_error *error);
+// The same for words of a command line, which `name` stands for in messages ("island_bandwidth"); there the unit may be
+// left out. TRIREME_ERROR_USAGE.
+trireme_status figure_read(const char *name, const char *text, enum quantity quantity, double least, double most,
+                           double *out, trireme_error *error);
 trireme_status outline_integer(const struct outline *outline, int node, int64_t least, int64_t most, int64_t *out,
                                trireme_error *error);
 

@@ -274,7 +274,28 @@ trireme_status value_set(struct config *config, const struct key *key, const cha
     return status;
 }
 
+bool value_condition_holds(const struct config *config, const struct key_condition *c) {
+    struct text value = {0};
+    value_print(&value, config, key_find_full(c->of));
+    const bool excludes = *c->words == '!', listed = text_lists(c->words + excludes, value.text);
+    text_release(&value);
+    return listed != excludes;
+}
+
+static bool value_has_effect(const struct config *config, const struct key *key) {
+    bool conditions = false, holds = false;
+    for (const struct key_condition *c = key_conditions; c->name; c++)
+        if (strcmp(c->section, key->section) == 0 && strcmp(c->name, key->name) == 0) {
+            conditions = true;
+            holds |= value_condition_holds(config, c);
+        }
+    return holds || !conditions;
+}
+
+// Where it has no effect, another key gives it no default.
 static const char *value_initial(const struct config *config, const struct key *key) {
+    if (!value_has_effect(config, key))
+        return key->initial;
     for (const struct key_default *d = key_defaults; d->name; d++) {
         if (strcmp(d->section, key->section) != 0 || strcmp(d->name, key->name) != 0)
             continue;

@@ -27,6 +27,8 @@ void given_describe(struct text *out, const struct given *given);
 // Sets the key's field, or refuses the value.
 trireme_status value_set(struct config *config, const struct key *key, const char *where, const struct given *given,
                          trireme_error *error);
+// Whether key `of` has one of the words.
+bool value_condition_holds(const struct config *config, const struct key_condition *condition);
 // To the default that the key has beside the values of other keys.
 void value_set_default(struct config *config, const struct key *key);
 // Appends the value as YAML: value_set of what is read back gives the same bits.

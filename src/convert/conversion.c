@@ -1,11 +1,11 @@
 #include "convert/conversion.h"
 
+#include "base/bf16.h"
 #include "base/json.h"
 #include "base/mapped.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
 #include "ckpt/convert.h"
-#include "kernels/bf16.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,6 +12,7 @@ struct gguf_architecture {
     const char *name; // NULL: it has none of them
     bool pairs;       // the two elements that RoPE turns together lie side by side
     bool head_apart;  // the output head is always a tensor of its own
+    bool head_tied;   // it is always the embedding
     bool wide_heads;  // heads need not be as wide as hidden_size / num_attention_heads
     bool output_bias, mlp_bias;
     int window_period; // every so manieth layer has no window; 0: windows are not known
@@ -35,8 +36,9 @@ static const struct gguf_architecture ARCHITECTURES[ARCHITECTURE_COUNT] = {
         {.name = "llama", .pairs = true, .wide_heads = true, .slow_rope = true, .long_rope = true},
     [ARCHITECTURE_QWEN2] = {.name = "qwen2"},
     [ARCHITECTURE_QWEN3] = {.name = "qwen3", .wide_heads = true},
-    [ARCHITECTURE_GEMMA] = {.name = "gemma", .wide_heads = true},
-    [ARCHITECTURE_GEMMA2] = {.name = "gemma2", .wide_heads = true, .window_period = 2, .large_layers = 46},
+    [ARCHITECTURE_GEMMA] = {.name = "gemma", .head_tied = true, .wide_heads = true},
+    [ARCHITECTURE_GEMMA2] =
+        {.name = "gemma2", .head_tied = true, .wide_heads = true, .window_period = 2, .large_layers = 46},
     [ARCHITECTURE_GEMMA3] =
         {.name = "gemma3", .wide_heads = true, .window_period = 6, .patterns = true, .large_layers = 62},
     [ARCHITECTURE_PHI3] = {.name = "phi3", .long_rope = true},
@@ -109,6 +111,8 @@ static trireme_status check_model(const struct gguf_model *m, trireme_error *err
         return refuse(m, "there are more than 1024 layers", error);
     if (!a->wide_heads && c->head_dim != width)
         return refuse(m, "head_dim is not hidden_size / num_attention_heads", error);
+    if (!c->tie_word_embeddings && a->head_tied)
+        return refuse(m, "the output head is another matrix than the embedding", error);
     if (c->attention_output_bias && !a->output_bias)
         return refuse(m, "the output of attention has a bias", error);
     if (c->mlp_bias && !a->mlp_bias)
@@ -121,6 +125,8 @@ static trireme_status check_model(const struct gguf_model *m, trireme_error *err
         return refuse(m, "scores or logits are not capped", error);
     if (c->architecture == ARCHITECTURE_GEMMA3 && c->attention_cap > 0)
         return refuse(m, "scores are capped", error);
+    if (c->qk_norm == QK_NORM_LAYER)
+        return refuse(m, "queries and keys of each head have norms of their own", error);
     if (c->architecture == ARCHITECTURE_NEOX && !c->attention_bias)
         return refuse(m, "attention has no biases", error);
     for (int i = 0; i < ROPES; i++)

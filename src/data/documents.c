@@ -333,10 +333,11 @@ struct line_content {
 
 // Whether an object is a chat.
 static bool line_is_chat(const struct reader *r, struct json_part object) {
-    struct json_wanted wanted[] = {{.key = "messages"}, {.key = "prompt"}, {.key = "completion"}};
+    struct json_wanted wanted[] = {
+        {.key = "messages"}, {.key = "conversations"}, {.key = "prompt"}, {.key = "completion"}};
     return r->sink->chat &&
            json_line_find_members(object.text, object.length, 0, wanted, ARRAY_LENGTH(wanted), NULL) == TRIREME_OK &&
-           (wanted[0].found || (wanted[1].found && wanted[2].found));
+           (wanted[0].found || wanted[1].found || (wanted[2].found && wanted[3].found));
 }
 
 static trireme_status find_content(const struct reader *r, const char *line, size_t length, int64_t begin,

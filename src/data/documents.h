@@ -45,8 +45,9 @@ struct document_sink {
     trireme_status (*add)(void *user, const char *bytes, size_t length, trireme_error *error); // piece of a document
     trireme_status (*end)(void *user, trireme_error *error);                                   // end of a document
     trireme_status (*advance)(void *user, size_t bytes, trireme_error *error); // this many more bytes were read
-    // A line that is a chat: an object without the field for text, but with "messages", or "prompt" and "completion".
-    // json[0, length) is all of it, which was only looked through; `line` is its number. NULL: none is taken.
+    // A line that is a chat: an object without the field for text, but with "messages", "conversations", or "prompt"
+    // and "completion". json[0, length) is all of it, which was only looked through; `line` is its number. NULL: none
+    // is taken.
     trireme_status (*chat)(void *user, const char *json, size_t length, int64_t line, trireme_error *error);
 };
 

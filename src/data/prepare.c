@@ -178,9 +178,15 @@ static trireme_status chat_write(struct preparation *p, const int32_t *token, co
 }
 
 static void bad_lines_add(struct document_bad_lines *to, const struct document_bad_lines *more) {
-    if (to->count == 0)
+    if (to->count == 0 && more->count > 0)
         to->first = more->first;
     to->count += more->count;
+}
+
+static struct document_bad_lines all_bad_lines(const struct preparation *p) {
+    struct document_bad_lines all = p->bad_lines;
+    bad_lines_add(&all, &p->chats.bad);
+    return all;
 }
 
 static trireme_status job_write(void *user, int slot, trireme_error *error) {
@@ -305,12 +311,15 @@ static trireme_status end_document(void *user, trireme_error *error) {
     return p->job->text.length >= p->job_bytes ? job_submit(p, error) : TRIREME_OK;
 }
 
+static trireme_status prepare_template(struct preparation *p, trireme_error *error) {
+    const char *name = p->options->chat_template ? p->options->chat_template : "";
+    return p->template ? TRIREME_OK : chat_template_create(p->options->tokenizer, name, &p->template, error);
+}
+
 static trireme_status prepare_add_chat(void *user, const char *json, size_t length, int64_t line,
                                        trireme_error *error) {
     struct preparation *p = user;
-    const char *name = p->options->chat_template ? p->options->chat_template : "";
-    if (!p->template)
-        TRY(chat_template_create(p->options->tokenizer, name, &p->template, error));
+    TRY(prepare_template(p, error));
     const bool passes = prepare_passes(p, &json, &length);
     p->at.documents++;
     if (passes)
@@ -359,12 +368,14 @@ static trireme_status read_files(struct preparation *p, const struct document_fi
         TRY(document_file_read(file, &options, &sink, error));
     }
     TRY(check_cancel(p, error));
-    if (p->at.text_bytes == 0 && !p->template)
+    TRY(job_submit(p, error));
+    TRY(ordered_work_finish(p->work, error));
+    const struct document_bad_lines bad = all_bad_lines(p);
+    if (p->at.text_bytes == 0 && p->chats.count == 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: the input holds no text (files: %zu, documents: %lld, all empty%s%s)",
              files->item[0].path, files->count, (long long)p->at.empty_documents,
-             p->bad_lines.count ? "; bad lines were left out, the first: " : "", p->bad_lines.first.message);
-    TRY(job_submit(p, error));
-    return ordered_work_finish(p->work, error);
+             bad.count ? "; bad lines were left out, the first: " : "", bad.first.message);
+    return TRIREME_OK;
 }
 
 // ---- the whole
@@ -483,6 +494,22 @@ static void prepare_end_work(struct preparation *p) {
     text_release(&p->rest);
 }
 
+// The files of the tokenizer, with the template that was named for the chats there are: models know chats as it has
+// them.
+static trireme_status prepare_tokenizer_files(struct preparation *p, struct tokenizer_files *out,
+                                              trireme_error *error) {
+    const char *named = p->options->chat_template;
+    const bool templates = p->chats.count > 0 && named && *named;
+    if (templates)
+        TRY(prepare_template(p, error));
+    *out = tokenizer_files(p->options->tokenizer);
+    if (templates) {
+        const char *text = chat_template_text(p->template);
+        tokenizer_files_add(out, TOKENIZER_CHAT_TEMPLATE, mem_strdup(text), strlen(text));
+    }
+    return TRIREME_OK;
+}
+
 static trireme_status prepare_finish(struct preparation *p, struct prepare_result *result, trireme_error *error) {
     const struct tokenizer *t = p->options->tokenizer;
     struct token_manifest *m = &result->manifest;
@@ -497,10 +524,9 @@ static trireme_status prepare_finish(struct preparation *p, struct prepare_resul
     result->answer_tokens = p->chats.answer_tokens;
     result->chats_without_answers = p->chats.without_answers;
     result->empty_documents = p->at.empty_documents;
-    result->bad_lines = p->bad_lines;
-    if (p->chats.bad.count)
-        bad_lines_add(&result->bad_lines, &p->chats.bad);
-    struct tokenizer_files kept = tokenizer_files(t);
+    result->bad_lines = all_bad_lines(p);
+    struct tokenizer_files kept;
+    TRY(prepare_tokenizer_files(p, &kept, error));
     if (strcmp(tokenizer_kind(t), "bytes") != 0)
         token_writer_keep(p->writer, &kept);
     const trireme_status status = token_writer_finish(p->writer, m, error);

@@ -271,92 +271,108 @@ static struct window validation_window(const struct sampler *s, int64_t number) 
     return (struct window){0};
 }
 
-// A row whose documents are being marked.
-struct marking {
+// What is being filled: a part's tokens of one row.
+struct filling {
     const struct sampler *sampler;
-    int64_t begin, start; // its first token; the first of its places that are not marked
-    const struct sampler_batch *row;
+    struct sampler_batch row;
+    int64_t begin;        // the token at place 0
+    int64_t known;        // so many places have a token after them
+    int64_t first;        // the part's first place
+    int32_t *read;        // the tokens from there on, to the one after the part's last place
+    int64_t marked, next; // so many places have been marked; the part's rows among these
 };
 
-static bool is_filled(const struct sampler_batch *row, int64_t place) {
-    return row->begin <= place && place < row->end;
+static int64_t filling_place(const struct filling *f, int64_t row) {
+    return place_of(&f->row.places, f->row.part, row);
+}
+
+static int64_t filling_below(const struct filling *f, int64_t place) {
+    return places_below(&f->row.places, f->row.part, place);
 }
 
 // The document that begins at the first place that is not marked goes on to place `end`.
-static void sampler_mark(struct marking *m, int64_t end) {
-    for (int64_t i = MAX(m->start, m->row->begin); i < MIN(end, m->row->end); i++) {
-        m->row->starts[i - m->row->begin] = (int32_t)m->start;
-        m->row->positions[i - m->row->begin] = (int32_t)(i - m->start);
+static void sampler_mark(struct filling *f, int64_t end) {
+    for (const int64_t below = filling_below(f, end); f->next < below; f->next++) {
+        f->row.starts[f->next] = (int32_t)f->marked;
+        f->row.positions[f->next] = (int32_t)(filling_place(f, f->next) - f->marked);
     }
-    m->start = end;
+    f->marked = end;
 }
 
 static bool mark_document(void *user, int64_t position) {
-    struct marking *m = user;
-    const int64_t place = position - m->begin;
-    if (is_filled(m->row, place - 1) && !token_set_delimited(m->sampler->set, position))
-        m->row->targets[place - 1 - m->row->begin] = -1;
-    sampler_mark(m, place);
+    struct filling *f = user;
+    const int64_t place = position - f->begin;
+    sampler_mark(f, place);
+    if (f->next > 0 && filling_place(f, f->next - 1) == place - 1 && !token_set_delimited(f->sampler->set, position))
+        f->row.targets[f->next - 1] = -1;
     return true;
 }
 
 static bool mask_run(void *user, int64_t begin, int64_t end) {
-    const struct marking *m = user;
-    const struct sampler_batch *row = m->row;
-    for (int64_t i = MAX(begin - 1 - m->begin, row->begin); i < MIN(end - 1 - m->begin, row->end); i++)
-        row->targets[i - row->begin] = -1;
+    const struct filling *f = user;
+    const int64_t last = filling_below(f, end - 1 - f->begin);
+    for (int64_t i = filling_below(f, begin - 1 - f->begin); i < last; i++)
+        f->row.targets[i] = -1;
     return true;
 }
 
-// Sets starts and positions of a row, and masks targets at its document boundaries and where they are only read. The
-// row begins at token `begin`; `known` of its tokens have a target.
-static trireme_status mark_documents(const struct sampler *s, int64_t begin, int64_t known,
-                                     const struct sampler_batch *row, trireme_error *error) {
-    struct marking m = {s, begin, 0, row};
-    TRY(token_set_documents(s->set, begin + 1, begin + known + 1, mark_document, &m, error));
-    sampler_mark(&m, s->options.seq_len);
-    const int64_t first = begin + MIN(row->begin, known) + 1, last = begin + MIN(row->end, known) + 1;
-    return first < last ? token_set_masked(s->set, first, last, mask_run, &m, error) : TRIREME_OK;
+// Sets starts and positions, and masks targets at document boundaries and where they are only read.
+static trireme_status mark_documents(struct filling *f, trireme_error *error) {
+    const struct token_set *set = f->sampler->set;
+    const int64_t rows = f->row.places.rows, last = MIN(filling_place(f, rows - 1) + 1, f->known);
+    f->marked = f->next = 0;
+    TRY(token_set_documents(set, f->begin + 1, f->begin + f->known + 1, mark_document, f, error));
+    sampler_mark(f, f->sampler->options.seq_len);
+    while (f->next < rows) { // padding
+        f->marked = filling_place(f, f->next);
+        sampler_mark(f, f->marked + 1);
+    }
+    return f->first < last ? token_set_masked(set, f->begin + f->first + 1, f->begin + last + 1, mask_run, f, error)
+                           : TRIREME_OK;
 }
 
-// Reads those of the tokens from `begin` on that are in the row's part; there are `count`, the rest becomes `missing`.
-static trireme_status read_places(const struct sampler *s, const struct sampler_batch *row, int64_t begin,
-                                  int64_t count, int32_t vocab_size, int32_t missing, int32_t *out,
-                                  trireme_error *error) {
-    const int64_t known = MAX(MIN(count, row->end), row->begin);
-    if (known > row->begin)
-        TRY(token_set_read(s->set, begin + row->begin, begin + known, vocab_size, out, error));
-    for (int64_t i = known; i < row->end; i++)
-        out[i - row->begin] = missing;
+// Sets tokens, and targets as if all were predicted.
+static trireme_status fill_tokens(struct filling *f, int64_t inputs, trireme_error *error) {
+    const struct sampler_options *o = &f->sampler->options;
+    const int64_t rows = f->row.places.rows, last = MIN(filling_place(f, rows - 1) + 1, inputs),
+                  end = MIN(last + 1, f->known + 1);
+    int32_t vocab_size = o->vocab_size;
+    if (o->tokenizer)
+        vocab_size = MIN(vocab_size, tokenizer_vocab_size(o->tokenizer));
+    if (f->first < last)
+        TRY(token_set_read(f->sampler->set, f->begin + f->first, f->begin + end, vocab_size, f->read, error));
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t place = filling_place(f, i);
+        f->row.tokens[i] = place < inputs ? f->read[place - f->first] : 0;
+        f->row.targets[i] = place < f->known ? f->read[place - f->first + 1] : -1;
+    }
     return TRIREME_OK;
 }
 
-// Fills a row with a window.
-static trireme_status fill_row(const struct sampler *s, struct window w, const struct sampler_batch *row,
-                               trireme_error *error) {
-    int64_t length = s->options.seq_len, inputs = MIN(length, w.end - w.begin),
-            known = MIN(length, w.end - w.begin - 1);
-    int32_t vocab_size = s->options.vocab_size;
-    if (s->options.tokenizer)
-        vocab_size = MIN(vocab_size, tokenizer_vocab_size(s->options.tokenizer));
-    TRY(read_places(s, row, w.begin, inputs, vocab_size, 0, row->tokens, error));
-    TRY(read_places(s, row, w.begin + 1, known, vocab_size, -1, row->targets, error));
-    return mark_documents(s, w.begin, known, row, error);
+// Fills the row with a window, which may be empty.
+static trireme_status fill_row(struct filling *f, struct window w, trireme_error *error) {
+    const int64_t length = f->sampler->options.seq_len;
+    f->begin = w.begin;
+    f->known = MAX(0, MIN(length, w.end - w.begin - 1));
+    TRY(fill_tokens(f, MIN(length, w.end - w.begin), error));
+    return mark_documents(f, error);
 }
 
-static void fill_masked_row(const struct sampler_batch *row) {
-    for (int64_t i = 0; i < row->end - row->begin; i++) {
-        row->tokens[i] = 0;
-        row->targets[i] = -1;
-        row->starts[i] = 0;
-        row->positions[i] = (int32_t)(row->begin + i);
+static void count_targets(const struct filling *f, struct sampler_counts *sum) {
+    const struct tokenizer *tokenizer = f->sampler->options.tokenizer;
+    for (int64_t i = 0; i < f->row.places.rows; i++) {
+        if (f->row.targets[i] < 0)
+            continue;
+        sum->targets++;
+        if (tokenizer)
+            sum->text_bytes += tokenizer_token_bytes(tokenizer, f->row.targets[i]);
     }
 }
 
 trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, int64_t step, int64_t first,
                             int64_t rows, const struct sampler_batch *batch, struct sampler_counts *counts,
                             trireme_error *error) {
-    CHECK(0 <= batch->begin && batch->begin <= batch->end && batch->end <= s->options.seq_len);
+    CHECK(0 <= batch->part && batch->part < batch->places.parts && batch->places.rows > 0);
     CHECK(step >= 0 && first >= 0 && rows >= 0 && rows <= s->options.global_batch_size - first);
     CHECK(s->source[0].range[split].windows > 0);
     const struct sampler_origin origin = split == SAMPLER_TRAIN ? s->options.origin : (struct sampler_origin){0};
@@ -365,26 +381,24 @@ trireme_status sampler_fill(const struct sampler *s, enum sampler_split split, i
     bool overflow = __builtin_mul_overflow(step - origin.step, s->options.global_batch_size, &sample);
     overflow |= __builtin_add_overflow(sample, origin.sample, &sample);
     CHECK(!overflow && sample <= INT64_MAX - first - rows);
+    const int64_t places = batch->places.rows, begin = place_of(&batch->places, batch->part, 0),
+                  span = place_of(&batch->places, batch->part, places - 1) - begin + 2;
+    struct filling f = {.sampler = s, .first = begin};
+    f.read = mem_alloc((size_t)MIN(span, s->options.seq_len + 1) * sizeof *f.read);
     struct sampler_counts sum = {0};
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t places = batch->end - batch->begin, at = r * places;
-        struct sampler_batch row = {batch->begin,        batch->end,         batch->tokens + at,
-                                    batch->targets + at, batch->starts + at, batch->positions + at};
+    trireme_status status = TRIREME_OK;
+    for (int64_t r = 0; r < rows && status == TRIREME_OK; r++) {
+        const int64_t at = r * places;
         const struct window window = split == SAMPLER_TRAIN ? train_window(s, step, sample, first + r)
                                                             : validation_window(s, sample + first + r);
-        if (window.begin < window.end)
-            TRY(fill_row(s, window, &row, error));
-        else
-            fill_masked_row(&row);
-        for (int64_t i = 0; i < places; i++) {
-            if (row.targets[i] < 0)
-                continue;
-            sum.targets++;
-            if (s->options.tokenizer)
-                sum.text_bytes += tokenizer_token_bytes(s->options.tokenizer, row.targets[i]);
-        }
+        f.row = (struct sampler_batch){batch->places,       batch->part,        batch->tokens + at,
+                                       batch->targets + at, batch->starts + at, batch->positions + at};
+        status = fill_row(&f, window, error);
+        if (status == TRIREME_OK)
+            count_targets(&f, &sum);
     }
+    free(f.read);
     if (counts)
         *counts = sum;
-    return TRIREME_OK;
+    return status;
 }

@@ -33,6 +33,7 @@
 
 #include "data/mixture.h"
 #include "data/token_set.h"
+#include "program/places.h"
 #include "tokenizer/tokenizer.h"
 
 enum sampler_split { SAMPLER_TRAIN, SAMPLER_VALIDATION };
@@ -83,16 +84,18 @@ trireme_status sampler_init(struct sampler *s, const struct token_set *set, cons
 // Of a sampler, and at once of all copies of it.
 void sampler_release(struct sampler *s);
 
-// The tokens [begin, end) of rows of a batch, one row after another: B rows of T = end - begin. Caller owns the arrays.
+// What one part has of the tokens of rows of a batch, one row after another: B rows of T = places.rows. Places from
+// seq_len on are padding: token 0, without a target, alone in its document. Caller owns the arrays.
 struct sampler_batch {
-    int64_t begin, end; // 0 <= begin <= end <= seq_len
+    struct places places;
+    int64_t part;
     int32_t *tokens;    // (B, T)
     int32_t *targets;   // (B, T) the next token; -1 where there is none, where it begins another document (except
                         //        llm.c's end-of-text, which begins a document and is a target of the one before), or
                         //        where it is only read (token_set_masked)
-    int32_t *starts;    // (B, T) index in the row at which this token's document begins, 0 if before the row:
-                        //        the row's token i may attend to [its start, i]
-    int32_t *positions; // (B, T) of the row's token i: i - its start
+    int32_t *starts;    // (B, T) place in the row at which this token's document begins, 0 if before the row:
+                        //        the row's token at place i may attend to [its start, i]
+    int32_t *positions; // (B, T) of the row's token at place i: i - its start
 };
 
 struct sampler_counts {

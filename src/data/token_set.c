@@ -375,7 +375,7 @@ trireme_status token_set_check(const struct token_set *set, int32_t vocab_size, 
     return TRIREME_OK;
 }
 
-// Visits the documents, or the masked runs, of a shard that begins at `start`.
+// What is told of a shard that begins at `start`: documents, or masked runs.
 struct shard_visit {
     bool (*each)(void *user, int64_t position);
     bool (*each_run)(void *user, int64_t begin, int64_t end);
@@ -390,39 +390,37 @@ static bool visit_in_shard(void *user, int64_t position) {
     return v->more;
 }
 
-trireme_status token_set_documents(const struct token_set *set, int64_t from, int64_t limit,
-                                   bool (*each)(void *user, int64_t position), void *user, trireme_error *error) {
-    CHECK(from >= 0 && limit <= set->tokens);
-    struct shard_visit visit = {.each = each, .user = user, .more = true};
-    for (size_t s = find_shard(set, from); from < limit && visit.more; s++) {
-        const struct token_shard *shard = &set->shards.item[s];
-        visit.start = set->starts.item[s];
-        const int64_t stop = MIN(limit, visit.start + shard->tokens);
-        TRY(token_shard_documents(shard, from - visit.start, stop - visit.start, visit_in_shard, &visit, error));
-        from = stop;
-    }
-    return TRIREME_OK;
-}
-
 static bool visit_run_in_shard(void *user, int64_t begin, int64_t end) {
     struct shard_visit *v = user;
     v->more = v->each_run(v->user, v->start + begin, v->start + end);
     return v->more;
 }
 
+// Visits the shards that have tokens of [from, limit), as long as *visit wants more.
+static trireme_status visit_shards(const struct token_set *set, int64_t from, int64_t limit, struct shard_visit *visit,
+                                   trireme_error *error) {
+    CHECK(from >= 0 && limit <= set->tokens);
+    visit->more = true;
+    for (size_t s = find_shard(set, from); from < limit && visit->more; s++) {
+        const struct token_shard *shard = &set->shards.item[s];
+        visit->start = set->starts.item[s];
+        const int64_t begin = from - visit->start, end = MIN(limit - visit->start, shard->tokens);
+        TRY(visit->each ? token_shard_documents(shard, begin, end, visit_in_shard, visit, error)
+                        : token_shard_masked(shard, begin, end, visit_run_in_shard, visit, error));
+        from = visit->start + end;
+    }
+    return TRIREME_OK;
+}
+
+trireme_status token_set_documents(const struct token_set *set, int64_t from, int64_t limit,
+                                   bool (*each)(void *user, int64_t position), void *user, trireme_error *error) {
+    return visit_shards(set, from, limit, &(struct shard_visit){.each = each, .user = user}, error);
+}
+
 trireme_status token_set_masked(const struct token_set *set, int64_t from, int64_t limit,
                                 bool (*each)(void *user, int64_t begin, int64_t end), void *user,
                                 trireme_error *error) {
-    CHECK(from >= 0 && limit <= set->tokens);
-    struct shard_visit visit = {.each_run = each, .user = user, .more = true};
-    for (size_t s = find_shard(set, from); from < limit && visit.more; s++) {
-        const struct token_shard *shard = &set->shards.item[s];
-        visit.start = set->starts.item[s];
-        const int64_t stop = MIN(limit, visit.start + shard->tokens);
-        TRY(token_shard_masked(shard, from - visit.start, stop - visit.start, visit_run_in_shard, &visit, error));
-        from = stop;
-    }
-    return TRIREME_OK;
+    return visit_shards(set, from, limit, &(struct shard_visit){.each_run = each, .user = user}, error);
 }
 
 bool token_set_is_masked(const struct token_set *set) {

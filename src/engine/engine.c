@@ -1,11 +1,11 @@
 #include "engine/engine.h"
 
 #include "base/amount.h"
+#include "base/bf16.h"
 #include "base/parallel_for.h"
 #include "base/reserve.h"
 #include "engine/compare.h"
 #include "engine/process_memory.h"
-#include "kernels/bf16.h"
 #include "kernels/machine.h"
 #include "launch/ranks.h"
 #include "memory/memory_plan.h"
@@ -55,11 +55,17 @@ trireme_status engine_compile(struct engine *e, const struct config *config, con
     return status;
 }
 
-const struct engine_program *engine_find(const struct engine *e, enum program_kind kind) {
-    for (size_t i = 0; i < e->programs.count; i++)
-        if (e->programs.item[i].compiled->spec.kind == kind)
+struct engine_program *engine_find_part(const struct engine *e, enum program_kind kind, int part) {
+    for (size_t i = 0; i < e->programs.count; i++) {
+        const struct program_spec *spec = &e->programs.item[i].compiled->spec;
+        if (spec->kind == kind && spec->part == part)
             return &e->programs.item[i];
+    }
     return NULL;
+}
+
+struct engine_program *engine_find(const struct engine *e, enum program_kind kind) {
+    return engine_find_part(e, kind, 0);
 }
 
 const struct compiled *engine_compiled(const struct engine *e, enum program_kind kind) {
@@ -87,8 +93,10 @@ double engine_flops(const struct engine *e, const struct compiled *c) {
 }
 
 struct engine_rows engine_rows(const struct engine *e, const struct compiled *c) {
-    const int64_t rows = parallel_rows(e->parallel, c->spec.batch.seq_len);
-    return (struct engine_rows){mesh_index(&e->parallel->mesh, e->member.rank, AXES_PARTS) * rows, rows};
+    const struct parallel *p = e->parallel;
+    const int64_t seq_len = c->spec.batch.seq_len, rows = parallel_rows(p, seq_len);
+    return (struct engine_rows){parallel_places(p, seq_len), mesh_index(&p->mesh, e->member.rank, parallel_parts(p)),
+                                mesh_index(&p->mesh, e->member.rank, p->exchange) * rows, rows};
 }
 
 // ---- memory
@@ -258,9 +266,15 @@ static trireme_status engine_take_file(struct engine *e, const struct config *co
     if (state + step == 0)
         return TRIREME_OK;
     TRY(unnamed_file_create(&e->file, directory && *directory ? directory : "/tmp", state + step,
-                            "what lies outside of memory (optimizer.offload)", error));
-    streams_use_file(e->streams, SPACE_FILE, (struct space_file){&e->file, 0, state});
+                            "what lies outside of memory (optimizer.offload, outer.offload)", error));
     return TRIREME_OK;
+}
+
+// Streams for programs of the engine, which may use its file.
+static struct streams *engine_streams(const struct engine *e, int threads) {
+    struct streams *streams = streams_create(&e->member, threads);
+    streams_use_file(streams, SPACE_FILE, (struct space_file){&e->file, 0, stage_state_bytes(e->stage, SPACE_FILE)});
+    return streams;
 }
 
 // Pins threads: the threads of this process's ranks take its cores in order.
@@ -366,11 +380,12 @@ static trireme_status create_of_process(struct engine *e, const struct config *c
     return member && world_place(member->world) ? check_processes(e, error) : stages_verify(e->stages, error);
 }
 
-// A program that runs beside others leaves the kernels' threads to them.
+// A program that runs beside others leaves the kernels' threads to them. Those of a kind do not run at one time.
 static trireme_status create_executor(struct engine *e, size_t number, trireme_error *error) {
     struct engine_program *p = &e->programs.item[number];
     if (program_is_beside(p->compiled->spec.kind))
-        p->streams = streams_create(&e->member, 1);
+        p->streams =
+            p->compiled->spec.part == 0 ? engine_streams(e, 1) : engine_find(e, p->compiled->spec.kind)->streams;
     return executor_create(&p->executor, p->streams ?: e->streams, &p->compiled->program, e->ops,
                            compile_kernels(e->stages->config), e->state,
                            e->step + stage_step_offset(e->stage, number, SPACE_DEVICE), error);
@@ -386,9 +401,9 @@ trireme_status engine_create(struct engine *e, const struct config *config, cons
     if (!threads || member->rank == 0)
         memory_give_back();
     if (status == TRIREME_OK)
-        e->streams = streams_create(&e->member, e->stages->options.threads);
-    if (status == TRIREME_OK)
         status = engine_take_file(e, config, error);
+    if (status == TRIREME_OK)
+        e->streams = engine_streams(e, e->stages->options.threads);
     for (size_t i = 0; i < e->programs.count && status == TRIREME_OK; i++)
         status = create_executor(e, i, error);
     if (status == TRIREME_OK && config->training.pin_threads)
@@ -404,7 +419,8 @@ void engine_release(struct engine *e) {
         if (p->under_way)
             pthread_join(p->thread, NULL);
         executor_free(p->executor);
-        streams_free(p->streams);
+        if (p->compiled->spec.part == 0)
+            streams_free(p->streams);
     }
     VEC_RELEASE(&e->programs);
     streams_free(e->streams);
@@ -421,7 +437,7 @@ void engine_count_in(struct engine *e, struct stream_counters counters[]) {
     int next = 0;
     streams_count_in(e->streams, &counters[next++]);
     for (size_t i = 0; i < e->programs.count; i++)
-        if (e->programs.item[i].streams)
+        if (e->programs.item[i].streams && e->programs.item[i].compiled->spec.part == 0)
             streams_count_in(e->programs.item[i].streams, &counters[next++]);
 }
 
@@ -485,10 +501,14 @@ static const int *entries_of(const struct stage_state *s, enum engine_values wha
         return s->optimizer.gradient;
     case ENGINE_REMAINDERS:
         return s->optimizer.remainder;
-    case ENGINE_OUTER_VALUE:
-        return s->outer.value;
+    case ENGINE_OUTER_ANCHOR:
+        return s->outer.anchor;
+    case ENGINE_OUTER_VELOCITY:
+        return s->outer.velocity;
     case ENGINE_OUTER_TAKEN:
         return s->outer.taken;
+    case ENGINE_OUTER_VALUE:
+        return s->outer.value;
     default:
         return s->optimizer.state[what - ENGINE_STATES];
     }
@@ -577,7 +597,8 @@ void engine_constants(struct engine *e) {
         model_fill_rope(e->model, r, rope->dim[0], s->model.length, rope->dtype, engine_state(e, s->model.rope[r]));
     }
     set_i32(e, s->model.vocab_first, parallel_vocabulary_index(plan, e->member.rank) * plan->split.vocab_size);
-    set_i32(e, s->model.first_position, engine_rows(e, e->programs.item[0].compiled).first);
+    const struct engine_rows own = engine_rows(e, e->programs.item[0].compiled);
+    set_i32(e, s->model.first_position, own.part * own.places.rows);
     if (s->model.own_first != NONE) {
         const int unit = s->local.parameters.item[parameter_embedding(&s->local)].unit;
         set_i32(e, s->model.own_first, shard_index(e, unit) * (e->model->padded_vocab_size / shard_count(e, unit)));
@@ -594,19 +615,22 @@ void engine_constants(struct engine *e) {
     }
 }
 
-// Zeroes an arena, which takes as long as the system needs to provide its pages.
-static bool zero_arena(char *arena, int64_t bytes, const atomic_bool *stop) {
+// Zeroes an arena, which takes as long as the system needs to provide its pages. Of one in a file few are in memory at
+// a time.
+static bool zero_arena(char *arena, int64_t bytes, const struct unnamed_file *file, const atomic_bool *stop) {
     for (int64_t at = 0; at < bytes; at += ZEROED_CHUNK) {
         if (engine_asked(stop))
             return false;
         memset(arena + at, 0, (size_t)MIN(bytes - at, (int64_t)ZEROED_CHUNK));
+        if (file)
+            unnamed_file_forget(file);
     }
     return true;
 }
 
 bool engine_initialise(struct engine *e, uint64_t seed, const atomic_bool *stop) {
-    bool all = zero_arena(e->state, stage_state_bytes(e->stage, SPACE_DEVICE), stop) &&
-               zero_arena(e->file.map, stage_state_bytes(e->stage, SPACE_FILE), stop);
+    bool all = zero_arena(e->state, stage_state_bytes(e->stage, SPACE_DEVICE), NULL, stop) &&
+               zero_arena(e->file.map, stage_state_bytes(e->stage, SPACE_FILE), &e->file, stop);
     for (size_t i = 0; i < e->local.parameters.count && all; i++)
         all = initialise_parameter(e, i, seed, stop);
     engine_constants(e);
@@ -619,8 +643,12 @@ bool engine_initialise(struct engine *e, uint64_t seed, const atomic_bool *stop)
 static void engine_turn_to(struct engine *e, const struct compiled *compiled) {
     const enum program_kind kind = compiled->spec.kind;
     CHECK(!e->last || program_may_follow(e->last->spec.kind, kind));
-    for (size_t i = 0; i < e->programs.count; i++)
-        CHECK(!e->programs.item[i].under_way || program_may_run_beside(kind, e->programs.item[i].compiled->spec.kind));
+    CHECK(!e->shown || program_may_follow(e->shown->spec.kind, kind));
+    for (size_t i = 0; i < e->programs.count; i++) {
+        struct engine_program *p = &e->programs.item[i];
+        CHECK(!p->under_way || program_may_run_beside(kind, p->compiled->spec.kind));
+        p->runs += p->compiled == compiled;
+    }
     e->last = compiled;
 }
 
@@ -636,14 +664,8 @@ static void *run_beside(void *argument) {
     return NULL;
 }
 
-static struct engine_program *engine_beside(const struct engine *e, enum program_kind kind) {
-    struct engine_program *p = (struct engine_program *)engine_find(e, kind);
-    CHECK(p && p->streams);
-    return p;
-}
-
-trireme_status engine_begin(struct engine *e, enum program_kind kind, struct trace *trace, trireme_error *error) {
-    struct engine_program *p = engine_beside(e, kind);
+trireme_status engine_begin(struct engine *e, struct engine_program *p, struct trace *trace, trireme_error *error) {
+    CHECK(p->streams);
     engine_turn_to(e, p->compiled);
     p->trace = trace;
     TRY(thread_start(&p->thread, run_beside, p, "a program that runs beside others", error));
@@ -651,8 +673,7 @@ trireme_status engine_begin(struct engine *e, enum program_kind kind, struct tra
     return TRIREME_OK;
 }
 
-trireme_status engine_end(struct engine *e, enum program_kind kind, trireme_error *error) {
-    struct engine_program *p = engine_beside(e, kind);
+trireme_status engine_end(struct engine_program *p, trireme_error *error) {
     CHECK(p->under_way);
     pthread_join(p->thread, NULL);
     p->under_way = false;
@@ -664,6 +685,13 @@ trireme_status engine_end(struct engine *e, enum program_kind kind, trireme_erro
 void engine_before_update(struct engine *e, trireme_status (*call)(void *user, trireme_error *error), void *user) {
     for (size_t i = 0; i < e->programs.count; i++)
         executor_before_update(e->programs.item[i].executor, call, user);
+}
+
+void engine_patience(const struct engine *e, axis_set axes, int64_t times) {
+    streams_patience(e->streams, axes, times);
+    for (size_t i = 0; i < e->programs.count; i++)
+        if (e->programs.item[i].streams)
+            streams_patience(e->programs.item[i].streams, axes, times);
 }
 
 static double result_at(const struct engine_program *p, int buffer) {

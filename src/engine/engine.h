@@ -14,7 +14,8 @@
 struct engine_program {
     const struct compiled *compiled;
     struct executor *executor; // NULL where the engine is only looked at
-    struct streams *streams;   // its own, where it runs beside others; else NULL: the engine's
+    struct streams *streams;   // its kind's own, where it runs beside others; else NULL: the engine's
+    int64_t runs;              // how often it has begun
     // Where it runs beside others: whether it has begun and not been waited for, the thread that runs it, and what that
     // came to.
     bool under_way;
@@ -37,6 +38,7 @@ struct engine {
     struct member member;
     VEC(struct engine_program) programs; // in the order of stages->specs; all share the state
     const struct compiled *last;         // the program that began last; NULL: the host has set the state
+    const struct compiled *shown;        // what has made parameters others for a while (outer_step.h), or NULL
     char *state, *step;                  // both arenas
     struct region memory;                // holds them, where ranks are not threads: else the world keeps it
     struct unnamed_file file;            // of the arenas outside of memory, if there are any
@@ -60,16 +62,19 @@ trireme_status engine_compile(struct engine *engine, const struct config *config
 // one rank); ranks that are processes measure at the same time.
 trireme_status engine_peak(const struct engine *engine, struct communicator *control, int64_t steps, double *out,
                            trireme_error *error);
-// The engine's first program of a kind; NULL: it has none.
-const struct engine_program *engine_find(const struct engine *engine, enum program_kind kind);
+// The engine's first program of a kind, or that for a part (struct program_spec); NULL: it has none.
+struct engine_program *engine_find(const struct engine *engine, enum program_kind kind);
+struct engine_program *engine_find_part(const struct engine *engine, enum program_kind kind, int part);
 // The same where it is known to have one.
 const struct compiled *engine_compiled(const struct engine *engine, enum program_kind kind);
 struct executor *engine_executor(const struct engine *engine, enum program_kind kind);
 // The first of the rank's sequences in a global batch of the program; it has as many as the program's batch says.
 int64_t engine_first_sequence(const struct engine *engine, const struct compiled *compiled);
-// The rank's part of each sequence: `rows` tokens from `first` on.
+// Which tokens the rank has of each sequence: rows [first, first + rows) of those of a part. Ranks that exchange tokens
+// for heads share one; of the starts each has all.
 struct engine_rows {
-    int64_t first, rows;
+    struct places places;
+    int64_t part, first, rows;
 };
 struct engine_rows engine_rows(const struct engine *engine, const struct compiled *compiled);
 // Tokens of a global batch of the program, and the model's operations on them in a training step (model_flops).
@@ -102,13 +107,15 @@ struct engine_part {
     int64_t begin, end;
 };
 // Values that there are for parameters: ENGINE_STATES + k is the optimizer state k (enum optimizer_state_id);
-// ENGINE_OUTER_... are those of an outer step that is under way (compile/outer.h).
+// ENGINE_OUTER_... are those of outer steps (compile/outer.h).
 enum engine_values {
     ENGINE_PARAMETERS,
     ENGINE_GRADIENTS,
     ENGINE_REMAINDERS,
-    ENGINE_OUTER_VALUE,
+    ENGINE_OUTER_ANCHOR,
+    ENGINE_OUTER_VELOCITY,
     ENGINE_OUTER_TAKEN,
+    ENGINE_OUTER_VALUE,
     ENGINE_STATES,
     ENGINE_VALUES = ENGINE_STATES + OPTIMIZER_STATES
 };
@@ -124,8 +131,9 @@ trireme_status engine_run(struct engine *engine, const struct engine_program *pr
 // have failed when engine_end does, which waits for its end. In between, its buffers are not to be touched, and
 // engine_run is only for programs that may run beside it. What it does to the state does not depend on how long that
 // takes.
-trireme_status engine_begin(struct engine *engine, enum program_kind kind, struct trace *trace, trireme_error *error);
-trireme_status engine_end(struct engine *engine, enum program_kind kind, trireme_error *error);
+trireme_status engine_begin(struct engine *engine, struct engine_program *program, struct trace *trace,
+                            trireme_error *error);
+trireme_status engine_end(struct engine_program *program, trireme_error *error);
 struct engine_result {
     double loss, count; // nats per target; how many targets
     double grad_norm;   // training only
@@ -133,6 +141,8 @@ struct engine_result {
 };
 // executor_before_update of all programs.
 void engine_before_update(struct engine *engine, trireme_status (*call)(void *user, trireme_error *error), void *user);
+// streams_patience of all programs.
+void engine_patience(const struct engine *engine, axis_set axes, int64_t times);
 // Runs one step, or one evaluation.
 trireme_status engine_step(struct engine *engine, double lr, struct trace *trace, struct engine_result *out,
                            trireme_error *error);

@@ -16,7 +16,8 @@ static size_t batches_bytes(const struct stages *s) {
     size_t bytes = 0;
     for (size_t i = 0; i < s->specs.count; i++) {
         const struct batch_shape *b = &s->specs.item[i].batch;
-        bytes += (size_t)(b->microbatches * b->sequences * b->seq_len) * BATCH_INPUTS * sizeof(int32_t);
+        bytes += (size_t)(b->microbatches * b->sequences * parallel_places(&s->plan, b->seq_len).rows) * BATCH_INPUTS *
+                 sizeof(int32_t);
     }
     return bytes;
 }

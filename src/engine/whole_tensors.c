@@ -47,7 +47,8 @@ void whole_holdings(const struct whole *w, enum engine_values what, int island, 
                     struct holding_list *out) {
     const struct engine *e = w->engine;
     const int rank = e->member.rank;
-    if (w->island != island)
+    const axis_set alike = island == EVERY_ISLAND ? AXES_ISLAND : AXES_NONE;
+    if (island != EVERY_ISLAND && island != w->island)
         return;
     for (size_t i = 0; i < e->local.parameters.count; i++) {
         const struct parameter *p = &e->local.parameters.item[i];
@@ -57,7 +58,7 @@ void whole_holdings(const struct whole *w, enum engine_values what, int island, 
         struct holding h = {.group = group,
                             .rank = rank,
                             .number = p->whole,
-                            .same = mesh_present(&e->parallel->mesh, tensor_replicas(w, p->unit)),
+                            .same = mesh_present(&e->parallel->mesh, tensor_replicas(w, p->unit) | alike),
                             .held = {part.begin, part.end},
                             .columns = p->dim[1],
                             .regions = p->regions,

@@ -18,8 +18,10 @@ enum dtype whole_dtype(const struct whole *whole, enum engine_values what);
 struct holding_list {
     VEC(struct holding);
 };
-// Adds what this rank has of values of one kind of an island's, which are called `group`: all of it, to be loaded; or
-// what it gives when they are saved, since a tied embedding is on two stages.
+// Adds what this rank has of values of one kind of an island's, or of those that all islands have alike, which are
+// called `group`: all of it, to be loaded; or what it gives when they are saved, since a tied embedding is on two
+// stages.
+enum { EVERY_ISLAND = -1 };
 enum whole_use { WHOLE_LOAD, WHOLE_SAVE };
 void whole_holdings(const struct whole *whole, enum engine_values what, int island, int group, enum whole_use use,
                     struct holding_list *out);

@@ -35,6 +35,12 @@ trireme_status channels_open(struct streams *s, const struct program *program, c
     return status;
 }
 
+void streams_patience(struct streams *s, axis_set axes, int64_t times) {
+    for (size_t i = 0; i < s->communicators.count; i++)
+        if (s->channels.list.item[i].group & axes)
+            communicator_patience(s->communicators.item[i], times);
+}
+
 void channels_close(struct streams *s) {
     for (size_t i = 0; i < s->communicators.count; i++)
         communicator_free(s->communicators.item[i]);

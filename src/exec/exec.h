@@ -34,6 +34,8 @@ struct streams *streams_create(const struct member *member, int threads);
 void streams_free(struct streams *streams);
 // Keeps the streams' counters in *counters, which must outlive them. Not during a run.
 void streams_count_in(struct streams *streams, struct stream_counters *counters);
+// communicator_patience for those over groups with one of the axes.
+void streams_patience(struct streams *streams, axis_set axes, int64_t times);
 // Where the buffers of a space lie that have no address: in a file, the state arena from byte `state` on and the step
 // arena from `step` on.
 struct space_file {

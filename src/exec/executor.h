@@ -21,7 +21,7 @@ struct resolved {
     uint8_t ways;                      // the ways to run the call: bit w for way w
     uint8_t way;                       // the one to take (enum kernel_way)
     bool bounded;                      // some operands have extents
-    bool updates;                      // changes parameters, or what an optimizer keeps
+    bool updates;                      // changes what checkpoints keep
     bool computes;                     // of another stream, but run by compute's thread, which would only wait for it
 };
 _Static_assert(KERNEL_WAYS <= 8, "as many bits");

@@ -61,7 +61,8 @@ trireme_status instruction_resolve(struct executor *e, struct resolved *r, const
     if (instruction->op == OP_TRANSFER)
         return transfer_check(e, instruction, error);
     const enum op_role role = e->table->op[instruction->op].role;
-    r->updates = role == ROLE_UPDATE || role == ROLE_DERIVE || role == ROLE_SETTLE;
+    r->updates = role == ROLE_UPDATE || role == ROLE_DERIVE || role == ROLE_TAKE || role == ROLE_WEIGH ||
+                 role == ROLE_OUTER || role == ROLE_SETTLE;
     struct kernel kernel = kernel_find(instruction->op, instruction_dtype(program, e->table, instruction), set);
     struct call call;
     call_describe(&call, program, instruction, threads_of(e, instruction));

@@ -1,22 +1,43 @@
 #include "generate/conversation.h"
 
 #include "base/json.h"
-#include "base/utf8.h"
 #include "tokenizer/added_tokens.h"
 
-static trireme_status conversation_add(struct conversation *c, const char *role, const char *content, size_t length,
-                                       trireme_error *error) {
-    json_t *text = json_stringn(content, length);
-    if (!text)
-        FAIL(TRIREME_ERROR_USAGE, "the message is not UTF-8");
-    json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content", text));
+// What is not UTF-8 of a message becomes U+FFFD.
+static void conversation_add(struct conversation *c, const char *role, const char *content, size_t length) {
+    struct text text = {0};
+    text_add_utf8(&text, content, length);
+    json_t *message = json_pack("{s:s, s:s%}", "role", role, "content", text.text ? text.text : "", text.length);
+    json_array_append_new(c->messages, message);
+    text_release(&text);
+}
+
+// Makes what follows an answer in a chat end texts: the first added token of it, and, as a string, what comes before.
+static trireme_status conversation_end_with(struct conversation *c, const char *behind, trireme_error *error) {
+    const struct added_tokens *added = tokenizer_added(c->continuation->tokenizer);
+    const struct added_token *token = NULL;
+    struct token_list tokens = {0};
+    size_t length = strlen(behind);
+    trireme_status status = encoder_encode(c->encoder, behind, length, ENCODER_TEXT_ALONE, &tokens, error);
+    for (size_t i = 0; i < tokens.count && !token; i++)
+        token = added_tokens_find_id(added, tokens.item[i]);
+    VEC_RELEASE(&tokens);
+    TRY(status);
+    if (token) {
+        const char *begin = strstr(behind, token->content);
+        length = begin ? (size_t)(begin - behind) : 0;
+        generator_end_with(c->continuation->generator, token->id);
+    }
+    while (length > 0 && strchr(" \n", behind[length - 1]))
+        length--;
+    if (length > 0)
+        stop_strings_add(&c->continuation->stops, behind, length);
     return TRIREME_OK;
 }
 
-// Adds what the template puts behind an answer to what ends a text: a special token, or a string.
+// Adds what the template puts behind an answer to what ends a text.
 static trireme_status conversation_find_end(struct conversation *c, trireme_error *error) {
     static const char ANSWER[] = "ANSWER";
-    struct continuation *texts = c->continuation;
     json_t *messages = json_deep_copy(c->messages);
     json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", "QUESTION"));
     json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "assistant", "content", ANSWER));
@@ -26,23 +47,7 @@ static trireme_status conversation_find_end(struct conversation *c, trireme_erro
     const char *from = c->text.text.text, *last = NULL;
     for (const char *at = from; (at = strstr(at, ANSWER)); at++)
         last = at + sizeof ANSWER - 1;
-    if (!last)
-        return TRIREME_OK;
-    const char *const end = from + c->text.text.length;
-    struct token_list tokens = {0};
-    status = encoder_encode(c->encoder, last, (size_t)(end - last), ENCODER_TEXT_ALONE, &tokens, error);
-    const bool special =
-        status == TRIREME_OK && tokens.count && added_tokens_find_id(tokenizer_added(texts->tokenizer), tokens.item[0]);
-    if (special)
-        generator_end_with(texts->generator, tokens.item[0]);
-    VEC_RELEASE(&tokens);
-    TRY(status);
-    size_t length = (size_t)(end - last);
-    while (length > 0 && strchr(" \n", last[length - 1]))
-        length--;
-    if (!special && length > 0)
-        stop_strings_add(&texts->stops, last, length);
-    return TRIREME_OK;
+    return last ? conversation_end_with(c, last, error) : TRIREME_OK;
 }
 
 trireme_status conversation_open(struct conversation *c, struct continuation *continuation, trireme_error *error) {
@@ -55,7 +60,7 @@ trireme_status conversation_open(struct conversation *c, struct continuation *co
     TRY(chat_template_create(continuation->tokenizer, how->chat_template, &c->template, error));
     c->encoder = encoder_create(continuation->tokenizer);
     if (*how->system)
-        TRY(conversation_add(c, "system", how->system, strlen(how->system), error));
+        conversation_add(c, "system", how->system, strlen(how->system));
     TRY(continuation_load(continuation, 1, how->context_length > 0 ? (size_t)how->context_length : SEEN, error));
     return conversation_find_end(c, error);
 }
@@ -76,7 +81,7 @@ static trireme_status conversation_prompt(struct conversation *c, trireme_error 
 
 trireme_status conversation_answer(struct conversation *c, const char *message, size_t length,
                                    const struct continuation_sink *sink, trireme_error *error) {
-    TRY(conversation_add(c, "user", message, length, error));
+    conversation_add(c, "user", message, length);
     TRY(conversation_prompt(c, error));
     TRY(continuation_run(c->continuation, &c->answer, 1, sink, error));
     const struct continued_text *a = &c->answer;
@@ -85,8 +90,8 @@ trireme_status conversation_answer(struct conversation *c, const char *message, 
     c->seen.count = 0;
     token_list_append(&c->seen, a->prompt.item, a->prompt.count);
     token_list_append(&c->seen, a->tokens.item, a->tokens.count - unseen);
-    return conversation_add(c, "assistant", a->said.text ? a->said.text : "", utf8_prefix(a->said.text, a->said.length),
-                            error);
+    conversation_add(c, "assistant", a->said.text, a->said.length);
+    return TRIREME_OK;
 }
 
 void conversation_release(struct conversation *c) {

@@ -1,6 +1,6 @@
 #include "generate/decoding.h"
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 #include "run/checkpoint.h"
 
 #include <math.h>
@@ -9,10 +9,10 @@ static trireme_status decoding_make(struct decoding *d, const char *directory, c
                                     size_t count, trireme_error *error) {
     enum { PROGRAMS_MOST = 4 };
     CHECK(count <= PROGRAMS_MOST);
-    const bool cached = d->config->generate.cache;
     const struct decoding_program whole = {d->context, false};
     struct program_spec specs[PROGRAMS_MOST];
     TRY(model_config_read_on(&d->model, directory, d->config->lora.base_model, error));
+    const bool cached = d->cached = d->config->generate.cache && model_has_cache(&d->model);
     for (size_t i = 0; i < count && cached; i++)
         d->rows = MAX(d->rows, programs[i].rows);
     // A program may be given fewer tokens than it has rows: the cache has room for those beyond the text.

@@ -19,6 +19,7 @@ struct decoding {
     struct engine engine;
     int64_t texts, context; // context: tokens of a text that are seen at once
     int64_t rows;           // the most that a program takes
+    bool cached;            // config->generate.cache, in models that have a cache
 };
 
 // Tokens of a text that are at positions [at, at + count): those before them were given by earlier runs.
@@ -28,7 +29,7 @@ struct decoding_part {
 };
 
 // Opens the model in `directory` (as checkpoint_resolve gives it) for that many texts of `context` tokens each. Without
-// config->generate.cache there is one program, for `context` tokens, whose parts begin at position 0. `config` must
+// a cache there is one program, for `context` tokens, whose parts begin at position 0. `config` must
 // outlive it.
 trireme_status decoding_open(struct decoding *decoding, const struct config *config, const char *directory,
                              int64_t texts, int64_t context, const struct decoding_program *programs, size_t count,

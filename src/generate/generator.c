@@ -157,7 +157,7 @@ trireme_status generator_add(struct generator *g, int64_t text, const int32_t *t
 }
 
 trireme_status generator_run(struct generator *g, trireme_error *error) {
-    const bool cached = g->config->generate.cache;
+    const bool cached = g->decoding.cached;
     const int64_t rows = cached ? g->decoding.rows : g->context;
     for (;;) {
         int64_t most = 0;

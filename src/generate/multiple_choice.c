@@ -36,41 +36,27 @@ static trireme_status question_fill(struct question *q, const json_t *root, cons
                              (int64_t)q->choices.count - 1, &q->gold, error);
 }
 
-static trireme_status questions_add(struct questions *out, const char *line, size_t length, size_t number,
-                                    trireme_error *error) {
+static trireme_status questions_add(void *user, const struct file_line *line, trireme_error *error) {
+    struct questions *out = user;
     struct question question = {0};
     json_t *root = NULL;
-    char *where = mem_printf("%s:%zu", out->path, number);
-    trireme_status status = json_parse(line, length, where, &root, error);
+    trireme_status status = json_parse(line->text, line->length, line->where, &root, error);
     if (status == TRIREME_OK)
-        status = question_fill(&question, root, where, error);
+        status = question_fill(&question, root, line->where, error);
     if (status == TRIREME_OK) {
         VEC_PUSH(out, question);
-        VEC_PUSH(&out->lines, number);
+        VEC_PUSH(&out->lines, line->number);
     } else {
         question_release(&question);
     }
     json_decref(root);
-    free(where);
     return status;
 }
 
 trireme_status questions_read(struct questions *out, const char *path, trireme_error *error) {
     enum { LIMIT = 1 << 30 };
-    char *bytes;
-    size_t length, number = 0;
     *out = (struct questions){.path = mem_strdup(path)};
-    TRY(file_read_named(path, LIMIT, &bytes, &length, error));
-    trireme_status status = TRIREME_OK;
-    for (const char *line = bytes, *end = bytes + length; line < end && status == TRIREME_OK;) {
-        const char *stop = memchr(line, '\n', (size_t)(end - line)) ?: end;
-        number++;
-        if (strspn(line, " \t\r") < (size_t)(stop - line)) // the file ends with a NUL
-            status = questions_add(out, line, (size_t)(stop - line), number, error);
-        line = stop + 1;
-    }
-    free(bytes);
-    TRY(status);
+    TRY(file_each_line(path, LIMIT, questions_add, out, error));
     if (out->count == 0)
         FAIL(TRIREME_ERROR_USAGE, "%s: has no question", path);
     return TRIREME_OK;

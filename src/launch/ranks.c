@@ -270,6 +270,10 @@ trireme_status ranks_sum(struct communicator *all, double *values, int64_t count
     return all ? comm_all_reduce(all, values, values, count, DTYPE_F64, REDUCE_SUM, DTYPE_F64, error) : TRIREME_OK;
 }
 
+trireme_status ranks_most(struct communicator *all, double *values, int64_t count, trireme_error *error) {
+    return all ? comm_all_reduce(all, values, values, count, DTYPE_F64, REDUCE_MAX, DTYPE_F64, error) : TRIREME_OK;
+}
+
 trireme_status ranks_max(struct communicator *all, int32_t *value, trireme_error *error) {
     return all ? comm_all_reduce(all, value, value, 1, DTYPE_I32, REDUCE_MAX, DTYPE_I32, error) : TRIREME_OK;
 }

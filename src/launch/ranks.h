@@ -44,10 +44,12 @@ struct ranks_work {
 struct ranks_work ranks_work_begin(struct communicator *all);
 void ranks_work_on(void *work);
 trireme_status ranks_work_end(struct ranks_work *work, trireme_error *error);
-// A barrier of all ranks. This and the next three do nothing without a communicator.
+// A barrier of all ranks. This and the next four do nothing without a communicator.
 trireme_status ranks_meet(struct communicator *all, trireme_error *error);
-// Each of values[count] becomes its sum over all ranks; *value the greatest of all ranks; the bytes those of rank 0.
+// Each of values[count] becomes its sum over all ranks, or the greatest; *value the greatest of all ranks; the bytes
+// those of rank 0.
 trireme_status ranks_sum(struct communicator *all, double *values, int64_t count, trireme_error *error);
+trireme_status ranks_most(struct communicator *all, double *values, int64_t count, trireme_error *error);
 trireme_status ranks_max(struct communicator *all, int32_t *value, trireme_error *error);
 trireme_status ranks_share(struct communicator *all, void *data, size_t bytes, trireme_error *error);
 

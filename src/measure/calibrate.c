@@ -127,7 +127,7 @@ static trireme_status calibrate_measure(struct trial *t, struct engine *e, struc
                                         struct trace *trace, trireme_error *error) {
     struct engine_result result;
     engine_initialise(e, 1, NULL);
-    synthetic_fill(e, 1);
+    synthetic_fill(e, engine_find(e, PROGRAM_TRAIN), 1);
     executor_trace_reserve(engine_executor(e, PROGRAM_TRAIN), trace);
     TRY(engine_step(e, 1e-4, NULL, &result, error));
     size_t events = (size_t)program_length(&engine_compiled(e, PROGRAM_TRAIN)->program);

@@ -20,21 +20,25 @@ trireme_status synthetic_model(struct model_config *out, const struct config *co
 static void fill_batch(const struct engine *e, const struct engine_program *p, uint64_t seed) {
     const struct compiled *c = p->compiled;
     const struct executor *executor = p->executor;
-    const struct engine_rows part = engine_rows(e, c);
-    const int64_t first = engine_first_sequence(e, c) * c->spec.batch.seq_len;
+    const struct engine_rows own = engine_rows(e, c);
+    const int64_t seq_len = c->spec.batch.seq_len, first = engine_first_sequence(e, c) * seq_len;
     for (int m = 0; m < c->spec.batch.microbatches; m++) {
         int32_t *tokens = executor_address(executor, c->tokens, m),
                 *targets = executor_address(executor, c->targets, m),
                 *positions = executor_address(executor, c->positions, m),
                 *starts = executor_address(executor, c->starts, m);
-        for (int64_t i = 0; i < c->spec.batch.sequences * part.rows; i++) {
-            const int64_t position = part.first + i % part.rows, sequence = i / part.rows;
-            const int64_t token = first + sequence * c->spec.batch.seq_len + position;
-            struct rng_block random = rng_philox(seed, (uint64_t)m, (uint64_t)token);
-            tokens[i] = (int32_t)(random.word[0] % (uint64_t)e->model->vocab_size);
-            targets[i] = (int32_t)(random.word[1] % (uint64_t)e->model->vocab_size);
-            positions[i] = (int32_t)position;
-            starts[i] = 0;
+        for (int64_t i = 0; i < c->spec.batch.sequences * own.places.rows; i++) {
+            const int64_t row = i % own.places.rows, sequence = i / own.places.rows, at = row - own.first,
+                          place = place_of(&own.places, own.part, row);
+            const bool padding = place >= seq_len; // as the sampler fills it
+            starts[i] = padding ? (int32_t)place : 0;
+            if (at < 0 || at >= own.rows)
+                continue;
+            struct rng_block random = rng_philox(seed, (uint64_t)m, (uint64_t)(first + sequence * seq_len + place));
+            const int64_t to = sequence * own.rows + at;
+            tokens[to] = padding ? 0 : (int32_t)(random.word[0] % (uint64_t)e->model->vocab_size);
+            targets[to] = padding ? -1 : (int32_t)(random.word[1] % (uint64_t)e->model->vocab_size);
+            positions[to] = padding ? 0 : (int32_t)place;
         }
     }
 }
@@ -44,12 +48,9 @@ static void fill_number(const struct engine_program *p, int buffer, double numbe
         *(double *)executor_address(p->executor, buffer, 0) = number;
 }
 
-void synthetic_fill(struct engine *e, uint64_t seed) {
-    for (size_t i = 0; i < e->programs.count; i++) {
-        const struct engine_program *p = &e->programs.item[i];
-        if (p->compiled->tokens != NONE)
-            fill_batch(e, p, seed);
-        fill_number(p, p->compiled->lr, 0);
-        fill_number(p, p->compiled->weight, 1);
-    }
+void synthetic_fill(struct engine *e, const struct engine_program *p, uint64_t seed) {
+    if (p->compiled->tokens != NONE)
+        fill_batch(e, p, seed);
+    fill_number(p, p->compiled->lr, 0);
+    fill_number(p, p->compiled->weight, 1);
 }

@@ -114,6 +114,10 @@ int mesh_members(const struct mesh *mesh, int rank, axis_set group, int peer, in
 static inline int axes_first(axis_set set) {
     return set ? __builtin_ctz(set) : AXIS_COUNT;
 }
+// The axis of a set along which ranks are farthest from each other; of none, the first.
+static inline enum axis axes_outermost(axis_set set) {
+    return (enum axis)(31 - __builtin_clz(set | 1));
+}
 // The axes of `group` whose degree is above one.
 axis_set mesh_present(const struct mesh *mesh, axis_set group);
 

@@ -47,6 +47,18 @@ const struct tensor_names neox_names = {.base = "gpt_neox.",
                                         .down = "mlp.dense_4h_to_h",
                                         .interleaved = true};
 
+const struct tensor_names gla_names = {.base = "model.",
+                                       .layers = "layers.",
+                                       .embedding = "embeddings",
+                                       .final_norm = "norm",
+                                       .head = "lm_head",
+                                       .attention_norm = "attn_norm",
+                                       .mlp_norm = "mlp_norm",
+                                       .qkv = {"attn.q_proj", "attn.k_proj", "attn.v_proj"},
+                                       .out = "attn.o_proj",
+                                       .up = {"mlp.gate_proj", "mlp.up_proj"},
+                                       .down = "mlp.down_proj"};
+
 const struct tensor_names *architecture_names(const struct model_config *config) {
     return architecture_table[config->architecture].names ?: &llama_names;
 }
@@ -95,11 +107,16 @@ static bool architecture_fits(const struct architecture_info *a, const struct mo
     for (int i = 0; i < MODEL_PARTS; i++)
         if (model_parts[i]->fits && !model_parts[i]->fits(a, c))
             return false;
-    return a->qk_norm == c->qk_norm && biases_fit(a->biases, c) && mlp_biases_fit(a->mlp_biases, c) &&
-           rope_fits(a, c) && (a->parallel || !c->parallel_residual) &&
+    return (a->qk_norm == c->qk_norm || (a->qk_norm_switched && !c->qk_norm)) && a->sinks == c->attention_sinks &&
+           (a->multiplied || c->attention_multiplier == 0) && biases_fit(a->biases, c) &&
+           mlp_biases_fit(a->mlp_biases, c) && rope_fits(a, c) && (a->parallel || !c->parallel_residual) &&
            (a->capped || (c->attention_scalar == 0 && c->attention_cap == 0 && c->logits_cap == 0)) &&
            (!a->all_kv || c->num_key_value_heads == c->num_attention_heads) &&
            (!a->divided || c->hidden_size % c->num_attention_heads == 0);
+}
+
+bool model_shares_norm(const struct model_config *c) {
+    return c->parallel_residual && architecture_table[c->architecture].parallel == PARALLEL_SHARED;
 }
 
 const struct architecture_info *architecture_of(const struct model_config *config) {

@@ -17,6 +17,11 @@ enum architecture_mlp_biases {
     MLP_BIASES_SWITCHED, // "mlp_bias"
     MLP_BIASES_ALWAYS
 };
+enum architecture_parallel { // "use_parallel_residual"
+    PARALLEL_NEVER,
+    PARALLEL_DEFAULT, // true where it is absent
+    PARALLEL_SHARED   // false where it is absent; both parts of a layer read one norm
+};
 enum architecture_window {
     WINDOW_NONE,
     WINDOW_ALWAYS,  // "sliding_window" counts, in all layers
@@ -35,7 +40,7 @@ struct tensor_names {
     bool transposed;  // matrices lie as [in, out]
     bool interleaved; // of the tensor of q, k and v, the rows of each head lie together
 };
-extern const struct tensor_names gpt2_names, llama_names, neox_names, phi_names, olmo2_names, gemma2_names;
+extern const struct tensor_names gpt2_names, llama_names, neox_names, phi_names, olmo2_names, gemma2_names, gla_names;
 
 // The members of config.json that architectures call otherwise; NULL: as most do.
 struct member_names {
@@ -54,19 +59,24 @@ struct architecture_info {
     enum architecture_biases biases;
     enum architecture_mlp_biases mlp_biases;
     enum architecture_window window;
-    int window_period;  // where the file does not list types: every so manieth layer has no window; 0: all have one
-    bool window_absent; // without "sliding_window" there is none: else there is one of 4096
+    int window_period; // where the file does not list types: every so manieth layer has no window; 0: all have one
+    bool window_first; // and of so many the first, not the last
+    int window_absent; // without "sliding_window": -1: there is none; 0: one of 4096
     enum qk_norm qk_norm;
-    bool divided;        // hidden_size must be a multiple of num_attention_heads
-    bool needs_kv;       // the file must have "num_key_value_heads": its default is not num_attention_heads
-    bool needs_head_dim; // the file must have "head_dim": its default is not hidden_size / num_attention_heads
-    bool all_kv;         // there are as many key-value heads as heads, and no member says so
-    bool tied;           // without "tie_word_embeddings" the head is the embedding
-    bool parallel;       // "use_parallel_residual", which is true where it is absent
-    bool capped;         // "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"
+    bool qk_norm_switched; // or none: "qk_layernorm"
+    bool divided;          // hidden_size must be a multiple of num_attention_heads
+    bool needs_kv;         // the file must have "num_key_value_heads": its default is not num_attention_heads
+    bool needs_head_dim;   // the file must have "head_dim": its default is not hidden_size / num_attention_heads
+    bool all_kv;           // there are as many key-value heads as heads, and no member says so
+    bool tied;             // without "tie_word_embeddings" the head is the embedding
+    enum architecture_parallel parallel;
+    bool capped;                      // "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"
     double attention_cap, logits_cap; // where these are absent
     bool local_rope;                  // layers with a window have a rotary table of their own: "rope_local_base_freq"
     bool nope;                        // some layers may have no rotary positions: "no_rope_layers"
+    bool sinks;                       // attention has them
+    bool linear;                      // layers have linear attention, but those that "attn" lists
+    bool multiplied;                  // "attention_multiplier" is what scores are multiplied by
     bool tanh_always;                 // "gelu" means its form by tanh
     bool original_apart;    // "original_max_position_embeddings" stands beside "rope_scaling", and is 4096 if absent
     double norm_eps;        // where the file has none; 0: 1e-6

@@ -205,6 +205,7 @@ static const char *const REPLACED[] = {"architectures",
                                        "activation_function",
                                        "no_rope_layers",
                                        "no_rope_layer_interval",
+                                       "layer_rope_theta",
                                        "attention_bias",
                                        "mlp_bias",
                                        "use_qkv_bias",
@@ -297,6 +298,72 @@ static trireme_status read_caps(const struct model_reader *r) {
     return read_cap(r, "final_logit_softcapping", r->is->logits_cap, &out->logits_cap);
 }
 
+static trireme_status read_qk_norm(const struct model_reader *r) {
+    static const char KEY[] = "qk_layernorm";
+    bool norms = false;
+    if (!r->is->qk_norm_switched)
+        TRY(read_fixed(r, KEY, false, "queries and keys have no LayerNorm"));
+    else
+        TRY(json_read_boolean(r->root, r->where, KEY, JSON_OPTIONAL, &norms, r->error));
+    r->out->qk_norm = norms || !r->is->qk_norm_switched ? r->is->qk_norm : QK_NORM_NONE;
+    return TRIREME_OK;
+}
+
+// Granite's factors, of which the others are not there.
+static trireme_status read_multipliers(const struct model_reader *r) {
+    static const char *const ONE[] = {"embedding_multiplier", "residual_multiplier", "logits_scaling"};
+    if (!r->is->multiplied)
+        return TRIREME_OK;
+    r->out->attention_multiplier = 1;
+    TRY(json_read_number(r->root, r->where, "attention_multiplier", JSON_OPTIONAL, DBL_MIN, 1e6,
+                         &r->out->attention_multiplier, r->error));
+    for (size_t i = 0; i < ARRAY_LENGTH(ONE); i++) {
+        double factor = 1;
+        TRY(json_read_number(r->root, r->where, ONE[i], JSON_OPTIONAL, DBL_MIN, 1e6, &factor, r->error));
+        if (factor != 1)
+            return error_set(r->error, TRIREME_ERROR_USAGE, "%s: \"%s\": %g is not supported: 1 is", r->where, ONE[i],
+                             factor);
+    }
+    return TRIREME_OK;
+}
+
+static trireme_status read_extents(const struct model_reader *r) {
+    struct model_config *out = r->out;
+    TRY(reader_extent(r, "intermediate_size", JSON_REQUIRED, &out->intermediate_size));
+    TRY(reader_extent(r, "num_attention_heads", JSON_REQUIRED, &out->num_attention_heads));
+    // Null means one per query head. Where the member is absent, transformers has a default for each architecture,
+    // which is right for the published models and likely a mistake in any other: the member must be there.
+    out->num_key_value_heads = out->num_attention_heads;
+    bool null = json_is_null(json_object_get(r->root, "num_key_value_heads"));
+    if (!r->is->all_kv)
+        TRY(reader_extent(r, "num_key_value_heads", r->is->needs_kv && !null ? JSON_REQUIRED : JSON_OPTIONAL,
+                          &out->num_key_value_heads));
+    return TRIREME_OK;
+}
+
+// Heads of layers with softmax attention, which stand in "attn"; if there are none, as many as others have. Without
+// "intermediate_size" it is "hidden_ratio" times two thirds of the width, rounded up.
+static trireme_status read_linear_extents(const struct model_reader *r) {
+    enum { INNER_MULTIPLE = 256 };
+    struct model_config *out = r->out;
+    const json_t *attn = NULL;
+    int64_t ratio = 4;
+    TRY(reader_extent(r, "hidden_ratio", JSON_OPTIONAL, &ratio));
+    if (ratio > out->hidden_size)
+        return error_set(r->error, TRIREME_ERROR_USAGE, "%s: \"hidden_ratio\": %lld is out of range", r->where,
+                         (long long)ratio);
+    out->intermediate_size = round_up(out->hidden_size * ratio * 2 / 3, INNER_MULTIPLE);
+    TRY(reader_extent(r, "intermediate_size", JSON_OPTIONAL, &out->intermediate_size));
+    TRY(json_read_object(r->root, r->where, "attn", JSON_OPTIONAL, &attn, r->error));
+    const struct model_reader from = {attn ?: r->root, r->where, r->error, out, r->is};
+    out->num_attention_heads = 4;
+    TRY(reader_extent(&from, "num_heads", attn ? JSON_REQUIRED : JSON_OPTIONAL, &out->num_attention_heads));
+    out->num_key_value_heads = out->num_attention_heads;
+    if (attn)
+        TRY(reader_extent(&from, "num_kv_heads", JSON_OPTIONAL, &out->num_key_value_heads));
+    return TRIREME_OK;
+}
+
 static trireme_status read_llama_family(const struct model_reader *r) {
     struct model_config *out = r->out;
     const struct architecture_info *is = r->is;
@@ -304,17 +371,8 @@ static trireme_status read_llama_family(const struct model_reader *r) {
     TRY(read_common(r));
     TRY(reader_extent(r, "num_hidden_layers", JSON_REQUIRED, &out->num_hidden_layers));
     TRY(reader_extent(r, "hidden_size", JSON_REQUIRED, &out->hidden_size));
-    TRY(reader_extent(r, "intermediate_size", JSON_REQUIRED, &out->intermediate_size));
-    TRY(reader_extent(r, "num_attention_heads", JSON_REQUIRED, &out->num_attention_heads));
     TRY(reader_extent(r, "max_position_embeddings", JSON_REQUIRED, &out->max_position_embeddings));
-
-    // Null means one per query head. Where the member is absent, transformers has a default for each architecture,
-    // which is right for the published models and likely a mistake in any other: the member must be there.
-    out->num_key_value_heads = out->num_attention_heads;
-    bool null = json_is_null(json_object_get(r->root, "num_key_value_heads"));
-    if (!is->all_kv)
-        TRY(reader_extent(r, "num_key_value_heads", is->needs_kv && !null ? JSON_REQUIRED : JSON_OPTIONAL,
-                          &out->num_key_value_heads));
+    TRY(is->linear ? read_linear_extents(r) : read_extents(r));
     out->head_dim = 0;
     TRY(reader_extent(r, "head_dim", is->needs_head_dim ? JSON_REQUIRED : JSON_OPTIONAL, &out->head_dim));
     if (out->head_dim == 0) {
@@ -329,16 +387,17 @@ static trireme_status read_llama_family(const struct model_reader *r) {
     out->norm_eps = is->norm_eps > 0 ? is->norm_eps : 1e-6;
     TRY(json_read_number(r->root, r->where, is->members.norm_eps ?: "rms_norm_eps", JSON_OPTIONAL, DBL_MIN, 1,
                          &out->norm_eps, r->error));
-    out->qk_norm = is->qk_norm;
+    TRY(read_qk_norm(r));
     TRY(read_biases(r));
     TRY(read_caps(r));
-    out->parallel_residual = is->parallel;
+    TRY(read_multipliers(r));
+    out->attention_sinks = is->sinks;
+    out->parallel_residual = is->parallel == PARALLEL_DEFAULT;
     if (is->parallel)
         TRY(json_read_boolean(r->root, r->where, "use_parallel_residual", JSON_OPTIONAL, &out->parallel_residual,
                               r->error));
     else
         TRY(read_fixed(r, "use_parallel_residual", false, "the MLP works on what attention makes"));
-    TRY(read_fixed(r, "qk_layernorm", false, "queries and keys have no LayerNorm"));
     TRY(read_fixed(r, "use_bidirectional_attention", false, "tokens attend to those before them"));
     TRY(rope_read(r));
     TRY(read_parts(r));
@@ -487,18 +546,10 @@ trireme_status model_config_read_on(struct model_config *out, const char *path, 
     struct lora_file adapters;
     TRY(lora_file_read(&adapters, path, base, error));
     char *own = mem_printf("%s/config.json", path), *where = mem_printf("%s/" LORA_CONFIG, path);
-    trireme_status status;
-    if (!file_missing(own))
-        status = read_file(out, path, error);
-    else if (!*adapters.base)
-        status = error_set(error, TRIREME_ERROR_USAGE,
-                           "%s: does not say which model it adapts: give its directory as lora.base_model", where);
-    else if (file_missing(adapters.base))
-        status = error_set(error, TRIREME_ERROR_USAGE,
-                           "%s: adapts %s, where there is nothing: give the model's directory as lora.base_model",
-                           where, adapters.base);
-    else
-        status = read_file(out, adapters.base, error);
+    const bool has_own = !file_missing(own);
+    trireme_status status = has_own ? TRIREME_OK : lora_check_base(path, adapters.base, error);
+    if (status == TRIREME_OK)
+        status = read_file(out, has_own ? path : adapters.base, error);
     if (status == TRIREME_OK)
         status = lora_file_take(&adapters, where, out, error);
     lora_file_release(&adapters);
@@ -541,14 +592,17 @@ static void put_llama_family(json_t *root, const struct model_config *c, const s
     json_object_set_new(root, "num_hidden_layers", json_integer(c->num_hidden_layers));
     json_object_set_new(root, "hidden_size", json_integer(c->hidden_size));
     json_object_set_new(root, "intermediate_size", json_integer(c->intermediate_size));
-    json_object_set_new(root, "num_attention_heads", json_integer(c->num_attention_heads));
-    json_object_set_new(root, "num_key_value_heads", json_integer(c->num_key_value_heads));
-    json_object_set_new(root, "head_dim", json_integer(c->head_dim));
     json_object_set_new(root, "max_position_embeddings", json_integer(c->max_position_embeddings));
-    json_object_set_new(root, is->members.activation ?: "hidden_act", json_string(activation_name(c->activation)));
+    json_object_set_new(root, is->members.activation ?: "hidden_act",
+                        json_string(is->linear ? is->activation : activation_name(c->activation)));
     json_object_set_new(root, is->members.norm_eps ?: "rms_norm_eps", json_real(c->norm_eps));
-    json_object_set_new(root, "attention_dropout", json_real(0));
-    rope_write(root, c, is);
+    if (!is->linear) { // whose softmax attention has members of its own
+        json_object_set_new(root, "num_attention_heads", json_integer(c->num_attention_heads));
+        json_object_set_new(root, "num_key_value_heads", json_integer(c->num_key_value_heads));
+        json_object_set_new(root, "head_dim", json_integer(c->head_dim));
+        json_object_set_new(root, "attention_dropout", json_real(0));
+        rope_write(root, c, is);
+    }
     if (is->biases == BIASES_SWITCHED || is->biases == BIASES_DEFAULT)
         json_object_set_new(root, "attention_bias", json_boolean(c->attention_bias));
     if (is->biases == BIASES_QKV_SWITCHED)
@@ -557,11 +611,15 @@ static void put_llama_family(json_t *root, const struct model_config *c, const s
         json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias));
     if (is->parallel)
         json_object_set_new(root, "use_parallel_residual", json_boolean(c->parallel_residual));
+    if (is->qk_norm_switched)
+        json_object_set_new(root, "qk_layernorm", json_boolean(c->qk_norm != QK_NORM_NONE));
     if (is->capped) {
         json_object_set_new(root, "query_pre_attn_scalar", scalar_json(c->attention_scalar));
         put_cap(root, "attn_logit_softcapping", c->attention_cap);
         put_cap(root, "final_logit_softcapping", c->logits_cap);
     }
+    if (is->multiplied)
+        json_object_set_new(root, "attention_multiplier", json_real(c->attention_multiplier));
     for (int i = 0; i < MODEL_PARTS; i++)
         if (model_parts[i]->write)
             model_parts[i]->write(root, c, is);

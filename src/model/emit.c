@@ -107,18 +107,43 @@ void emit_product(const struct emitter *e, int layer, struct operand x, struct o
                  MADE(MATMUL, [OUTPUT(MATMUL, y)] = y), NULL);
 }
 
+static int emit_biased(struct emitter *e, int layer, int a, int b, struct operand bias, const char *result) {
+    const struct buffer like = e->program->buffers.item[a];
+    int y = emit_new_activation(e, layer, result, like.dim[0], like.dim[1]);
+    emit_forward(e, OP_ADD_BIAS, layer,
+                 GIVEN(ADD_BIAS, [INPUT(ADD_BIAS, a)] = emit_whole_operand(e, a),
+                       [INPUT(ADD_BIAS, b)] = emit_whole_operand(e, b), [INPUT(ADD_BIAS, bias)] = bias),
+                 MADE(ADD_BIAS, [OUTPUT(ADD_BIAS, y)] = emit_whole_operand(e, y)), NULL);
+    return y;
+}
+
+// Whether a buffer holds a parameter that is trained.
+static bool emit_is_trained(const struct emitter *e, struct operand parameter) {
+    for (size_t i = 0; i < e->table->parameters.count; i++)
+        if (e->parameter[i] == parameter.buffer)
+            return !e->table->parameters.item[i].frozen;
+    return false;
+}
+
+// Whether a bias is added by itself: it is trained although the weight is not, and so is its gradient made.
+static bool emit_is_apart(const struct emitter *e, struct operand weight, struct operand bias) {
+    return bias.buffer != NONE && emit_is_trained(e, bias) && !emit_is_trained(e, weight);
+}
+
 int emit_norm(struct emitter *e, int layer, const char *norm, int x) {
     int64_t n_rows = e->program->buffers.item[x].dim[0];
     char *weight = mem_printf("%s.weight", norm), *bias = mem_printf("%s.bias", norm),
          *mean = mem_printf("%s.mean", norm), *rstd = mem_printf("%s.rstd", norm);
-    int y = emit_new_activation(e, layer, norm, n_rows, e->config->hidden_size);
+    const struct operand w = emit_parameter(e, layer, weight), b = emit_parameter(e, layer, bias);
+    const bool apart = emit_is_apart(e, w, b);
+    char *unbiased = mem_printf("%s.unbiased", norm);
+    int y = emit_new_activation(e, layer, apart ? unbiased : norm, n_rows, e->config->hidden_size);
     const double eps = e->config->norm_eps;
     if (e->config->form.norm == NORM_LAYER) {
         int m = emit_new_statistic(e, layer, mean, 1, &n_rows), r = emit_new_statistic(e, layer, rstd, 1, &n_rows);
         emit_forward(e, OP_LAYERNORM, layer,
-                     GIVEN(LAYERNORM, [INPUT(LAYERNORM, x)] = emit_whole_operand(e, x),
-                           [INPUT(LAYERNORM, w)] = emit_parameter(e, layer, weight),
-                           [INPUT(LAYERNORM, b)] = emit_parameter(e, layer, bias)),
+                     GIVEN(LAYERNORM, [INPUT(LAYERNORM, x)] = emit_whole_operand(e, x), [INPUT(LAYERNORM, w)] = w,
+                           [INPUT(LAYERNORM, b)] = apart ? operand_none() : b),
                      MADE(LAYERNORM, [OUTPUT(LAYERNORM, y)] = emit_whole_operand(e, y),
                           [OUTPUT(LAYERNORM, mean)] = emit_whole_operand(e, m),
                           [OUTPUT(LAYERNORM, rstd)] = emit_whole_operand(e, r)),
@@ -126,31 +151,33 @@ int emit_norm(struct emitter *e, int layer, const char *norm, int x) {
     } else {
         int r = emit_new_statistic(e, layer, rstd, 1, &n_rows);
         emit_forward(e, OP_RMSNORM, layer,
-                     GIVEN(RMSNORM, [INPUT(RMSNORM, x)] = emit_whole_operand(e, x),
-                           [INPUT(RMSNORM, w)] = emit_parameter(e, layer, weight)),
+                     GIVEN(RMSNORM, [INPUT(RMSNORM, x)] = emit_whole_operand(e, x), [INPUT(RMSNORM, w)] = w),
                      MADE(RMSNORM, [OUTPUT(RMSNORM, y)] = emit_whole_operand(e, y),
                           [OUTPUT(RMSNORM, rstd)] = emit_whole_operand(e, r)),
                      (union attribute[OP_MAX_ATTRIBUTES]){
                          [ATTRIBUTE(RMSNORM, eps)] = {.f = eps},
                          [ATTRIBUTE(RMSNORM, plus)] = {.f = e->config->form.norm == NORM_RMS_PLUS_ONE}});
     }
-    free(weight), free(bias), free(mean), free(rstd);
-    return y;
+    free(weight), free(bias), free(mean), free(rstd), free(unbiased);
+    return apart ? emit_biased(e, layer, y, NONE, b, norm) : y;
 }
 
 int emit_norm_before(struct emitter *e, int layer, const char *norm, int x) {
-    return e->config->form.norms == NORM_AFTER ? x : emit_norm(e, layer, norm, x);
+    return e->config->form.norms == NORM_AFTER ? x : e->normed != NONE ? e->normed : emit_norm(e, layer, norm, x);
 }
 
-// x W^T + b (+ residual) with the parameters `part`.weight and `part`.bias of the layer.
+// x W^T + b (+ residual) with the parameters `part`.weight and `part`.bias of the layer. A bias that is trained
+// although the weight is not is added by itself: so is its gradient.
 static int emit_linear_onto(struct emitter *e, int layer, const char *part, int x, int residual, const char *result) {
-    char *weight_name = mem_printf("%s.weight", part), *bias_name = mem_printf("%s.bias", part);
+    char *weight_name = mem_printf("%s.weight", part), *bias_name = mem_printf("%s.bias", part),
+         *unbiased = mem_printf("%s.unbiased", result);
     struct operand weight = emit_parameter(e, layer, weight_name), bias = emit_parameter(e, layer, bias_name);
-    free(weight_name), free(bias_name);
-    int y = emit_new_activation(e, layer, result, e->program->buffers.item[x].dim[0], weight.dim[0]);
-    emit_product(e, layer, emit_whole_operand(e, x), weight, bias, emit_whole_operand(e, residual),
-                 emit_whole_operand(e, y));
-    return y;
+    const bool apart = emit_is_apart(e, weight, bias);
+    int y = emit_new_activation(e, layer, apart ? unbiased : result, e->program->buffers.item[x].dim[0], weight.dim[0]);
+    emit_product(e, layer, emit_whole_operand(e, x), weight, apart ? operand_none() : bias,
+                 emit_whole_operand(e, residual), emit_whole_operand(e, y));
+    free(weight_name), free(bias_name), free(unbiased);
+    return apart ? emit_biased(e, layer, y, NONE, bias, result) : y;
 }
 
 int emit_linear(struct emitter *e, int layer, const char *part, int x, const char *result, const struct emit_band *band,
@@ -192,12 +219,7 @@ static int emit_out_onto(struct emitter *e, int layer, const char *part, int x, 
     free(bias_name), free(sum_name);
     if (bias.buffer == NONE)
         return emit_sum(e, layer, sum, residual, result);
-    int y = emit_new_activation(e, layer, result, emit_stream_rows(e), e->program->buffers.item[sum].dim[1]);
-    emit_forward(e, OP_ADD_BIAS, layer,
-                 GIVEN(ADD_BIAS, [INPUT(ADD_BIAS, a)] = emit_whole_operand(e, sum),
-                       [INPUT(ADD_BIAS, b)] = emit_whole_operand(e, residual), [INPUT(ADD_BIAS, bias)] = bias),
-                 MADE(ADD_BIAS, [OUTPUT(ADD_BIAS, y)] = emit_whole_operand(e, y)), NULL);
-    return y;
+    return emit_biased(e, layer, sum, residual, bias, result);
 }
 
 int emit_out(struct emitter *e, int layer, const char *part, int x, int residual, const char *after,
@@ -246,6 +268,7 @@ void emit_cache_release(struct emit_cache *cache) {
 int emit_layer(struct emitter *e, int layer, int x) {
     const struct layer_kind *kind = model_layer(e->config, layer);
     int onto = x;
+    e->normed = model_shares_norm(e->config) ? emit_norm(e, layer, "attention_norm", x) : NONE;
     for (int i = 0; i < LAYER_PARTS; i++)
         onto = model_layer_part(kind, i)->emit(e, layer, e->config->parallel_residual ? x : onto, onto);
     return onto;

@@ -3,6 +3,7 @@
 #define MODEL_EMIT_H
 
 #include "model/split.h"
+#include "program/places.h"
 #include "state/state_table.h"
 
 // What generation keeps of the tokens before: of each layer, what its mixer adds to the state.
@@ -39,9 +40,13 @@ struct emitter {
     int template; // that instructions are appended to
     enum dtype dtype;
     const struct batch_shape *batch;
-    int64_t seq_rows;               // how many of a sequence's tokens this rank has; rows = sequences x seq_rows
-    int tokens, positions;          // i32[rows], or i32[sequences, seq_rows]
-    int starts;                     // the same: the first position that each token may attend to; NONE with a cache
+    int64_t seq_rows;      // how many of a sequence's tokens this rank has; rows = sequences x seq_rows
+    struct places places;  // of the parts of sequences; of one: all
+    axis_set exchange;     // the ranks that share a part, and exchange its tokens for heads
+    bool gathers_keys;     // attention sees keys and values of all parts at once, rather than part after part
+    int normed;            // the norm that the layer's parts share (model_shares_norm)
+    int tokens, positions; // i32[rows], or i32[sequences, seq_rows]
+    int starts; // [sequences x places.rows]: the first position that each token may attend to; NONE with a cache
     const struct emit_cache *cache; // NULL in training and evaluation
 };
 

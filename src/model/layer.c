@@ -28,6 +28,20 @@ bool model_has_part(const struct model_config *config, const struct layer_part *
     return false;
 }
 
+bool model_splits_sequences(const struct model_config *config) {
+    for (int i = 0; i < MODEL_PARTS; i++)
+        if (model_parts[i]->whole_sequences && model_has_part(config, model_parts[i]))
+            return false;
+    return true;
+}
+
+bool model_has_cache(const struct model_config *config) {
+    for (int k = 0; k < model_layer_kinds(config); k++)
+        if (!MIXERS[config->kind[k].mixer]->cache)
+            return false;
+    return true;
+}
+
 // ---- kinds
 
 static int layer_kind_number(const struct model_config *config, int64_t layer) {

@@ -15,7 +15,8 @@ struct model_difference;
 // A part of a layer, which has parameters, emit, width and flops; or one end of the model, embedding or head, of which
 // emit.h declares what emits it. All else may be NULL where there is nothing to say.
 struct layer_part {
-    const char *name; // "attention": of its unit, where the parts of a layer are units of their own
+    const char *name;     // "attention": of its unit, where the parts of a layer are units of their own
+    bool whole_sequences; // ranks cannot have parts of sequences
     // Declares its parameters, in the order of struct builder.
     void (*parameters)(struct builder *builder);
     // Sets what one of split->ranks ranks has; refuses (TRIREME_ERROR_USAGE) more ranks than there is to split.
@@ -23,7 +24,8 @@ struct layer_part {
     // Appends its forward pass: what it makes of residual stream `x` is added to `onto`, which is the same unless the
     // model's parts are parallel. Returns the sum.
     int (*emit)(struct emitter *emitter, int layer, int x, int onto);
-    // Adds to the state what generation keeps of the tokens before, for `rows` tokens, as entries of STATE_CACHE.
+    // Adds to the state what generation keeps of the tokens before, for `rows` tokens, as entries of STATE_CACHE. With
+    // a mixer that has no such function, models generate each token from all before it.
     void (*cache)(struct state_table *state, const struct model_config *config, int layer, int64_t rows,
                   enum dtype dtype, int out[static CACHE_BUFFERS]);
     // The most numbers that it makes of a token at once, gradients and parts for other ranks apart.

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-double lora_scale(const struct lora *lora) {
-    return lora->alpha / (lora->rslora ? sqrt((double)lora->rank) : (double)lora->rank);
+double lora_scale(const struct lora *lora, int64_t rank, double alpha) {
+    return alpha / (lora->rslora ? sqrt((double)rank) : (double)rank);
 }
 
 // ---- which layers
@@ -18,7 +18,7 @@ int lora_next(const char **rest, const char **name) {
     return (int)(end - begin);
 }
 
-static bool lora_names(const char *name, int length, const char *module) {
+bool lora_names(const char *name, int length, const char *module) {
     const size_t all = strlen(module), n = (size_t)length;
     return n <= all && memcmp(module + all - n, name, n) == 0 && (n == all || module[all - n - 1] == '.');
 }
@@ -32,9 +32,22 @@ bool lora_adapts(const struct lora *lora, const char *module) {
     }
 }
 
-// The layers of a block that adapters may have, as files call them.
-enum { LORA_STEMS = 7 };
-static int lora_stems(const struct model_config *c, const char *stem[LORA_STEMS]) {
+int64_t lora_rank_of(const struct lora *lora, const char *module, double *scale) {
+    long long rank = lora->rank;
+    double alpha = lora->alpha;
+    const size_t length = strlen(module);
+    for (const char *line = lora->others; line && *line; line += strcspn(line, "\n") + 1)
+        if (strncmp(line, module, length) == 0 && line[length] == ' ') {
+            char *end;
+            rank = strtoll(line + length, &end, 10);
+            alpha = strtod(end, NULL);
+            break;
+        }
+    *scale = lora_scale(lora, rank, alpha);
+    return lora_adapts(lora, module) ? rank : 0;
+}
+
+int lora_stems(const struct model_config *c, const char *stem[LORA_STEMS]) {
     const struct tensor_names *names = architecture_names(c);
     const char *const all[LORA_STEMS] = {names->qkv[0], names->qkv[1], names->qkv[2], names->out,
                                          names->up[0],  names->up[1],  names->down};
@@ -99,6 +112,15 @@ static trireme_status add_names(const struct model_config *c, const char *list, 
     return TRIREME_OK;
 }
 
+void lora_keep_targets(struct model_config *c, char **name, size_t count) {
+    struct text sorted = {0};
+    qsort(name, count, sizeof *name, text_compare);
+    for (size_t i = 0; i < count; i++)
+        if (i == 0 || strcmp(name[i], name[i - 1]) != 0)
+            text_add(&sorted, "%s%s", i ? "," : "", name[i]);
+    c->lora.targets = reader_keep(&sorted);
+}
+
 trireme_status lora_set_targets(struct model_config *c, const char *list, trireme_error *error) {
     struct name_list names = {0};
     trireme_status status = TRIREME_OK;
@@ -106,14 +128,8 @@ trireme_status lora_set_targets(struct model_config *c, const char *list, trirem
         add_all_names(c, &names);
     else
         status = add_names(c, list, &names, error);
-    if (status == TRIREME_OK) {
-        struct text sorted = {0};
-        qsort(names.item, names.count, sizeof *names.item, text_compare);
-        for (size_t i = 0; i < names.count; i++)
-            if (i == 0 || strcmp(names.item[i], names.item[i - 1]) != 0)
-                text_add(&sorted, "%s%s", i ? "," : "", names.item[i]);
-        c->lora.targets = reader_keep(&sorted);
-    }
+    if (status == TRIREME_OK)
+        lora_keep_targets(c, names.item, names.count);
     for (size_t i = 0; i < names.count; i++)
         free(names.item[i]);
     VEC_RELEASE(&names);
@@ -130,15 +146,55 @@ static trireme_status lora_same(const struct config *keys, const char *key, bool
                          keys->model.init_from);
 }
 
+// An object of a key that is JSON; NULL where it is not set.
+static trireme_status lora_patterns(const struct config *keys, const char *key, const char *text, json_t **out,
+                                    trireme_error *error) {
+    trireme_error why;
+    *out = NULL;
+    if (!*text)
+        return TRIREME_OK;
+    if (json_parse(text, strlen(text), key, out, &why) != TRIREME_OK || !json_is_object(*out)) {
+        json_decref(*out);
+        *out = NULL;
+        return config_refuse(keys, key, error, "expected patterns and numbers, as in {\"down_proj\": 16}");
+    }
+    return TRIREME_OK;
+}
+
+// Takes over which layers the keys choose. A text that is no list of names is a regular expression.
+static trireme_status lora_take(struct model_config *c, const struct config *keys, trireme_error *error) {
+    const struct config_lora *k = &keys->lora;
+    json_t *ranks, *alphas = NULL;
+    TRY(lora_patterns(keys, "lora.rank_pattern", k->rank_pattern, &ranks, error));
+    trireme_status status = lora_patterns(keys, "lora.alpha_pattern", k->alpha_pattern, &alphas, error);
+    if (status == TRIREME_OK) {
+        const struct lora_choice choice = {.targets = k->target_modules,
+                                           .expression = strpbrk(k->target_modules, "*+?[](){}|^$\\") != NULL,
+                                           .ranks = ranks,
+                                           .alphas = alphas,
+                                           .strict = true};
+        status = lora_choose(c, &choice, error);
+        if (status != TRIREME_OK)
+            status = error_prefix(error, status, "%s: lora.target_modules", config_origin(keys, "lora.target_modules"));
+    }
+    json_decref(ranks);
+    json_decref(alphas);
+    return status;
+}
+
+static bool same_others(const struct lora *a, const struct lora *b) {
+    return strcmp(a->others ?: "", b->others ?: "") == 0;
+}
+
 static trireme_status lora_compare(const struct model_config *c, const struct config *keys, trireme_error *error) {
     const struct config_lora *k = &keys->lora;
     struct model_config asked = *c;
-    trireme_status status = lora_set_targets(&asked, k->target_modules, error);
-    if (status != TRIREME_OK)
-        return error_prefix(error, status, "%s: lora.target_modules", config_origin(keys, "lora.target_modules"));
+    TRY(lora_take(&asked, keys, error));
     TRY(lora_same(keys, "lora.rank", k->rank == c->lora.rank, error));
     TRY(lora_same(keys, "lora.alpha", k->alpha == 0 || k->alpha == c->lora.alpha, error));
     TRY(lora_same(keys, "lora.use_rslora", k->use_rslora == c->lora.rslora, error));
+    TRY(lora_same(keys, "lora.rank_pattern", same_others(&asked.lora, &c->lora), error));
+    TRY(lora_same(keys, "lora.alpha_pattern", same_others(&asked.lora, &c->lora), error));
     return lora_same(keys, "lora.target_modules", strcmp(asked.lora.targets, c->lora.targets) == 0, error);
 }
 
@@ -161,10 +217,7 @@ trireme_status lora_override(struct model_config *c, const struct config *keys, 
     c->lora.rank = k->rank;
     c->lora.alpha = k->alpha > 0 ? k->alpha : 2 * (double)k->rank;
     c->lora.rslora = k->use_rslora;
-    trireme_status status = lora_set_targets(c, k->target_modules, error);
-    return status == TRIREME_OK
-               ? status
-               : error_prefix(error, status, "%s: lora.target_modules", config_origin(keys, "lora.target_modules"));
+    return lora_take(c, keys, error);
 }
 
 // ---- parameters
@@ -188,10 +241,13 @@ void builder_adapter(struct builder *b, const char *name, const char *stem, int6
     if (lora->rank == 0)
         return;
     char *module = mem_printf("%s%s", b->hf_prefix, stem);
-    if (lora_adapts(lora, module)) {
-        add_factor(b, name, stem, "lora_a", "lora_A", lora->rank, columns, split_a)->init = INIT_UNIFORM;
-        struct parameter *p = add_factor(b, name, stem, "lora_b", "lora_B", rows, lora->rank, split_b);
+    double scale;
+    const int64_t rank = lora_rank_of(lora, module, &scale);
+    if (rank > 0) {
+        add_factor(b, name, stem, "lora_a", "lora_A", rank, columns, split_a)->init = INIT_UNIFORM;
+        struct parameter *p = add_factor(b, name, stem, "lora_b", "lora_B", rows, rank, split_b);
         p->init = INIT_ZERO;
+        p->scale = scale;
         p->piece[0].heads = heads;
     }
     free(module);
@@ -216,14 +272,14 @@ static int emit_low(struct emitter *e, int layer, const char *name, int x, struc
 }
 
 static int emit_scaled(struct emitter *e, int layer, const char *name, int low) {
-    char *result = mem_printf("%s.scaled", name);
+    char *result = mem_printf("%s.scaled", name), *factor = mem_printf("layers.%d.%s.lora_b", layer, name);
+    const double scale = e->table->parameters.item[parameter_find(e->table, factor)].scale;
     const struct buffer b = e->program->buffers.item[low];
     const int scaled = emit_new_activation(e, layer, result, b.dim[0], b.dim[1]);
     const struct operand in = emit_whole_operand(e, low), out = emit_whole_operand(e, scaled);
-    free(result);
-    emit_forward(
-        e, OP_SCALE, layer, 1, &in, 1, &out,
-        (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(SCALE, factor)] = {.f = lora_scale(&e->config->lora)}});
+    free(result), free(factor);
+    emit_forward(e, OP_SCALE, layer, 1, &in, 1, &out,
+                 (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(SCALE, factor)] = {.f = scale}});
     return scaled;
 }
 

@@ -26,7 +26,8 @@ enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_AROUND };   // of each part of a
 enum qk_norm {
     QK_NORM_NONE,
     QK_NORM_HEADS, // RMS norm of each query and each key head (Qwen3)
-    QK_NORM_WIDTH  // of all queries of a token together, and of all keys (OLMo 2)
+    QK_NORM_WIDTH, // of all queries of a token together, and of all keys (OLMo 2)
+    QK_NORM_LAYER  // LayerNorm of each head, by weights of its own (StableLM)
 };
 
 // What an architecture's models have in common, and those of others may have otherwise. It has no padding: forms are
@@ -91,6 +92,11 @@ struct layer_kind {
     int64_t rope;           // which of the model's rotary tables queries and keys are turned by; NONE: by none
 };
 
+// Of layers with linear attention: heads, and how wide the keys and the values of each are. 0: there are none.
+struct linear_attention {
+    int64_t heads, key_dim, value_dim;
+};
+
 // The model's dtype: training.dtype.
 enum dtype model_dtype(const struct config *config);
 
@@ -100,7 +106,8 @@ struct lora {
     int64_t rank;        // rows of A and columns of B; 0: the model has no adapters
     double alpha;        // scale is alpha / rank
     bool rslora;         // or alpha / sqrt(rank) (Kalajdzievski 2023)
-    const char *targets; // which layers: names separated by commas, or LORA_ALL
+    const char *targets; // which layers: names separated by commas
+    const char *others;  // of layers with another rank or alpha lines "NAME RANK ALPHA"; NULL: there are none
     const char *base;    // the directory of the model that is adapted; NULL: it is not known
 };
 
@@ -122,7 +129,10 @@ struct model_config {
     bool parallel_residual; // attention and MLP of a layer both work on what the layer begins with
     enum qk_norm qk_norm;
     double norm_eps, initializer_range;
+    struct linear_attention linear;
+    bool attention_sinks;               // each head has one more score, which is trained and has no value (gpt-oss)
     double attention_scalar;            // scores are divided by its root; 0: head_dim
+    double attention_multiplier;        // or multiplied by this; 0: they are not
     double attention_cap, logits_cap;   // scores and logits x become cap tanh(x / cap); 0: they stay
     struct rope rope[ROPES];            // of layers that see all, and, in Gemma 3, of those with a window
     double partial_rotary_factor;       // the share of each head that is turned; 0: all of it
@@ -142,7 +152,10 @@ const struct layer_kind *model_layer(const struct model_config *config, int64_t 
 // How many kinds of layers a model has, and how many layers are of the kind with a number.
 int model_layer_kinds(const struct model_config *config);
 int64_t model_layers_of_kind(const struct model_config *config, int kind);
-// The sliding window of the layers that have one, 0 if none does; and which do, written as model.layer_types.
+// Whether ranks may have parts of sequences, and whether generation can keep what it needs of the tokens before.
+bool model_splits_sequences(const struct model_config *config);
+bool model_has_cache(const struct model_config *config);
+// The sliding window of the layers that have one, 0 if none does; and the types of layers, as model.layer_types.
 int64_t model_sliding_window(const struct model_config *config);
 void model_layer_types(const struct model_config *config, struct text *out);
 // Makes all layers of one kind; or gives each of the `layers` layers a kind of its own. Refuses (TRIREME_ERROR_USAGE)
@@ -209,6 +222,8 @@ enum { MODEL_BYTE_TOKENS = 258 };
 const char *model_tensor_base(const struct model_config *config);
 // Whether its matrices lie as [in, out] in files.
 bool model_tensors_transposed(const struct model_config *config);
+// Whether attention and MLP of a layer read the same norm.
+bool model_shares_norm(const struct model_config *config);
 // The name of the architecture in `transformers` that has such models, config->architecture's if it does; NULL: none.
 const char *model_architecture(const struct model_config *config);
 
@@ -268,17 +283,18 @@ struct parameter {
     bool is_vocabulary; // its rows are the tokens of the vocabulary
     bool frozen;        // it is not trained, and has neither gradient nor optimizer states
     bool adapter;       // it is an adapter's: of other files than the model, and all but these are frozen
+    double scale;       // of an adapter's B: by what it adds is multiplied
     // Appends what a rank of several holds of it to the splitter's table. NULL: all of it.
     void (*rule)(const struct splitter *splitter, const struct parameter *parameter);
     enum parameter_init init;
     double std; // of INIT_NORMAL; of INIT_UNIFORM the bound, on either side of zero
     int pieces;
-    struct parameter_piece piece[3]; // in order of rows, without gaps
-    int whole_matrices;              // of a whole parameter
-    int64_t matrix_row[3];           // the first row of each of these
-    int whole, section;              // its number, and its unit's, in the table of whole parameters
-    int apart;                       // parameters in which this differs are in units of their own (split.h)
-    int set;                         // the same in units that differ in `split` and `apart` alone
+    struct parameter_piece *piece; // in order of rows, without gaps; of whole parameters alone
+    int whole_matrices;            // of a whole parameter
+    int64_t matrix_row[3];         // the first row of each of these
+    int whole, section;            // its number, and its unit's, in the table of whole parameters
+    int apart;                     // parameters in which this differs are in units of their own (split.h)
+    int set;                       // the same in units that differ in `split` and `apart` alone
     enum parameter_class split;
     int split_dim; // CLASS_SPLIT, CLASS_KV and CLASS_VOCABULARY: the dim that is split
     int regions;
@@ -307,6 +323,7 @@ struct parameter_table {
     int *first;        // [units + 1]: the first parameter of each unit; last, their number: FOR_UNIT
     int64_t total;     // elements as users count them: no padding, tied ones once
     bool frozen;       // some of the whole model's parameters are
+    bool unlike;       // layers of the whole model have unlike parts
 };
 
 // The table of a whole model. Where it has adapters, all else is frozen.

@@ -145,6 +145,7 @@ static int meaning_numbers(const struct model_config *weights, const struct mode
         NUMBER(norm_eps),
         NUMBER(parallel_residual),
         {"query_pre_attn_scalar", weights->attention_scalar, model->attention_scalar},
+        NUMBER(attention_multiplier),
         {"attn_logit_softcapping", weights->attention_cap, model->attention_cap},
         {"final_logit_softcapping", weights->logits_cap, model->logits_cap},
         NUMBER(partial_rotary_factor),
@@ -219,10 +220,14 @@ static trireme_status compare_adapters(const struct model_config *weights, const
     TRY(refuse_number(&(struct config_number){"lora.rank", (double)theirs->rank, (double)ours->rank}, error));
     if (ours->rank == 0)
         return TRIREME_OK;
-    TRY(refuse_number(&(struct config_number){"scale of adapters", lora_scale(theirs), lora_scale(ours)}, error));
+    TRY(refuse_number(&(struct config_number){"scale of adapters", lora_scale(theirs, theirs->rank, theirs->alpha),
+                                              lora_scale(ours, ours->rank, ours->alpha)},
+                      error));
     if (strcmp(theirs->targets, ours->targets) != 0)
         FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: their lora.target_modules is %s, the model's %s",
              theirs->targets, ours->targets);
+    if (strcmp(theirs->others ?: "", ours->others ?: "") != 0)
+        FAIL(TRIREME_ERROR_USAGE, "the weights are of another model: other layers have a rank or alpha of their own");
     return TRIREME_OK;
 }
 
@@ -256,6 +261,9 @@ trireme_status model_config_compare(const struct model_config *weights, const st
         FIELD(attention_output_bias, true),
         FIELD(mlp_bias, true),
         FIELD(qk_norm, true),
+        FIELD(linear.heads, true),
+        FIELD(linear.key_dim, true),
+        FIELD(linear.value_dim, true),
     };
 #undef FIELD
     for (size_t i = 0; i < ARRAY_LENGTH(field); i++)
@@ -414,22 +422,27 @@ static void config_override(struct model_config *c, const struct config_model *m
         c->intermediate_size = 0;
     if (m->num_attention_heads > 0)
         c->num_key_value_heads = 0;
+    if (m->hidden_size > 0 || m->linear_attention_heads > 0)
+        c->linear.key_dim = c->linear.value_dim = 0;
     override_extent(&c->num_hidden_layers, m->num_hidden_layers);
     override_extent(&c->hidden_size, m->hidden_size);
     override_extent(&c->num_attention_heads, m->num_attention_heads);
     override_extent(&c->num_key_value_heads, m->num_key_value_heads);
     override_extent(&c->head_dim, m->head_dim);
+    override_extent(&c->linear.heads, m->linear_attention_heads);
     override_extent(&c->intermediate_size, m->intermediate_size);
     override_extent(&c->vocab_size, m->vocab_size);
     override_extent(&c->max_position_embeddings, m->max_position_embeddings);
     override_switch(&c->tie_word_embeddings, m->tie_word_embeddings);
     override_switch(&c->bias, m->bias);
     if (m->qk_norm != CONFIG_AUTO)
-        c->qk_norm = m->qk_norm == CONFIG_TRUE ? c->qk_norm ?: QK_NORM_HEADS : QK_NORM_NONE;
+        c->qk_norm = m->qk_norm != CONFIG_TRUE ? QK_NORM_NONE
+                     : c->qk_norm              ? c->qk_norm
+                                               : architecture_table[c->architecture].qk_norm ?: QK_NORM_HEADS;
     if (m->attention_bias != CONFIG_AUTO && c->attention_bias != (m->attention_bias == CONFIG_TRUE)) {
         c->attention_bias = m->attention_bias == CONFIG_TRUE;
         // Qwen3's switch covers it, and those of SmolLM 3 and GPT-NeoX; Qwen2 has none.
-        c->attention_output_bias = c->attention_bias && (c->qk_norm || c->form.plain);
+        c->attention_output_bias = c->attention_bias && (c->qk_norm == QK_NORM_HEADS || c->form.plain);
     }
     if (m->activation != CONFIG_ACTIVATION_AUTO)
         c->activation = m->activation == CONFIG_ACTIVATION_GELU        ? ACTIVATION_GELU
@@ -451,6 +464,28 @@ static trireme_status refuse_hidden_size(const struct model_config *c, const str
         return config_refuse(config, "model.hidden_size", error, "which num_attention_heads %lld does not divide",
                              heads);
     FAIL(TRIREME_ERROR_USAGE, "model: num_attention_heads %lld does not divide hidden_size %lld", heads, size);
+}
+
+// Keys have half of the model's width, and values all of it (Yang et al. 2023, section 4.4).
+static trireme_status derive_linear(struct model_config *c, const struct config *config, trireme_error *error) {
+    if (model_splits_sequences(c)) {
+        c->linear = (struct linear_attention){0};
+        if (config->model.linear_attention_heads > 0)
+            return config_refuse(config, "model.linear_attention_heads", error, "but no layer has linear attention");
+        return TRIREME_OK;
+    }
+    if (c->linear.heads == 0)
+        c->linear.heads = c->num_attention_heads;
+    if (c->linear.key_dim == 0 && c->hidden_size % (2 * c->linear.heads) != 0)
+        FAIL(TRIREME_ERROR_USAGE,
+             "model: %lld heads of linear attention (model.linear_attention_heads) do not divide half of hidden_size "
+             "%lld",
+             (long long)c->linear.heads, (long long)c->hidden_size);
+    if (c->linear.key_dim == 0) {
+        c->linear.key_dim = c->hidden_size / 2 / c->linear.heads;
+        c->linear.value_dim = c->hidden_size / c->linear.heads;
+    }
+    return TRIREME_OK;
 }
 
 // Fills in what is still open, from the rest.
@@ -476,7 +511,7 @@ static trireme_status config_derive(struct model_config *c, const struct config 
         c->max_position_embeddings = config->training.seq_len;
     c->padded_vocab_size = model_padded_vocab_size(c->vocab_size);
     keep_ends(c);
-    return TRIREME_OK;
+    return derive_linear(c, config, error);
 }
 
 // Puts before what model_config_check says, which begins with a name, where the user set the key of that name.

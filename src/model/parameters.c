@@ -29,12 +29,13 @@ static struct parameter *builder_add(struct builder *b, const char *name, int nd
 }
 
 void builder_piece(struct builder *b, struct parameter *p, const char *name, int64_t rows, bool transposed) {
-    CHECK(p->pieces < (int)ARRAY_LENGTH(p->piece));
     int64_t row = parameter_rows(p);
+    p->piece = mem_resize(p->piece, (size_t)(p->pieces + 1) * sizeof *p->piece);
     p->piece[p->pieces++] = (struct parameter_piece){
         .name = mem_printf("%s%s", b->hf_prefix, name), .row = row, .rows = rows, .transposed = transposed};
     b->table->total += rows * p->dim[1];
-    builder_matrix_from(p, row);
+    if (p->ndim == 2 || row == 0) // a vector is one, whatever it is in files
+        builder_matrix_from(p, row);
 }
 
 void builder_matrix_from(struct parameter *p, int64_t row) {
@@ -149,6 +150,9 @@ void parameter_table_create(struct parameter_table *table, const struct model_co
         table->frozen |= p->frozen;
         p->region[0] = (struct parameter_region){.rows = parameter_rows(p), .columns = p->dim[1]};
     }
+    for (int k = 1; k < model_layer_kinds(config); k++)
+        table->unlike |= config->kind[k].mixer != config->kind[0].mixer ||
+                         config->kind[k].feed_forward != config->kind[0].feed_forward;
     parameter_table_index(table);
 }
 
@@ -254,6 +258,7 @@ void parameter_table_release(struct parameter_table *table) {
         struct parameter *p = &table->parameters.item[i];
         for (int j = 0; j < p->pieces; j++)
             free(p->piece[j].name);
+        free(p->piece);
         free(p->name);
     }
     for (size_t i = 0; i < table->units.count; i++)

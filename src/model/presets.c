@@ -47,11 +47,15 @@ struct preset {
 #define SMALL(layers, hidden, heads, inner)                                                                         \
     LLAMA_FAMILY(ARCHITECTURE_LLAMA, layers, hidden, heads, heads, hidden / heads, inner, 0, 4096, 10000, 1e-5, -1, \
                  -1, )
+#define SMALL_GLA(layers, hidden, heads, inner)                                                                       \
+    LLAMA_FAMILY(ARCHITECTURE_GLA, layers, hidden, heads, heads, hidden / heads, inner, 0, 4096, 10000, 1e-5, -1, -1, \
+                 .kind = {{.mixer = MIXER_LINEAR_ATTENTION}}, .linear = {heads, hidden / heads / 2, hidden / heads})
 
 static const struct preset PRESETS[] = {
     {"llama-5m", "for a laptop: minutes", SMALL(6, 256, 4, 704)},
     {"llama-15m", "for a laptop: an hour", SMALL(8, 384, 6, 1152)},
     {"llama-42m", "for a laptop: a night", SMALL(12, 512, 8, 1600)},
+    {"gla-15m", "gated linear attention (Yang et al. 2023)", SMALL_GLA(8, 384, 4, 1152)},
     {"gpt2-124m", "GPT-2 (Radford et al. 2019)", GPT2(12, 768, 12)},
     {"gpt2-355m", "GPT-2 medium", GPT2(24, 1024, 16)},
     {"gpt2-774m", "GPT-2 large", GPT2(36, 1280, 20)},

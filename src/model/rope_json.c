@@ -214,6 +214,17 @@ static trireme_status read_nope(const struct model_reader *r) {
     return status == TRIREME_OK ? status : error_prefix(r->error, status, "%s", r->where);
 }
 
+// "layer_rope_theta", Granite's, where all layers turn alike.
+static trireme_status check_thetas(const struct model_reader *r) {
+    const json_t *list = NULL, *one;
+    size_t i;
+    TRY(json_read_array(r->root, r->where, "layer_rope_theta", JSON_OPTIONAL, &list, r->error));
+    json_array_foreach(list, i, one) if (json_number_value(one) != r->out->rope[0].theta) return error_set(
+        r->error, TRIREME_ERROR_USAGE, "%s: \"layer_rope_theta\": layers with another than the rest are not supported",
+        r->where);
+    return TRIREME_OK;
+}
+
 trireme_status rope_read(const struct model_reader *r) {
     struct model_config *out = r->out;
     const struct member_names *names = &r->is->members;
@@ -231,6 +242,7 @@ trireme_status rope_read(const struct model_reader *r) {
         TRY(json_read_number(r->root, r->where, "rope_local_base_freq", JSON_OPTIONAL, DBL_MIN, 1e12,
                              &out->rope[1].theta, r->error));
     TRY(read_tables(r));
+    TRY(check_thetas(r));
     return r->is->nope && out->num_hidden_layers <= LAYERS_MAX ? read_nope(r) : TRIREME_OK;
 }
 

@@ -30,8 +30,6 @@ trireme_status model_split_spread_vocabulary(struct model_split *split, const st
     int ranks = stages * split->ranks;
     if (ranks > c->vocab_size)
         FAIL(TRIREME_ERROR_USAGE, "%s cannot be spread over %d ranks", counted(c->vocab_size, "token").text, ranks);
-    if (c->logits_cap > 0)
-        FAIL(TRIREME_ERROR_USAGE, "logits with a soft cap (final_logit_softcapping) cannot be spread over stages");
     split->vocabulary_stages = stages;
     return embedding_part.split(split, c, error);
 }
@@ -51,6 +49,7 @@ struct parameter *split_add(const struct splitter *s, const struct parameter *p,
     struct parameter local = *p;
     local.name = mem_strdup(name);
     local.dim[0] = local.pieces = local.regions = local.matrices = 0;
+    local.piece = NULL;
     local.split = class;
     local.apart = s->apart ? s->apart[p->whole] : 0;
     VEC_PUSH(&s->out->parameters, local);
@@ -229,6 +228,7 @@ static void copy_table(struct parameter_table *out, const struct parameter_table
         p.name = mem_strdup(p.name);
         add_matrices(&p, &whole->parameters.item[i]);
         p.pieces = 0;
+        p.piece = NULL;
         p.set = 2 * p.section;
         VEC_PUSH(&out->parameters, p);
     }
@@ -238,7 +238,7 @@ void parameter_table_split(struct parameter_table *out, const struct parameter_t
                            const struct model_config *config, const struct model_split *split, int index,
                            int vocabulary, const int *joined, bool halves, const int *apart) {
     CHECK(index >= 0 && index < split->ranks);
-    *out = (struct parameter_table){.total = whole->total, .frozen = whole->frozen};
+    *out = (struct parameter_table){.total = whole->total, .frozen = whole->frozen, .unlike = whole->unlike};
     if (split->ranks == 1 && split->row_ranks == 1 && !joined && !halves && !apart && !whole->frozen) {
         copy_table(out, whole);
         parameter_table_index(out);

@@ -30,7 +30,7 @@ struct model_split {
     int vocabulary_stages; // stages of a pipeline over which the vocabulary is spread; 1: it is not
     int row_ranks;         // ranks that look rows up in their own parts of the embedding, for all; 1: each has all rows
     // What one rank has, padding included.
-    int64_t heads, kv_heads, intermediate_size, vocab_size;
+    int64_t heads, kv_heads, linear_heads, intermediate_size, vocab_size;
 };
 
 // Refuses (TRIREME_ERROR_USAGE) more ranks than there are heads, vocabulary rows or columns to split.

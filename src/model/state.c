@@ -35,7 +35,7 @@ void model_units_create(struct model_units *units, const struct parameter_table 
     *units = (struct model_units){.table = table,
                                   .mesh = *mesh,
                                   .layout = *layout,
-                                  .frozen = table->frozen,
+                                  .uneven = table->frozen || table->unlike,
                                   .units = (int)table->units.count,
                                   .parameters = (int)table->parameters.count};
     units->axes = mem_alloc((size_t)units->units * sizeof *units->axes);
@@ -107,7 +107,9 @@ int model_units_add(const struct model_units *units, struct state_table *state, 
                                 .own = values->role == STATE_PARAMETERS ? unit_own(&units->axes[unit]) : AXES_NONE,
                                 .owner = owner};
     place_unit(units, unit, values, entry.placement);
-    int number = state_add(state, &entry);
+    const int over = values->over ? values->over[unit] : NONE;
+    const bool lies = over != NONE && state_entry_bytes(&entry) == state_entry_bytes(&state->entries.item[over]);
+    int number = lies ? state_add_over(state, &entry, over) : state_add(state, &entry);
     free(name);
     return number;
 }
@@ -161,11 +163,12 @@ static int add_i32(struct state_table *state, const char *name, const char *as) 
 }
 
 void model_entries_add(struct model_entries *entries, struct state_table *state, const struct model_units *units,
-                       const struct model_config *config, enum dtype dtype, int64_t positions, int64_t length) {
+                       const struct model_config *config, enum dtype dtype, int64_t positions, int64_t length,
+                       axis_set parts) {
     static const char *const ROPE_NAMES[ROPES] = {"rope", "rope.local"};
     const struct state_layout *layout = &units->layout;
-    const struct unit_values trained = {"parameters", dtype, STATE_PARAMETERS, 3, NULL, SPACE_DEVICE},
-                             frozen = {"parameters", dtype, STATE_FROZEN, 3, NULL, SPACE_DEVICE};
+    const struct unit_values trained = {"parameters", dtype, STATE_PARAMETERS, 3, NULL, SPACE_DEVICE, NULL},
+                             frozen = {"parameters", dtype, STATE_FROZEN, 3, NULL, SPACE_DEVICE, NULL};
     *entries = (struct model_entries){
         .length = length, .vocab_first = NONE, .own_first = NONE, .first_position = NONE, .heads_end = NONE};
     entries->unit = mem_alloc((size_t)units->units * sizeof *entries->unit);
@@ -182,11 +185,10 @@ void model_entries_add(struct model_entries *entries, struct state_table *state,
         if (layout->vocabulary)
             state->entries.item[entries->vocab_first].placement[AXIS_PP] = PLACE_OWN;
     }
-    if (mesh_present(&units->mesh, AXES_PARTS)) {
+    if (parts) {
         entries->first_position = add_i32(state, "position.first", "first");
-        for (int a = 0; a < AXIS_COUNT; a++)
-            if (mesh_present(&units->mesh, AXES_PARTS & AXES(a)))
-                state->entries.item[entries->first_position].placement[a] = PLACE_SHARD(0);
+        FOR_AXES(a, parts)
+            state->entries.item[entries->first_position].placement[a] = PLACE_SHARD(0);
     }
     if (layout->rows) {
         entries->own_first = add_i32(state, "embed.first", "first");

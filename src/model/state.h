@@ -40,7 +40,7 @@ struct model_units {
     struct mesh mesh;
     struct state_layout layout;
     int units, parameters;
-    bool frozen;            // some of the model's parameters are, on this rank or another
+    bool uneven;            // some stages of a pipeline may have nothing to train of a class that others have
     struct unit_axes *axes; // [units]
     int64_t *count;         // [units]: elements of the whole unit
     int64_t *decayed;       // [units]: elements, from its start, that weight decay applies to
@@ -59,6 +59,7 @@ struct unit_values {
     int part_from;  // the ZeRO stage from which on the rank keeps only its own part of a unit; 0: never
     const char *as; // as in struct state_entry
     enum memory_space space;
+    const int *over; // [units]: entries in whose memory they lie, where they are as large; NULL: in memory of their own
 };
 // Adds to the state the values of one unit, as an entry of the rank's shape; returns its number. `owner` as in struct
 // state_entry.
@@ -81,7 +82,8 @@ struct model_entries {
 // Adds the parameters, in `dtype`; the model's rotary tables for `positions` positions, of sequences of up to `length`
 // tokens; and the numbers that the layout needs. model_entries_release frees the array of *entries.
 void model_entries_add(struct model_entries *entries, struct state_table *state, const struct model_units *units,
-                       const struct model_config *config, enum dtype dtype, int64_t positions, int64_t length);
+                       const struct model_config *config, enum dtype dtype, int64_t positions, int64_t length,
+                       axis_set parts);
 void model_entries_release(struct model_entries *entries);
 
 // The buffers of these in one program.

@@ -1,5 +1,7 @@
 #include "optim/optimizer.h"
 
+#include "optim/unit_sums.h"
+
 // ---- the table
 
 struct optimizer_row {
@@ -17,7 +19,7 @@ static const struct optimizer_row ROWS[] = {
 };
 
 const struct optimizer_state_info optimizer_states[OPTIMIZER_STATES] = {
-#define STATE(symbol, optimizer, operand, saved) {CONFIG_OPTIMIZER_##optimizer, operand, saved},
+#define STATE(symbol, optimizer, operand, saved, role) {CONFIG_OPTIMIZER_##optimizer, operand, saved, role},
 #define OPTIMIZER(symbol, op, begin, emit, takes, rest, states, attributes) states
 #include "optim/optimizers.def"
 #undef OPTIMIZER
@@ -78,7 +80,7 @@ static void optimizer_attributes(const struct optimizer_update *update, int unit
 // Adds a state for each unit whose optimizer has it. Returns NULL where none has.
 static int *add_state(struct state_table *state, const struct model_units *units, const struct model_entries *model,
                       const int *of, const struct optimizer_state_info *info, enum dtype sum, enum memory_space space) {
-    const struct unit_values values = {info->operand, sum, STATE_OPTIMIZER, 1, info->operand, space};
+    const struct unit_values values = {info->operand, sum, info->role, 1, info->operand, space, NULL};
     int *entry = NULL;
     for (int u = 0; u < units->units; u++) {
         if (of[u] != (int)info->optimizer)
@@ -116,8 +118,8 @@ void optimizer_entries_add(struct optimizer_entries *entries, struct state_table
                            const struct model_units *units, const struct model_entries *model, int *of,
                            enum dtype dtype, enum memory_space space) {
     const enum dtype sum = dtype_accumulate(dtype);
-    const struct unit_values gradients = {"gradients", sum, STATE_GRADIENTS, 2, NULL, SPACE_DEVICE},
-                             remainders = {"remainder", DTYPE_U16, STATE_OPTIMIZER, 1, "rem", SPACE_DEVICE};
+    const struct unit_values gradients = {"gradients", sum, STATE_GRADIENTS, 2, NULL, SPACE_DEVICE, NULL},
+                             remainders = {"remainder", DTYPE_U16, STATE_OPTIMIZER, 1, "rem", SPACE_DEVICE, NULL};
     *entries = (struct optimizer_entries){.of = of};
     entries->gradient = add_to_all(state, units, model, of, &gradients);
     if (dtype == DTYPE_BF16)
@@ -300,22 +302,6 @@ void update_by_row(const struct optimizer_update *u, int unit) {
     optimizer_emit_op(u, unit, ROWS[u->state->entries->of[unit]].op, &operands, 0, NULL);
 }
 
-// The axes over which the squares of gradients of such units are summed: all those along which ranks have other
-// elements.
-static axis_set counted_over(const struct optimizer_update *update, enum parameter_class class) {
-    const struct unit_axes axes = unit_axes(&update->units->layout, &update->program->mesh, class);
-    return axes.split | axes.shards | mesh_present(&update->program->mesh, AXES_STAGE);
-}
-
-// The class with which a unit's squares are summed. All sums go over the stages, so a spread vocabulary needs no sum of
-// its own where its shards are those of other split units.
-static enum parameter_class counted_as(const struct optimizer_update *update, int unit) {
-    const struct parameter_table *table = update->units->table;
-    const enum parameter_class class = table->parameters.item[table->first[unit]].split;
-    const axis_set *shards = update->units->layout.shards;
-    return class == CLASS_VOCABULARY && shards[CLASS_VOCABULARY] == shards[CLASS_SPLIT] ? CLASS_SPLIT : class;
-}
-
 // The sum of any number of scalars: further instructions add to what the first has made.
 static struct operand emit_norm_sums(struct program *program, int template, int count, const struct operand *part) {
     struct operand total = part[0];
@@ -333,48 +319,29 @@ static struct operand emit_norm_sums(struct program *program, int template, int 
     return total;
 }
 
-static struct operand square_sum_buffer(struct program *program, int class) {
-    char name[40];
-    snprintf(name, sizeof name, "grad_square_sum.%d", class);
-    return operand_whole(program, program_buffer(program, name, DTYPE_F64, KIND_ACT, SCOPE_LOCAL, 1, (int64_t[]){1}));
-}
-
-// The sum of the squares of all gradients, over all ranks. Each class of units is spread over different axes. Where
-// some units are frozen, a class may be trained on other stages alone: all stages sum each class, zero where they have
-// none.
+// The sum of the squares of all gradients, over all ranks. A class may be trained on other stages alone: then all
+// stages sum each class, zero where they have none.
 static struct operand emit_square_sum(const struct optimizer_update *update, int counted_elsewhere) {
     struct program *program = update->program;
     const struct optimizer_state *state = update->state;
-    const int template = update->template;
+    struct unit_sums sums = unit_sums_create(program, update->template, update->units, "grad_square_sum");
     struct operand part[CLASS_COUNT];
     int parts = 0;
-    const bool everywhere = update->units->frozen && mesh_present(&program->mesh, AXES_STAGE);
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        struct operand sum = operand_none();
+    const bool everywhere = update->units->uneven && mesh_present(&program->mesh, AXES_STAGE);
+    for (enum parameter_class class = 0; class < CLASS_COUNT; class ++) {
         for (int u = 0; u < update->model->units; u++) {
-            if ((int)counted_as(update, u) != class || u == counted_elsewhere || state->gradient[u] == NONE)
+            if (unit_sums_class(&sums, u) != class || u == counted_elsewhere || state->gradient[u] == NONE)
                 continue;
-            bool first = sum.buffer == NONE;
-            if (first)
-                sum = square_sum_buffer(program, class);
+            enum accumulate accumulate;
+            struct operand sum = unit_sums_add(&sums, class, &accumulate);
             struct operand gradient = optimizer_reduced(program, state, u);
-            struct instruction *square =
-                program_emit(program, template, OP_SQUARE_SUM, PHASE_OPTIMIZER, NONE, 1, &gradient, 1, &sum, NULL);
-            square->accumulate = first ? ACCUMULATE_NO : ACCUMULATE_YES;
+            program_emit(program, update->template, OP_SQUARE_SUM, PHASE_OPTIMIZER, NONE, 1, &gradient, 1, &sum, NULL)
+                ->accumulate = accumulate;
         }
-        if (sum.buffer == NONE && everywhere) {
-            sum = square_sum_buffer(program, class);
-            program_emit(program, template, OP_ZERO, PHASE_OPTIMIZER, NONE, 0, NULL, 1, &sum, NULL);
-        }
-        if (sum.buffer == NONE)
-            continue;
-        const axis_set group = counted_over(update, (enum parameter_class) class);
-        if (group)
-            program_communicate(program, template, OP_ALL_REDUCE, PHASE_OPTIMIZER, reduce_stream(program), group, sum,
-                                sum);
-        part[parts++] = sum;
+        part[parts] = unit_sums_reduce(&sums, class, everywhere);
+        parts += part[parts].buffer != NONE;
     }
-    return emit_norm_sums(program, template, parts, part);
+    return emit_norm_sums(program, update->template, parts, part);
 }
 
 // Brings the states of a unit to where its update finds them, or takes them back.

@@ -10,7 +10,7 @@
 
 // The states of all optimizers.
 enum optimizer_state_id {
-#define STATE(symbol, optimizer, operand, saved) OPTIMIZER_##symbol,
+#define STATE(symbol, optimizer, operand, saved, role) OPTIMIZER_##symbol,
 #define OPTIMIZER(symbol, op, begin, emit, takes, rest, states, attributes) states
 #include "optim/optimizers.def"
 #undef OPTIMIZER
@@ -21,6 +21,7 @@ struct optimizer_state_info {
     enum config_optimizer_name optimizer;
     const char *operand; // of its op
     const char *saved;   // what checkpoints call it: "adamw.m"
+    enum state_role role;
 };
 extern const struct optimizer_state_info optimizer_states[OPTIMIZER_STATES];
 
@@ -119,7 +120,7 @@ void optimizer_emit(struct optimizer_update *update, int loss, int counted_elsew
 
 // The stream on which gradients are reduced, and what the update needs of all ranks.
 int reduce_stream(struct program *program);
-// The stream on which states are brought and taken back. It is declared where the optimizer's states are offloaded.
+// The stream on which states are brought and taken back. It is declared where states are offloaded.
 int transfer_stream(struct program *program);
 
 // ---- learning rates

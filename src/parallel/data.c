@@ -215,8 +215,10 @@ void data_gather_both(struct program *program, int forward, int backward, const 
     clone_units(program, forward, there.item, there.count);
     emit_uses(program, forward, model, there.item, there.count);
     keep_gathered(program, back.item, ahead.count);
-    clone_units(program, backward, back.item + ahead.count, back.count - ahead.count);
-    emit_uses(program, backward, model, back.item + ahead.count, back.count - ahead.count);
+    if (ahead.count < back.count) {
+        clone_units(program, backward, back.item + ahead.count, back.count - ahead.count);
+        emit_uses(program, backward, model, back.item + ahead.count, back.count - ahead.count);
+    }
     VEC_RELEASE(&ahead);
     VEC_RELEASE(&there);
     VEC_RELEASE(&back);

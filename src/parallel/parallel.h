@@ -8,6 +8,7 @@
 
 #include "model/split.h"
 #include "pipeline/schedule_store.h"
+#include "program/places.h"
 
 struct parallel {
     struct mesh mesh;
@@ -17,6 +18,9 @@ struct parallel {
     // replicas. A class without such ranks has nothing sharded; zero_stage is 0 where no class has any.
     int zero_stage;
     axis_set shards[CLASS_COUNT];
+    enum config_context_parallel_method context;
+    int64_t layout;           // of sequences that ranks share (program/places.h)
+    axis_set exchange;        // of AXES_PARTS: along these ranks exchange tokens for heads; together they have one part
     bool reduce_bf16;         // gradients travel as bf16
     bool overlap;             // tensor ranks exchange inputs' gradients while they compute weights' gradients
     int prefetch;             // ZeRO-3: units gathered ahead of the one in use; -1: by their bytes (data_gather)
@@ -33,9 +37,19 @@ struct parallel {
 
 enum { PARALLEL_MAX_RANKS = 1 << 20 };
 
-// How many tokens of a sequence of `seq_len` a rank has.
+// The axes along which ranks have other parts of sequences: attention goes from part to part.
+static inline axis_set parallel_parts(const struct parallel *parallel) {
+    return mesh_present(&parallel->mesh, AXES_PARTS & ~parallel->exchange);
+}
+// Which tokens of a sequence of `seq_len` the parts are; places beyond it are padding. Ranks that exchange have equally
+// many rows of their part, one after another.
+static inline struct places parallel_places(const struct parallel *parallel, int64_t seq_len) {
+    const int64_t parts = mesh_group_size(&parallel->mesh, parallel_parts(parallel));
+    return places_shared(parallel->layout, parts, mesh_group_size(&parallel->mesh, parallel->exchange), seq_len);
+}
+// How many rows of a sequence a rank has, with those of padding.
 static inline int64_t parallel_rows(const struct parallel *parallel, int64_t seq_len) {
-    return seq_len / mesh_group_size(&parallel->mesh, AXES_PARTS);
+    return parallel_places(parallel, seq_len).rows / mesh_group_size(&parallel->mesh, parallel->exchange);
 }
 
 // Chunks of each rank, and virtual stages of all ranks together.
@@ -60,6 +74,10 @@ trireme_status parallel_check(const struct config *config, const struct model_co
                               trireme_error *error);
 // How many ranks the degrees that are given of these axes make; one that is -1 counts as 1.
 int64_t parallel_given(const struct config *config, axis_set axes);
+// How sequences are laid out over ranks (program/places.h), and, with the degrees that are given, how many rows each
+// has.
+int64_t parallel_layout(const struct config *config);
+int64_t parallel_given_rows(const struct config *config);
 // Refuses a limit of activations beside a schedule that has none to be set.
 trireme_status parallel_check_limit(const struct config *config, trireme_error *error);
 // The layers of each virtual stage of a pipeline. The caller frees.

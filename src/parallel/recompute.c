@@ -108,6 +108,12 @@ static bool recompute_is_kept(const struct recomputation *r, size_t instruction)
     return !is_pointwise(info) && (mode_of(r, f) == CONFIG_RECOMPUTE_NONE || f->op != OP_ALL_GATHER);
 }
 
+// Where ranks share sequences, attention is what takes longest, and communicates: what it makes is kept in every mode
+// (Li et al., "DistFlashAttn", arXiv 2310.03294, section 3.3).
+static bool keeps_attention(const struct recomputation *r, const struct instruction *f) {
+    return r->table->op[f->op].family == FAMILY_ATTENTION && mesh_present(&r->program->mesh, AXES_PARTS);
+}
+
 // Whether backward may not read `root` and must compute it again.
 static bool recompute_dropped(const struct recomputation *r, int root) {
     if (r->program->buffers.item[root].kind != KIND_ACT || r->rows[root])
@@ -116,7 +122,7 @@ static bool recompute_dropped(const struct recomputation *r, int root) {
         return false; // the forward template does not make it
     int first = r->maker[r->first_maker[root]];
     const struct instruction *f = &r->forward->instructions.item[first];
-    if (f->layer == NONE && r->layers->at_once)
+    if ((f->layer == NONE && r->layers->at_once) || keeps_attention(r, f))
         return false;
     return mode_of(r, f) == CONFIG_RECOMPUTE_FULL ? !leaves_layer(r, root, f->layer)
                                                   : !recompute_is_kept(r, (size_t)first);
@@ -232,7 +238,7 @@ static void recompute_choose(struct recomputation *r, const struct template *bac
         const struct instruction *f = &r->forward->instructions.item[i];
         const struct op_info *info = &r->table->op[f->op];
         if (f->layer == NONE || mode_of(r, f) != CONFIG_RECOMPUTE_SELECTIVE || info->role == ROLE_COMMUNICATION ||
-            is_pointwise(info))
+            is_pointwise(info) || keeps_attention(r, f))
             continue;
         struct candidate c = {i, recompute_cost_of(r, f), gain_of(r, f, is_read)};
         if (c.cost > 0 && c.gain > 0)

@@ -1,6 +1,7 @@
 // From the keys of a configuration to a plan.
 #include "base/amount.h"
 #include "model/state.h"
+#include "optim/outer_schedule.h"
 #include "parallel/layout.h"
 
 #include <unistd.h>
@@ -180,14 +181,15 @@ static trireme_status find_schedule(struct parallel *out, struct schedule_store 
 }
 
 // Later code counts the elements of a microbatch without checking for overflow.
-static trireme_status check_countable(const struct config *config, const struct model_config *m, int64_t sequences,
-                                      trireme_error *error) {
-    const int64_t width = model_width(m);
+static trireme_status check_countable(const struct parallel *p, const struct config *config,
+                                      const struct model_config *m, trireme_error *error) {
+    const struct places places = parallel_places(p, p->batch.seq_len);
+    const int64_t width = model_width(m), sequences = p->batch.sequences, tokens = places.parts * places.rows;
     int64_t elements;
-    if (__builtin_mul_overflow(sequences * config->training.seq_len, width, &elements) || elements > INT64_MAX / 64)
+    if (__builtin_mul_overflow(sequences * tokens, width, &elements) || elements > INT64_MAX / 64)
         return config_refuse(config, "training.micro_batch_size", error,
                              "but %lld sequences of %lld tokens, %lld wide, fit no address space", (long long)sequences,
-                             (long long)config->training.seq_len, (long long)width);
+                             (long long)tokens, (long long)width);
     return TRIREME_OK;
 }
 
@@ -285,9 +287,66 @@ int64_t parallel_given(const struct config *config, axis_set axes) {
     return ranks;
 }
 
+int64_t parallel_layout(const struct config *config) {
+    const struct config_parallelism *p = &config->parallelism;
+    return p->context_parallel_layout == CONFIG_CONTEXT_PARALLEL_STRIPED  ? p->context_parallel_stripe
+           : p->context_parallel_layout == CONFIG_CONTEXT_PARALLEL_ZIGZAG ? PLACES_ZIGZAG
+                                                                          : PLACES_CONTIGUOUS;
+}
+
+// How many of `ranks` ranks that share a sequence exchange tokens for heads.
+static int64_t exchanging_ranks(const struct config *config, int64_t ranks) {
+    const struct config_parallelism *p = &config->parallelism;
+    if (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID)
+        return ranks % p->context_parallel_ulysses_degree ? 1 : p->context_parallel_ulysses_degree;
+    return p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_ULYSSES ? ranks : 1;
+}
+
+static struct places given_places(const struct config *config, int64_t ranks) {
+    const int64_t exchange = exchanging_ranks(config, ranks);
+    return places_shared(parallel_layout(config), ranks / exchange, exchange, config->training.seq_len);
+}
+
+int64_t parallel_given_rows(const struct config *config) {
+    const int64_t ranks = parallel_given(config, AXES_PARTS);
+    return given_places(config, ranks).rows / exchanging_ranks(config, ranks);
+}
+
+// Refuses layers that need whole sequences, a layout that the method does not know, and one in which a rank has no
+// token.
+static trireme_status check_places(const struct config *config, const struct model_config *model, int64_t ranks,
+                                   trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    const int64_t layout = parallel_layout(config), tokens = config->training.seq_len,
+                  exchange = exchanging_ranks(config, ranks);
+    if (ranks == 1)
+        return TRIREME_OK;
+    if (!model_splits_sequences(model))
+        return config_refuse(config, "parallelism.context_parallel_degree", error,
+                             "but layers with linear attention need whole sequences: 1 does");
+    if (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID && ranks % p->context_parallel_ulysses_degree)
+        return config_refuse(config, "parallelism.context_parallel_ulysses_degree", error,
+                             "which does not divide the %lld context-parallel ranks", (long long)ranks);
+    if (layout != PLACES_CONTIGUOUS && (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_GATHER ||
+                                        p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_ULYSSES))
+        return config_refuse(
+            config, "parallelism.context_parallel_layout", error,
+            "but context_parallel_method is %s, which knows contiguous alone: set it to ring or hybrid",
+            config_context_parallel_method_word(p->context_parallel_method));
+    const struct places places = given_places(config, ranks);
+    const int64_t last = places.rows - places.rows / exchange; // the first row of the last rank of a part
+    if (place_of(&places, places.parts - 1, exchange == 1 ? 0 : last) >= tokens)
+        return config_refuse(config, "training.seq_len", error,
+                             "of whose tokens the last of %lld context-parallel ranks would have none: lower "
+                             "parallelism.context_parallel_%s",
+                             (long long)ranks, layout > 1 ? "stripe" : "degree");
+    return TRIREME_OK;
+}
+
 trireme_status parallel_check(const struct config *config, const struct model_config *model, int ranks,
                               trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
+    TRY(check_places(config, model, parallel_given(config, AXES_PARTS), error));
     const int64_t contexts = parallel_given(config, AXES_SHARD & ~AXES_FSDP);
     int64_t shards = MAX(0, p->data_parallel_shard_degree), stages = 0;
     if (config_is_set(config, "parallelism.pipeline_parallel_degree"))
@@ -307,19 +366,22 @@ trireme_status parallel_check(const struct config *config, const struct model_co
     return stages > 1 ? layout_check(config, model, stages, 1, error) : TRIREME_OK;
 }
 
-// Islands that never met would be several runs.
-static trireme_status check_islands(const struct config *config, int islands, trireme_error *error) {
-    const struct config_outer *o = &config->outer;
-    if (islands == 1 && o->method != CONFIG_OUTER_NONE)
-        return config_refuse(config, "outer.method", error,
-                             "but parallelism.island_degree is 1: there is nobody to meet");
-    if (islands > 1 && o->method == CONFIG_OUTER_NONE)
+// Islands that never met would be several runs; one alone may have outer steps.
+static trireme_status check_islands(const struct config *config, const struct model_config *model, int islands,
+                                    trireme_error *error) {
+    if (islands > 1 && config->outer.method == CONFIG_OUTER_NONE)
         return config_refuse(config, "parallelism.island_degree", error,
-                             "but outer.method is none: say how islands meet, as in outer.method=local_sgd");
-    if (islands > 1 && o->delay_steps > o->sync_steps)
-        return config_refuse(config, "outer.delay_steps", error,
-                             "but islands meet every %lld steps, and no later than the next time their mean arrives",
-                             (long long)o->sync_steps);
+                             "but outer.method is none: say how islands meet, as in outer.method=diloco");
+    return outer_schedule_check(config, model->num_hidden_layers, error);
+}
+
+// Which ranks exchange tokens for heads: neighbours.
+static trireme_status resolve_exchange(struct parallel *out, const struct config *config, trireme_error *error) {
+    const int ranks = out->mesh.degree[AXIS_CP], exchange = (int)exchanging_ranks(config, ranks);
+    trireme_error why = {0};
+    if (exchange > 1 && exchange < ranks && mesh_cut(&out->mesh, AXES(AXIS_CP), exchange, &why) != TRIREME_OK)
+        return config_refuse(config, "parallelism.context_parallel_ulysses_degree", error, "%s", why.message);
+    out->exchange = exchange > 1 && ranks > 1 ? AXES(AXIS_CP) : AXES_NONE;
     return TRIREME_OK;
 }
 
@@ -338,14 +400,15 @@ static trireme_status resolve_mesh(struct parallel *out, const struct config *co
     out->mesh = mesh_single();
     for (size_t i = 0; i < ARRAY_LENGTH(degree); i++)
         out->mesh.degree[degree[i].axis] = (int)degree[i].given;
-    TRY(check_islands(config, out->mesh.degree[AXIS_ISLAND], error));
+    TRY(check_islands(config, model, out->mesh.degree[AXIS_ISLAND], error));
     int tensor = out->mesh.degree[AXIS_TP];
     trireme_error why = {0};
     if (model_split_create(&out->split, model, tensor, tensor > 1 && p.sequence_parallel, &why) != TRIREME_OK)
         return config_refuse(config, "parallelism.tensor_parallel_degree", error, "but %s", why.message);
     out->mesh.degree[AXIS_KV] = out->split.copies;
     out->mesh.degree[AXIS_TP] = tensor / out->split.copies;
-    return TRIREME_OK;
+    TRY(check_places(config, model, out->mesh.degree[AXIS_CP], error));
+    return resolve_exchange(out, config, error);
 }
 
 // Sets how data-parallel ranks share what they hold and sum gradients, and whether tensor ranks overlap.
@@ -363,6 +426,8 @@ static trireme_status resolve_strategies(struct parallel *out, const struct conf
     out->zero_stage = mesh_group_size(&out->mesh, AXES_SHARD) > 1 ? (int)p->zero_stage : 0;
     for (int class = 0; class < CLASS_COUNT; class ++)
         out->shards[class] = AXES_SHARD;
+    out->context = p->context_parallel_method;
+    out->layout = parallel_layout(config);
     out->reduce_bf16 = p->reduce_dtype == CONFIG_REDUCE_BF16;
     out->overlap = out->split.ranks > 1 && p->tensor_parallel_overlap;
     out->prefetch = (int)p->data_parallel_prefetch;
@@ -387,6 +452,24 @@ refuse_batch(const struct config *config, int64_t unit, trireme_error *error, co
     return TRIREME_ERROR_USAGE;
 }
 
+// Refuses more ranks that exchange tokens for heads than there are heads.
+static trireme_status check_exchange(const struct parallel *out, const struct config *config,
+                                     const struct model_config *model, trireme_error *error) {
+    const int64_t ranks = mesh_group_size(&out->mesh, out->exchange);
+    const char *key = config->parallelism.context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID
+                          ? "parallelism.context_parallel_ulysses_degree"
+                          : "parallelism.context_parallel_degree";
+    if (ranks > 1 && out->split.heads < ranks)
+        return config_refuse(config, key, error,
+                             "but ranks that exchange tokens for heads share the %s of a tensor-parallel rank: %lld at "
+                             "most, or set parallelism.context_parallel_method to ring",
+                             counted(out->split.heads, "head").text, (long long)out->split.heads);
+    if (ranks > 1 && model->attention_sinks)
+        return config_refuse(config, "parallelism.context_parallel_method", error,
+                             "but the model's attention has sinks, which ring and gather alone know");
+    return TRIREME_OK;
+}
+
 // Sets how the global batch is divided into microbatches.
 static trireme_status resolve_batch(struct parallel *out, const struct config *config, const struct model_config *model,
                                     trireme_error *error) {
@@ -401,11 +484,8 @@ static trireme_status resolve_batch(struct parallel *out, const struct config *c
         return refuse_batch(config, replicas * out->batch.sequences, error,
                             "which does not split into microbatches of %lld sequences on %s",
                             (long long)out->batch.sequences, counted(replicas, "data-parallel rank").text);
-    TRY(check_countable(config, model, out->batch.sequences, error));
-    const int contexts = mesh_group_size(&out->mesh, AXES_PARTS);
-    if (t->seq_len % contexts)
-        return config_refuse(config, "training.seq_len", error,
-                             "whose tokens do not split over %d context-parallel ranks", contexts);
+    TRY(check_countable(out, config, model, error));
+    TRY(check_exchange(out, config, model, error));
     const int64_t rows = out->batch.sequences * parallel_rows(out, t->seq_len);
     TRY(check_logits_rows(config, rows, error));
     out->batch.microbatches = (int)(t->global_batch_size / replicas / out->batch.sequences);

@@ -109,7 +109,7 @@ static trireme_status estimate_measure(struct probe_part *out, const struct esti
         status = simulate(&simulation, &step, r->ops, small.cluster, &options, error);
     if (status == TRIREME_OK) {
         struct sim_memory memory;
-        memory_of_program(&memory, step, r->ops);
+        memory_of_stage(&memory, &programs.stage[0], step, r->ops);
         out->units = programs.stage[0].state.units.units;
         add_events(out, &simulation, r->ops);
         out->parameters = (double)memory.part[MEMORY_PARAMETERS];

@@ -64,15 +64,16 @@ trireme_status plan_config(struct config *out, const struct plan_request *r, con
     return s.status;
 }
 
+// A stage's programs have more state than its step where islands meet.
 static void evaluate_take_memory(struct plan_answer *out, const struct plan_request *r, const struct simulation *s,
-                                 const struct mesh *mesh) {
+                                 const struct choice_programs *programs) {
     int last = NONE;
     struct sim_memory of_program = {0};
     for (int i = 0; i < s->classes; i++) {
         const struct sim_class *who = &s->of_class[i];
-        int stage = mesh_coordinate(mesh, who->rank, AXIS_PP);
+        int stage = mesh_coordinate(&programs->plan.mesh, who->rank, AXIS_PP);
         if (stage != last)
-            memory_of_program(&of_program, who->program, r->ops);
+            memory_of_stage(&of_program, &programs->stages.stage[stage], who->program, r->ops);
         last = stage;
         struct sim_memory memory = memory_on(&of_program, who->station.device);
         if (i > 0 && who->station.room - memory.total >= out->room - out->memory)
@@ -176,7 +177,7 @@ static trireme_status choice_compile_stages(struct choice_programs *p, const str
     TRY(stages_create(&p->stages, &p->config, r->model, &p->plan, TRAIN_ALONE, &how, error));
     TRY(stages_compile(&p->stages, EVERY_STAGE, error));
     p->stages.options.aim = NULL;
-    p->program = stages_programs(&p->stages, PROGRAM_TRAIN);
+    p->program = stages_programs(&p->stages, stages_find(&p->stages, PROGRAM_TRAIN));
     return TRIREME_OK;
 }
 
@@ -220,7 +221,7 @@ static bool shrink_tightest(struct plan_answer *out, const struct plan_request *
             return true;
         if (!program_shrink(tightest, r->ops, programs->room))
             return false;
-        evaluate_take_memory(out, r, simulation, &programs->plan.mesh);
+        evaluate_take_memory(out, r, simulation, programs);
     }
 }
 
@@ -236,7 +237,7 @@ static trireme_status evaluate(struct plan_answer *out, const struct plan_reques
         *out = (struct plan_answer){
             .choice = *choice, .least_memory = memory == PLAN_LEAST_MEMORY, .simulated = plan_microbatches(r, choice)};
         take_time(out, r, &simulation);
-        evaluate_take_memory(out, r, &simulation, &programs.plan.mesh);
+        evaluate_take_memory(out, r, &simulation, &programs);
         *enough = shrink_tightest(out, r, &programs, &simulation, memory);
     }
     simulation_release(&simulation);
@@ -317,7 +318,7 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
         text_add(&t, ", units of %d layers", c->unit_layers);
     if (c->prefetch)
         text_add(&t, ", prefetch of %d", c->prefetch);
-    if (c->logits_rows >= c->micro_batch_size * config->training.seq_len / c->parts)
+    if (c->logits_rows >= c->micro_batch_size * parallel_given_rows(config))
         text_add(&t, ", all logits at once");
     else if (c->logits_rows)
         text_add(&t, ", logits of %lld rows at once", (long long)c->logits_rows);

@@ -160,6 +160,14 @@ static void sequence_is_not_there(struct text *cannot, int64_t seq_len, int divi
         text_add(cannot, "# not available: sequences of %" PRId64 " tokens; %d has to divide them\n", seq_len, divisor);
 }
 
+// What both call the ways in which queries meet keys of other ranks; NULL: there is none like it.
+static const struct {
+    const char *megatron, *titan;
+} METHODS[] = {[CONFIG_CONTEXT_PARALLEL_GATHER] = {"all_gather", "allgather"},
+               [CONFIG_CONTEXT_PARALLEL_RING] = {"p2p", "alltoall"},
+               [CONFIG_CONTEXT_PARALLEL_ULYSSES] = {"a2a", NULL},
+               [CONFIG_CONTEXT_PARALLEL_HYBRID] = {"a2a+p2p", NULL}};
+
 // ---- Megatron-LM
 
 // In Megatron-LM all linear layers have biases, or only queries, keys and values, or none.
@@ -213,8 +221,8 @@ static void family_is_not_there(struct text *cannot, const struct model_config *
         all_turned = all_turned && m->kind[k].rope == 0;
     if (m->family == FAMILY_LLAMA &&
         (memcmp(&m->form, &LLAMA, sizeof LLAMA) != 0 || m->activation != ACTIVATION_SWIGLU || m->parallel_residual ||
-         m->qk_norm == QK_NORM_WIDTH || m->attention_scalar > 0 || m->attention_cap > 0 || m->logits_cap > 0 ||
-         m->partial_rotary_factor > 0 || scaled || !all_turned))
+         m->qk_norm == QK_NORM_WIDTH || m->attention_scalar > 0 || m->attention_multiplier > 0 || m->attention_sinks ||
+         m->attention_cap > 0 || m->logits_cap > 0 || m->partial_rotary_factor > 0 || scaled || !all_turned))
         text_add(cannot, "# not available: what %s has and Llama does not: its norms, activation, positions or caps\n",
                  model_architecture(m) ?: "this model");
 }
@@ -396,7 +404,12 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     text_add(&flags, "--tensor-model-parallel-size %d --pipeline-model-parallel-size %d%s \\\n", c->tensor, c->stages,
              c->tensor > 1 && c->sequence ? " --sequence-parallel" : "");
     if (c->parts > 1) {
-        text_add(&flags, "--context-parallel-size %d --cp-comm-type all_gather \\\n", c->parts);
+        text_add(&flags, "--context-parallel-size %d --cp-comm-type %s \\\n", c->parts,
+                 METHODS[config->parallelism.context_parallel_method].megatron);
+        if (config->parallelism.context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID)
+            text_add(&flags, "--hierarchical-context-parallel-sizes %" PRId64 " %" PRId64 " \\\n",
+                     config->parallelism.context_parallel_ulysses_degree,
+                     c->parts / config->parallelism.context_parallel_ulysses_degree);
         sequence_is_not_there(&cannot, config->training.seq_len, 2 * c->parts * (c->sequence ? c->tensor : 1));
     }
     const bool there = strcmp(c->schedule, "1f1b") == 0 || strcmp(c->schedule, "interleaved") == 0;
@@ -484,6 +497,15 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
     }
     text_add(cannot, "# all %" PRId64 " sequences of a rank go through the pipeline as one local batch\n", sequences);
     pipeline_release(&p);
+}
+
+static void titan_context(struct text *out, struct text *cannot, enum config_context_parallel_method method,
+                          int parts) {
+    text_add(out, "context_parallel_degree = %d\n", parts);
+    if (METHODS[method].titan)
+        text_add(out, "context_parallel_rotate_method = \"%s\"\n", METHODS[method].titan);
+    else
+        text_add(cannot, "# not available: context parallel ranks that exchange tokens for heads\n");
 }
 
 static void titan_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
@@ -581,7 +603,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
         text_add(&cannot, "# not available: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
     text_add(&body, "tensor_parallel_degree = %d\n", c->tensor);
     if (c->parts > 1)
-        text_add(&body, "context_parallel_degree = %d\ncontext_parallel_rotate_method = \"allgather\"\n", c->parts);
+        titan_context(&body, &cannot, config->parallelism.context_parallel_method, c->parts);
     heads_are_not_there(&cannot, r->model, c->tensor, false);
     sequence_is_not_there(&cannot, config->training.seq_len, 2 * c->tensor * c->parts);
     if (c->tensor > 1 && !c->sequence)

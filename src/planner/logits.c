@@ -8,7 +8,7 @@ bool estimator_chooses_logits(const struct plan_request *request) {
 }
 
 static int64_t logits_rows_of(const struct estimator *e, const struct plan_choice *c) {
-    return c->micro_batch_size * e->request->config->training.seq_len / c->parts;
+    return c->micro_batch_size * parallel_given_rows(e->request->config);
 }
 
 // Where the configuration leaves it open, with `ranks` ranks sharing the vocabulary.

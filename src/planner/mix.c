@@ -417,7 +417,7 @@ static trireme_status measure_stages(const struct mix *mix, double *bytes, const
     TRY(choice_compile(&programs, r, c, PLAN_SOON, true, error));
     for (int i = 0; i < c->stages; i++) {
         struct sim_memory memory;
-        memory_of_program(&memory, programs.program[i], r->ops);
+        memory_of_stage(&memory, &programs.stages.stage[i], programs.program[i], r->ops);
         const double least = (double)(memory.total - memory.part[MEMORY_UNUSED]);
         bytes[i] = least > mix->problem.stage[i].room ? least : (double)memory.total;
     }

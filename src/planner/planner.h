@@ -15,6 +15,7 @@
 //   listing    which plans are listed
 //   smallest   the plans that need least memory, for when nothing promising fits
 //   advise     what would have to change, for when nothing fits
+//   islands    one island, for which all of this is; and how often several meet
 //   export     a choice in the words of other systems
 #ifndef PLANNER_PLANNER_H
 #define PLANNER_PLANNER_H
@@ -54,12 +55,14 @@ static inline bool plan_choice_mixes(const struct plan_choice *c) {
 }
 
 struct plan_request {
-    const struct config *config; // keys that are set are kept; the other keys of struct plan_choice are searched
+    // Of one island (islands.h). Keys that are set are kept; the other keys of struct plan_choice are searched.
+    const struct config *config;
     const struct model_config *model;
     const struct op_table *ops;
     const struct cluster *cluster;
     struct schedule_store *schedules; // made for this request or one like it; NULL: each schedule is made anew
     int ranks;                        // all take part, on the first devices
+    int islands;                      // how many there are of the same; 0: this is all
     bool only_fit;                    // find out only whether any choice fits: the result's answers are those that do
     int threads;                      // of the search
     double seconds; // after which the search begins nothing more (advice: after 4/3 of it); 0: no limit

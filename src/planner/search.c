@@ -412,8 +412,7 @@ static void search_units(struct search *s) {
             job[jobs].choice.unit_layers = WAYS[w].unit_layers;
             job[jobs].choice.prefetch = WAYS[w].prefetch;
             if (WAYS[w].all_logits)
-                job[jobs].choice.logits_rows =
-                    a->choice.micro_batch_size * s->request->config->training.seq_len / a->choice.parts;
+                job[jobs].choice.logits_rows = a->choice.micro_batch_size * parallel_given_rows(s->request->config);
             from[jobs++] = *a;
         }
     }

@@ -168,8 +168,7 @@ static void add_layouts(struct space *s, struct plan_choice *c, const struct sha
         c->balanced = way == 1;
         c->vocabulary = way == 2;
         // With a spread vocabulary nothing needs balancing; a mixed choice gets its own layout.
-        if ((c->stages == 1 && way > 0) || (c->vocabulary && s->estimator->request->model->logits_cap > 0) ||
-            ((layout || c->mixed) && way == 1) ||
+        if ((c->stages == 1 && way > 0) || ((layout || c->mixed) && way == 1) ||
             (vocabulary && c->vocabulary != config->parallelism.vocabulary_parallel))
             continue;
         add_sharings(s, c, sharings);
@@ -264,7 +263,7 @@ static void add_modes(struct space *s, struct plan_choice *c, const struct shari
 
 // Whether larger microbatches need not be tried: twice as many sequences would be too many.
 static bool is_enough(const struct space *s, int64_t size) {
-    const int64_t tokens = 2 * size * s->config->training.seq_len / parallel_given(s->config, AXES_PARTS);
+    const int64_t tokens = 2 * size * parallel_given_rows(s->config);
     return size > 0 && (s->small || (tokens > MICRO_BATCH_TOKENS &&
                                      tokens * s->estimator->request->model->hidden_size > MICRO_BATCH_ELEMENTS));
 }
@@ -279,7 +278,7 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
         s->sizes++;
         c->micro_batch_size = size;
         // Where rows can be split, splitting them is hardly ever worse: the search tries the other way on the best.
-        bool splits = size * config->training.seq_len / c->parts % c->tensor == 0;
+        bool splits = size * parallel_given_rows(config) % c->tensor == 0;
         bool set = config_is_set(config, "parallelism.sequence_parallel");
         c->overlap = c->tensor > 1 && config->parallelism.tensor_parallel_overlap;
         c->sequence = c->tensor > 1 && (set ? config->parallelism.sequence_parallel : splits);
@@ -398,9 +397,6 @@ static trireme_status check_degrees(const struct config *c, int ranks, trireme_e
                  {"parallelism.pipeline_parallel_degree", p->pipeline_parallel_degree, 1},
                  {"parallelism.data_parallel_shard_degree", p->data_parallel_shard_degree, 1},
                  {"parallelism.data_parallel_replicate_degree", p->data_parallel_replicate_degree, 0}};
-    if (p->island_degree != 1)
-        return config_refuse(c, "parallelism.island_degree", error,
-                             "but plan knows one island: plan for its ranks and its part of the global batch");
     int64_t all = 1; // always divides the ranks, so no product overflows
     for (size_t i = 0; i < ARRAY_LENGTH(KEPT); i++) {
         if (!(AXES(KEPT[i].axis) & AXES_PARTS))

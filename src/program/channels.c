@@ -29,7 +29,8 @@ void channels_create(struct channels *c, const struct program *program, const st
         if (table->op[i->op].role != ROLE_COMMUNICATION)
             continue;
         channels_add(c, channel_of(program, i));
-        for (size_t s = 0; stream_is_end(program, i->stream) && s < program->streams.count; s++)
+        const bool of_stages = stream_is_end(program, i->stream) && (i->group & AXES_STAGE);
+        for (size_t s = 0; of_stages && s < program->streams.count; s++)
             if (stream_is_end(program, (int)s))
                 channels_add(c, (struct channel){i->group, stream_channel(program, (int)s), 0});
     }
@@ -38,4 +39,23 @@ void channels_create(struct channels *c, const struct program *program, const st
 
 void channels_release(struct channels *c) {
     VEC_RELEASE(&c->list);
+}
+
+int message_other_end(const struct program *p, int template, int message) {
+    const struct template *t = &p->templates.item[template];
+    const struct instruction *of = &t->instructions.item[message];
+    const int channel = stream_channel(p, of->stream), size = mesh_group_size(&p->mesh, of->group);
+    int before = 0, other = NONE; // ends of its kind that come before it
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < (pass == 0 ? message : (int)t->instructions.count) && other == NONE; k++) {
+            const struct instruction *i = &t->instructions.item[k];
+            if (!op_is_message(i->op) || i->group != of->group || stream_channel(p, i->stream) != channel)
+                continue;
+            if (pass == 0)
+                before += i->op == of->op;
+            else if (i->op != of->op && before-- == 0)
+                other = k;
+        }
+    const struct instruction *to = other == NONE ? NULL : &t->instructions.item[other];
+    return to && (to->peer + of->peer) % size == 0 && to->when == of->when ? other : NONE;
 }

@@ -135,6 +135,8 @@ static const char *read_operand(const char *s, struct op_operand *operand) {
     return skip_spaces(s);
 }
 
+static const char TOGETHER[] = "together=";
+
 static void read_signature(const char *s, struct op_info *info) {
     while (strncmp(s, "->", 2) != 0) {
         CHECK(info->inputs < OP_MAX_IN);
@@ -146,6 +148,11 @@ static void read_signature(const char *s, struct op_info *info) {
         s = read_operand(s, &info->out[info->outputs++]);
     }
     info->conditions = *s ? skip_spaces(s + 1) : s;
+    if (strncmp(info->conditions, TOGETHER, strlen(TOGETHER)) == 0) {
+        info->together = info->conditions[strlen(TOGETHER)];
+        CHECK(islower((unsigned char)info->together));
+        info->conditions = skip_spaces(info->conditions + strlen(TOGETHER) + 1);
+    }
 }
 
 // +i0'
@@ -218,12 +225,13 @@ static bool read_role(const char *s, struct op_info *info) {
     static const struct {
         const char *word;
         enum op_role role;
-    } ROLES[] = {{"loss", ROLE_LOSS},         {"count", ROLE_COUNT},   {"scale", ROLE_SCALE},
-                 {"total", ROLE_TOTAL},       {"norm", ROLE_NORM},     {"clip", ROLE_CLIP},
-                 {"norm_sum", ROLE_NORM_SUM}, {"aid", ROLE_AID},       {"update", ROLE_UPDATE},
-                 {"derive", ROLE_DERIVE},     {"zero", ROLE_ZERO},     {"sum", ROLE_SUM},
-                 {"transfer", ROLE_TRANSFER}, {"encode", ROLE_ENCODE}, {"decode", ROLE_DECODE},
-                 {"take", ROLE_TAKE},         {"weigh", ROLE_WEIGH},   {"settle", ROLE_SETTLE}};
+    } ROLES[] = {
+        {"loss", ROLE_LOSS},         {"count", ROLE_COUNT},        {"scale", ROLE_SCALE},       {"total", ROLE_TOTAL},
+        {"norm", ROLE_NORM},         {"clip", ROLE_CLIP},          {"norm_sum", ROLE_NORM_SUM}, {"aid", ROLE_AID},
+        {"update", ROLE_UPDATE},     {"derive", ROLE_DERIVE},      {"zero", ROLE_ZERO},         {"sum", ROLE_SUM},
+        {"transfer", ROLE_TRANSFER}, {"encode", ROLE_ENCODE},      {"decode", ROLE_DECODE},     {"take", ROLE_TAKE},
+        {"compress", ROLE_COMPRESS}, {"weigh", ROLE_WEIGH},        {"settle", ROLE_SETTLE},     {"eager", ROLE_EAGER},
+        {"outer", ROLE_OUTER},       {"staleness", ROLE_STALENESS}};
     const size_t length = strcspn(s, " ");
     for (size_t i = 0; i < ARRAY_LENGTH(ROLES); i++) {
         if (strlen(ROLES[i].word) != length || memcmp(s, ROLES[i].word, length) != 0)
@@ -319,10 +327,11 @@ static void find_meanings(struct op_info *info) {
     }
 }
 
-// An update writes only what it reads, in place.
+// An update writes only what it reads, in place, and sums.
 static void check_update_row(const struct op_info *info) {
-    for (int o = 0; o < info->outputs && (info->role == ROLE_UPDATE || info->role == ROLE_SETTLE); o++)
-        CHECK(info->inplace[o] >= 0);
+    const bool updates = info->role == ROLE_UPDATE || info->role == ROLE_OUTER || info->role == ROLE_SETTLE;
+    for (int o = 0; o < info->outputs && updates; o++)
+        CHECK(info->inplace[o] >= 0 || info->out[o].adds);
     CHECK(info->role != ROLE_UPDATE || info->input_of[MEANING_PARAMETER] >= 0);
 }
 

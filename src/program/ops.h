@@ -21,7 +21,7 @@ bool dtype_is_real(enum dtype dtype);
 // What sums of `model` values are held in: f64 for f64, else f32.
 enum dtype dtype_accumulate(enum dtype model);
 
-enum { OP_MAX_IN = 9, OP_MAX_OUT = 4, OP_MAX_ATTRIBUTES = 4, OP_MAX_DIMS = 4 };
+enum { OP_MAX_IN = 9, OP_MAX_OUT = 4, OP_MAX_ATTRIBUTES = 7, OP_MAX_DIMS = 4 };
 enum { OP_CONDITION_TEXT = 32 };
 
 // One operand of a row's signature.
@@ -64,7 +64,11 @@ enum op_role {
     ROLE_NORM_SUM,
     ROLE_CLIP,
     ROLE_TAKE,
+    ROLE_COMPRESS,
     ROLE_WEIGH,
+    ROLE_EAGER,
+    ROLE_OUTER,
+    ROLE_STALENESS,
     ROLE_SETTLE,
     ROLE_DERIVE,
     ROLE_UPDATE,
@@ -113,6 +117,7 @@ struct op_info {
     int inputs, outputs;
     struct op_operand in[OP_MAX_IN], out[OP_MAX_OUT];
     const char *conditions; // for op_fits, as they stand in the row
+    char together;          // the letter whose rows need one another (`together=t`), or 0
     int attributes;
     struct op_attribute attribute[OP_MAX_ATTRIBUTES];
     bool identity[OP_MAX_IN]; // forward ops: input enters output 0 by plain addition; sums: so do all

@@ -516,7 +516,8 @@ static trireme_status check_meaning(const struct checked *k, trireme_error *erro
             role == ROLE_FORWARD || role == ROLE_LOSS || role == ROLE_COMMUNICATION || role == ROLE_TRANSFER;
         // An optimizer goes on with a copy of what it keeps.
         const bool kept = b->recomputes != NONE && (b->kind == KIND_OPTIM || b->kind == KIND_PARAM) &&
-                          (role == ROLE_UPDATE || role == ROLE_DERIVE);
+                          (role == ROLE_UPDATE || role == ROLE_DERIVE || role == ROLE_TAKE || role == ROLE_WEIGH ||
+                           role == ROLE_EAGER || role == ROLE_OUTER);
         if (!repeats && !kept && b->recomputes != NONE)
             REFUSE("%s: writes %s, but does not recompute", k->site, b->name);
     }

@@ -44,9 +44,10 @@ struct loading {
     struct checksum_watch watch;
 };
 
-static void loading_begin(struct loading *l, const struct engine *e, struct communicator *control) {
+// `islands`: how many have saved them; 0: as many as there are.
+static void loading_begin(struct loading *l, const struct engine *e, struct communicator *control, int islands) {
     whole_create(&l->whole, e);
-    kept_values_create(&l->kept, &l->whole);
+    kept_values_create(&l->kept, &l->whole, islands ?: l->whole.islands);
     kept_values_own(&l->own, &l->kept, &l->whole, WHOLE_LOAD);
     l->work = ranks_work_begin(control);
     l->watch = (struct checksum_watch){ranks_work_on, &l->work};
@@ -64,21 +65,38 @@ static struct parameter_values loading_values(const struct loading *l, int group
     return (struct parameter_values){l->kept.item[group].dtype, &l->own, group};
 }
 
-// Ranks of an island have of its values alone.
-static trireme_status load_state(struct loading *l, const char *directory, const struct state_progress *progress,
+// How far the islands had come that saved a checkpoint, which the caller releases. Of a run without outer steps there
+// is one.
+static trireme_status load_islands(const struct engine *e, const struct state_progress *progress,
+                                   struct island_progress *out, trireme_error *error) {
+    *out = (struct island_progress){.islands = 1, .under_way = NONE};
+    if (e->stages->config->outer.method != CONFIG_OUTER_NONE &&
+        (!progress->islands || !island_progress_parse(progress->islands, out)))
+        FAIL(TRIREME_ERROR_CORRUPT, "the training state does not say how far its islands had come");
+    return TRIREME_OK;
+}
+
+// Ranks of an island have of its values, and of those that all share. With other islands, each has the mean of what
+// they had, a running one in their order; but of the parameters of several the state says nothing that the model's
+// files do not.
+static trireme_status load_state(struct loading *l, const char *directory, const struct island_progress *islands,
                                  trireme_error *error) {
-    struct island_progress islands = {0};
-    if (l->whole.islands > 1 && (!progress->islands || !island_progress_parse(progress->islands, &islands) ||
-                                 islands.islands != l->whole.islands))
-        FAIL(TRIREME_ERROR_CORRUPT, "the training state does not say how far its %d islands had come",
-             l->whole.islands);
-    const bool exchanged = islands.settles > 0;
-    island_progress_release(&islands);
+    double share[ENGINE_VALUES] = {0}, weight[ENGINE_VALUES] = {0};
     VEC(struct state_group) groups = {0};
     for (size_t i = 0; i < l->kept.count; i++) {
         const struct kept *kept = &l->kept.item[i];
-        if (kept_is_state(kept, exchanged))
-            VEC_PUSH(&groups, (struct state_group){kept->name, loading_values(l, (int)i), kept->has});
+        if (!kept_is_state(kept, islands->under_way != NONE))
+            continue;
+        struct state_group group = {kept->name, loading_values(l, (int)i), kept->has, 1};
+        const bool parameters = kept->what == ENGINE_PARAMETERS || kept->what == ENGINE_REMAINDERS;
+        if (l->kept.others && parameters && islands->islands > 1)
+            group.values = loading_values(l, kept_values_find(&l->kept, kept->what, 1));
+        else if (l->kept.others && kept->island != EVERY_ISLAND) {
+            weight[kept->what] = island_weight(l->whole.engine->stages->config, islands, kept->island);
+            share[kept->what] += weight[kept->what];
+            group.share = share[kept->what] > 0 ? weight[kept->what] / share[kept->what] : 1;
+        }
+        VEC_PUSH(&groups, group);
     }
     trireme_status status =
         state_files_load(directory, l->whole.engine->table, groups.item, groups.count, &l->watch, error);
@@ -97,8 +115,9 @@ static trireme_status verify_base(const struct engine *e, struct communicator *c
 static trireme_status load_model(struct loading *l, const char *directory, bool masters, bool exact,
                                  trireme_error *error) {
     const struct engine *e = l->whole.engine;
-    const int group = kept_values_find(&l->kept, ENGINE_PARAMETERS, l->whole.island),
-              low = masters ? kept_values_find(&l->kept, ENGINE_REMAINDERS, l->whole.island) : NONE;
+    const int island = l->kept.others ? 0 : l->whole.island,
+              group = kept_values_find(&l->kept, ENGINE_PARAMETERS, island),
+              low = masters ? kept_values_find(&l->kept, ENGINE_REMAINDERS, island) : NONE;
     const struct parameter_values parameters = loading_values(l, group),
                                   remainders = low == NONE ? parameters : loading_values(l, low);
     return model_files_load(directory, e->model, e->table, &parameters, low == NONE ? NULL : &remainders, exact,
@@ -108,15 +127,18 @@ static trireme_status load_model(struct loading *l, const char *directory, bool 
 trireme_status checkpoint_load(struct engine *e, struct communicator *control, const char *directory,
                                const struct state_progress *progress, trireme_error *error) {
     struct loading loading;
+    struct island_progress islands;
     TRY(verify_base(e, control, directory, error));
-    loading_begin(&loading, e, control);
+    TRY(load_islands(e, progress, &islands, error));
+    loading_begin(&loading, e, control, islands.islands);
     // The remainders come from the training state: the model's files hold the rounded weights. Islands have all of
     // theirs there, but for what adapters are made for.
-    trireme_status status = loading.whole.islands == 1 || e->model->lora.rank > 0
-                                ? load_model(&loading, directory, false, true, error)
-                                : TRIREME_OK;
+    const bool apart = !loading.kept.others && loading.kept.item[0].name;
+    trireme_status status =
+        !apart || e->model->lora.rank > 0 ? load_model(&loading, directory, false, true, error) : TRIREME_OK;
     if (status == TRIREME_OK)
-        status = load_state(&loading, directory, progress, error);
+        status = load_state(&loading, directory, &islands, error);
+    island_progress_release(&islands);
     TRY(loading_end(&loading, status, error));
     *(double *)engine_state(e, e->stage->state.optimizer.t) = (double)progress->updates;
     engine_constants(e);
@@ -127,7 +149,7 @@ trireme_status checkpoint_load_model(struct engine *e, struct communicator *cont
                                      trireme_error *error) {
     struct loading loading;
     TRY(verify_base(e, control, directory, error));
-    loading_begin(&loading, e, control);
+    loading_begin(&loading, e, control, 0);
     TRY(loading_end(&loading, load_model(&loading, directory, true, exact, error), error));
     engine_constants(e);
     return TRIREME_OK;

@@ -27,6 +27,7 @@ struct checkpoint_saver {
     struct holdings own;
     struct holders holders;
     int *parameters, *remainders; // [islands]: groups of the model's values
+    int *anchors;                 // [islands]: the same, where there is an outer optimizer
     double *weight;               // [islands]
     // While islands exchange nothing, and, where that may be, while they do. Who writes what of each.
     size_t sets;
@@ -45,28 +46,38 @@ struct checkpoint_saver {
 
 // ---- files
 
-// The model's parameters: the mean of all islands' master weights.
+// The model's parameters: where there is an outer optimizer, what it has come to, which islands share or of which this
+// is the mean; else the mean of all islands' master weights.
 static struct save_values values_of_model(const struct checkpoint_saver *s) {
     const int islands = s->whole.islands;
     for (int i = 0; i < islands; i++) {
         s->parameters[i] = kept_values_find(&s->kept, ENGINE_PARAMETERS, i);
         s->remainders[i] = kept_values_find(&s->kept, ENGINE_REMAINDERS, i);
+        s->anchors[i] = kept_values_find(&s->kept, ENGINE_OUTER_ANCHOR, i);
     }
+    const bool anchors = s->anchors[0] != NONE, shared = anchors && s->kept.item[s->anchors[0]].island == EVERY_ISLAND;
     return (struct save_values){.dtype = s->engine->stage->state.dtype,
-                                .terms = islands,
-                                .group = s->parameters,
-                                .remainder = islands > 1 && s->remainders[0] != NONE ? s->remainders : NULL,
+                                .masters = anchors,
+                                .terms = shared ? 1 : islands,
+                                .group = anchors ? s->anchors : s->parameters,
+                                .remainder = !anchors && islands > 1 && s->remainders[0] != NONE ? s->remainders : NULL,
                                 .weight = s->weight};
+}
+
+// Those of them that are not trained.
+static struct save_values values_of_frozen(const struct checkpoint_saver *s) {
+    return (struct save_values){.dtype = s->engine->stage->state.dtype, .terms = 1, .group = s->parameters};
 }
 
 static trireme_status saved_set_declare(const struct checkpoint_saver *s, struct saved_set *set, trireme_error *error) {
     const struct engine *e = s->engine;
     set->group = mem_alloc(s->kept.count * sizeof *set->group);
     VEC_PUSH(&set->values, values_of_model(s));
+    VEC_PUSH(&set->values, values_of_frozen(s));
     // PEFT reads adapters of one file.
     struct image_set *model =
         image_add(&set->image, model_files_stem(e->model), e->model->lora.rank > 0 ? INT64_MAX : 0);
-    TRY(model_files_declare(model, e->model, e->table, set->values.item[0].dtype, 0, error));
+    TRY(model_files_declare(model, e->model, e->table, set->values.item[0].dtype, 0, 1, error));
     struct image_set *state = image_add(&set->image, STATE_STEM, 0);
     for (size_t i = 0; i < s->kept.count; i++) {
         const struct kept *kept = &s->kept.item[i];
@@ -186,9 +197,10 @@ trireme_status checkpoint_saver_create(struct checkpoint_saver **out, const stru
     const struct member *member = e->member.world ? &e->member : NULL;
     trireme_status status = ranks_open(&s->all, member, mesh_ranks(&e->parallel->mesh), "checkpoint", error);
     whole_create(&s->whole, e);
-    kept_values_create(&s->kept, &s->whole);
+    kept_values_create(&s->kept, &s->whole, s->whole.islands);
     s->parameters = mem_alloc((size_t)s->whole.islands * sizeof *s->parameters);
     s->remainders = mem_alloc((size_t)s->whole.islands * sizeof *s->remainders);
+    s->anchors = mem_alloc((size_t)s->whole.islands * sizeof *s->anchors);
     s->weight = mem_alloc((size_t)s->whole.islands * sizeof *s->weight);
     kept_values_own(&s->own, &s->kept, &s->whole, WHOLE_SAVE);
     if (status == TRIREME_OK)
@@ -204,13 +216,13 @@ trireme_status checkpoint_saver_create(struct checkpoint_saver **out, const stru
     return status;
 }
 
-// The mean of the islands counts each by its targets; all alike where none has any.
+// All alike where it is not known how far they have come.
 static void saver_weigh(struct checkpoint_saver *s, const struct island_progress *islands) {
     double total = 0;
     for (int i = 0; i < islands->islands; i++)
-        total += islands->targets[i];
-    for (int i = 0; i < islands->islands; i++)
-        s->weight[i] = total > 0 ? islands->targets[i] / total : 1.0 / islands->islands;
+        total += s->weight[i] = island_weight(s->engine->stages->config, islands, i);
+    for (int i = 0; i < s->whole.islands; i++)
+        s->weight[i] = total > 0 ? s->weight[i] / total : 1.0 / s->whole.islands;
 }
 
 static struct state_progress progress_copy(const struct state_progress *from) {
@@ -224,11 +236,10 @@ static struct state_progress progress_copy(const struct state_progress *from) {
 void checkpoint_saver_begin(struct checkpoint_saver *s, const char *run_directory,
                             const struct state_progress *progress, const struct saver_hooks *hooks) {
     struct island_progress islands = {0};
-    if (s->whole.islands > 1)
-        CHECK(progress->islands && island_progress_parse(progress->islands, &islands) &&
-              islands.islands == s->whole.islands);
+    if (progress->islands)
+        CHECK(island_progress_parse(progress->islands, &islands) && islands.islands == s->whole.islands);
     saver_weigh(s, &islands);
-    s->now = s->sets > 1 && islands.settles > 0;
+    s->now = s->sets > 1 && islands.under_way != NONE;
     island_progress_release(&islands);
     state_progress_release(&s->progress);
     s->progress = progress_copy(progress);
@@ -293,6 +304,7 @@ void checkpoint_saver_free(struct checkpoint_saver *s) {
     free(s->path);
     free(s->parameters);
     free(s->remainders);
+    free(s->anchors);
     free(s->weight);
     free(s);
 }

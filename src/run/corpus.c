@@ -158,8 +158,12 @@ static trireme_status corpus_check_validation(const struct corpus *c, const stru
                                               trireme_error *error) {
     int64_t rows = config->training.global_batch_size, batches = corpus_validation_batches(c, config->validation.steps);
     size_t bytes = (size_t)config->training.seq_len * sizeof(int32_t);
-    struct sampler_batch row = {
-        0, config->training.seq_len, mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes), mem_alloc(bytes)};
+    struct sampler_batch row = {{PLACES_CONTIGUOUS, 1, config->training.seq_len},
+                                0,
+                                mem_alloc(bytes),
+                                mem_alloc(bytes),
+                                mem_alloc(bytes),
+                                mem_alloc(bytes)};
     trireme_status status = TRIREME_OK;
     int64_t targets = 0;
     for (int64_t i = 0; i < batches * rows && status == TRIREME_OK; i++) {

@@ -144,7 +144,7 @@ static trireme_status evaluation_run_rank(void *user, const struct member *membe
     if (status == TRIREME_OK)
         status = engine_create(&e.engine, &job->config, &job->model, &job->plan, EVALUATE_ALONE, member, error);
     if (status == TRIREME_OK)
-        status = loader_create(&e.loader, &job->corpus, &e.engine, e.control, job->watch->stop, error);
+        status = loader_create(&e.loader, &job->corpus, &e.engine, e.control, e.control, job->watch->stop, error);
     if (status == TRIREME_OK)
         status = evaluation_evaluate(&e, error);
     loader_free(e.loader);

@@ -40,8 +40,12 @@ static void add_integer(struct text *out, unsigned field, int64_t value) {
     add_varint(out, (uint64_t)value);
 }
 
-static void begin_event(struct text *out, int64_t step) {
-    const double seconds = 1e-9 * (double)clock_real();
+static double event_now(void) {
+    return 1e-9 * (double)clock_real();
+}
+
+// `seconds`: when it was, since the epoch.
+static void begin_event(struct text *out, int64_t step, double seconds) {
     event_add_key(out, EVENT_WALL_TIME, EIGHT_BYTES);
     text_add_bytes(out, (const char *)&seconds, sizeof seconds);
     if (step)
@@ -128,10 +132,10 @@ static trireme_status event_create(struct event_file *events, const char *direct
 static trireme_status event_begin(struct event_file *events, int64_t step, trireme_error *error) {
     static const char VERSION[] = "brain.Event:2";
     struct text message = {0};
-    begin_event(&message, 0);
+    begin_event(&message, 0, event_now());
     event_add_bytes(&message, EVENT_FILE_VERSION, VERSION, strlen(VERSION));
     TRY(write_event(events, &message, error));
-    begin_event(&message, step + 1);
+    begin_event(&message, step + 1, event_now());
     struct text session = {0};
     add_integer(&session, SESSION_STATUS, STATUS_START);
     event_add_bytes(&message, EVENT_SESSION, session.text, session.length);
@@ -152,10 +156,10 @@ trireme_status event_file_open(struct event_file *events, const char *directory,
     return status;
 }
 
-static trireme_status write_summary(struct event_file *events, int64_t step, struct text *summary,
+static trireme_status write_summary(struct event_file *events, int64_t step, double seconds, struct text *summary,
                                     trireme_error *error) {
     struct text message = {0};
-    begin_event(&message, step);
+    begin_event(&message, step, seconds);
     event_add_bytes(&message, EVENT_SUMMARY, summary->text, summary->length);
     text_release(summary);
     return write_event(events, &message, error);
@@ -186,14 +190,14 @@ trireme_status event_file_add(struct event_file *events, const struct train_step
     if (s->validation_seconds > 0)
         add_scalar(&summary, "time_metrics/validation(s)", s->validation_seconds);
     add_scalar(&summary, "memory/max_reserved(GiB)", (double)s->peak_bytes / (1 << 30));
-    return write_summary(events, s->step, &summary, error);
+    return write_summary(events, s->step, s->time, &summary, error);
 }
 
 trireme_status event_file_add_validation(struct event_file *events, int64_t step, double val_loss,
                                          trireme_error *error) {
     struct text summary = {0};
     add_validation(&summary, val_loss);
-    return write_summary(events, step, &summary, error);
+    return write_summary(events, step, event_now(), &summary, error);
 }
 
 // A field that is a message; releases it.
@@ -224,7 +228,7 @@ trireme_status event_file_add_sample(struct event_file *events, int64_t step, in
     event_add_message(&value, VALUE_METADATA, &metadata);
     event_add_message(&summary, SUMMARY_VALUE, &value);
     free(tag);
-    return write_summary(events, step, &summary, error);
+    return write_summary(events, step, event_now(), &summary, error);
 }
 
 void event_file_close(struct event_file *events) {

@@ -20,13 +20,14 @@ struct staged {
 struct loader {
     struct sampler samplers[2]; // by enum sampler_split
     const struct engine *engine;
-    struct communicator *control;
+    struct communicator *control, *island;
     const atomic_bool *stop;
     bool counts_memory;
     struct staged staged[2]; // by enum sampler_split
     // What was asked for; written before `asked` changes.
     enum sampler_split split;
     int64_t batch;
+    enum loader_with with;
     bool ending;
     // What has come of it; written before `done` changes.
     struct control sums;
@@ -49,6 +50,15 @@ static bool loader_asked(const struct loader *l) {
     return l->stop && *l->stop;
 }
 
+void loader_say(const struct loader *l, struct control *own) {
+    own->stops += loader_asked(l);
+    own->bytes += loader_memory(l);
+}
+
+static struct communicator *loader_agrees_over(const struct loader *l) {
+    return l->with == LOADER_ALL ? l->control : l->island;
+}
+
 // ---- on the thread
 
 static trireme_status loader_read(const struct loader *l, struct staged *s, trireme_error *error) {
@@ -57,8 +67,8 @@ static trireme_status loader_read(const struct loader *l, struct staged *s, trir
     const struct engine_rows rows = engine_rows(l->engine, s->program->compiled);
     s->counts = (struct sampler_counts){0};
     for (int m = 0; m < batch->microbatches; m++) {
-        const struct sampler_batch to = {.begin = rows.first,
-                                         .end = rows.first + rows.rows,
+        const struct sampler_batch to = {.places = rows.places,
+                                         .part = rows.part,
                                          .tokens = staged_input(s, m, INPUT_TOKENS),
                                          .targets = staged_input(s, m, INPUT_TARGETS),
                                          .starts = staged_input(s, m, INPUT_STARTS),
@@ -67,14 +77,12 @@ static trireme_status loader_read(const struct loader *l, struct staged *s, trir
         TRY(sampler_fill(sampler, l->split, l->batch,
                          engine_first_sequence(l->engine, s->program->compiled) + m * batch->sequences,
                          batch->sequences, &to, &counts, error));
+        if (rows.first > 0) // another rank counts those of the part
+            continue;
         s->counts.targets += counts.targets;
         s->counts.text_bytes += counts.text_bytes;
     }
     return TRIREME_OK;
-}
-
-static trireme_status loader_agree(struct loader *l, trireme_error *error) {
-    return ranks_sum(l->control, &l->sums.stops, sizeof l->sums / sizeof(double), error);
 }
 
 static void loader_work(struct loader *l) {
@@ -82,9 +90,8 @@ static void loader_work(struct loader *l) {
     s->error.status = TRIREME_OK;
     if (l->batch != LOADER_NO_BATCH)
         l->sums.failures += loader_read(l, s, &s->error) != TRIREME_OK;
-    l->sums.stops += loader_asked(l);
-    l->sums.bytes = loader_memory(l);
-    l->status = loader_agree(l, &l->error);
+    loader_say(l, &l->sums);
+    l->status = ranks_sum(loader_agrees_over(l), &l->sums.stops, CONTROLS, &l->error);
 }
 
 static void *loader_run(void *argument) {
@@ -116,12 +123,14 @@ static bool loader_reads_little(const struct staged *s) {
     return s->each * s->program->compiled->spec.batch.microbatches <= FEW;
 }
 
-void loader_begin(struct loader *l, enum sampler_split split, int64_t batch, const struct control *own) {
+void loader_begin(struct loader *l, enum sampler_split split, int64_t batch, enum loader_with with,
+                  const struct control *own) {
     l->split = split;
     l->batch = batch;
+    l->with = with;
     l->sums = *own;
     atomic_store(&l->wanted, 0);
-    if (!l->control && loader_reads_little(&l->staged[split]))
+    if (!loader_agrees_over(l) && loader_reads_little(&l->staged[split]))
         loader_work(l);
     else
         loader_post(l);
@@ -144,17 +153,27 @@ bool loader_stops(const struct loader *l, const struct control *all) {
     return all->stops > 0 || (!l->control && loader_asked(l));
 }
 
+// Copies an input of a microbatch: the rank's own rows of each sequence, or all of the starts.
+static void loader_put(const struct staged *s, int microbatch, enum loader_input input, int32_t *to,
+                       const struct engine_rows *own) {
+    const bool all = input == INPUT_STARTS;
+    const int64_t rows = all ? own->places.rows : own->rows;
+    const int32_t *from = staged_input(s, microbatch, input) + (all ? 0 : own->first);
+    for (int64_t k = 0; k < s->program->compiled->spec.batch.sequences; k++)
+        memcpy(to + k * rows, from + k * own->places.rows, (size_t)rows * sizeof *to);
+}
+
 void loader_take(struct loader *l, enum sampler_split split, struct sampler_counts *counts) {
     const struct staged *s = &l->staged[split];
     const struct compiled *c = s->program->compiled;
+    const struct engine_rows own = engine_rows(l->engine, c);
     const int buffer[INPUTS] = {[INPUT_TOKENS] = c->tokens,
                                 [INPUT_TARGETS] = c->targets,
                                 [INPUT_STARTS] = c->starts,
                                 [INPUT_POSITIONS] = c->positions};
     for (int m = 0; m < c->spec.batch.microbatches; m++)
         for (enum loader_input i = 0; i < INPUTS; i++)
-            memcpy(executor_address(s->program->executor, buffer[i], m), staged_input(s, m, i),
-                   (size_t)s->each * sizeof *s->values);
+            loader_put(s, m, i, executor_address(s->program->executor, buffer[i], m), &own);
     *counts = s->counts;
 }
 
@@ -170,7 +189,7 @@ static void staged_create(struct staged *s, const struct engine *engine, enum pr
     if (!s->program)
         return;
     const struct batch_shape *batch = &s->program->compiled->spec.batch;
-    s->each = batch->sequences * engine_rows(engine, s->program->compiled).rows;
+    s->each = batch->sequences * engine_rows(engine, s->program->compiled).places.rows;
     s->values = mem_alloc((size_t)(batch->microbatches * INPUTS * s->each) * sizeof *s->values);
 }
 
@@ -180,11 +199,20 @@ static void loader_release(struct loader *l) {
     free(l);
 }
 
+static void loader_set_wanted(const struct loader *l, const _Atomic int64_t *since) {
+    if (l->control)
+        communicator_wanted(l->control, false, since);
+    if (l->island)
+        communicator_wanted(l->island, false, since);
+}
+
 trireme_status loader_create(struct loader **out, const struct corpus *corpus, const struct engine *engine,
-                             struct communicator *control, const atomic_bool *stop, trireme_error *error) {
+                             struct communicator *control, struct communicator *island, const atomic_bool *stop,
+                             trireme_error *error) {
     struct loader *l = mem_alloc(sizeof *l);
     *l = (struct loader){.engine = engine,
                          .control = control,
+                         .island = island,
                          .stop = stop,
                          .counts_memory = world_place(engine->member.world) && engine->member.rank > 0,
                          .wanted = clock_now()};
@@ -194,8 +222,7 @@ trireme_status loader_create(struct loader **out, const struct corpus *corpus, c
     }
     staged_create(&l->staged[SAMPLER_TRAIN], engine, PROGRAM_TRAIN);
     staged_create(&l->staged[SAMPLER_VALIDATION], engine, PROGRAM_EVALUATE);
-    if (control)
-        communicator_wanted(control, false, &l->wanted);
+    loader_set_wanted(l, &l->wanted);
     trireme_status status = thread_start(&l->thread, loader_run, l, "the thread that reads batches", error);
     if (status == TRIREME_OK)
         *out = l;
@@ -211,7 +238,6 @@ void loader_free(struct loader *l) {
     l->ending = true;
     loader_post(l);
     pthread_join(l->thread, NULL);
-    if (l->control)
-        communicator_wanted(l->control, false, NULL);
+    loader_set_wanted(l, NULL);
     loader_release(l);
 }

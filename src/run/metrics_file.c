@@ -283,6 +283,16 @@ static void add_times(struct text *line, const struct train_step *s) {
             json_add_number(line, parts[i].key, round(1e6 * parts[i].seconds) / 1e6);
 }
 
+static void add_traffic(struct text *line, const struct train_step *s) {
+    const axis_set present = mesh_present(s->mesh, AXES_ALL);
+    if (!present)
+        return;
+    json_begin_object(line, "bytes");
+    FOR_AXES(a, present)
+        json_add_integer(line, axis_name((enum axis)a), s->sent[a]);
+    json_end_object(line);
+}
+
 trireme_status metrics_add(struct metrics_file *m, const struct train_step *s, trireme_error *error) {
     TRY(metrics_keep(m, s->step, error));
     struct text line = {0};
@@ -297,6 +307,7 @@ trireme_status metrics_add(struct metrics_file *m, const struct train_step *s, t
     json_add_number(&line, "tokens_per_second", s->tokens_per_second);
     json_add_number(&line, "mfu", s->mfu);
     json_add_integer(&line, "peak_bytes", (int64_t)s->peak_bytes);
+    add_traffic(&line, s);
     add_times(&line, s);
     if (s->skipped)
         json_add_boolean(&line, "skipped", true);

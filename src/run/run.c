@@ -43,8 +43,11 @@ static trireme_status run_validate(struct run *r, double *loss, trireme_error *e
     struct validation_loss result;
     const int64_t began = clock_now();
     rank_record_set(r->record, RANK_VALIDATING);
+    TRY(island_show(r, error));
     trireme_status status =
         validation_run(r->corpus, &r->engine, r->loader, r->control, r->config->validation.steps, NULL, &result, error);
+    if (status == TRIREME_OK || status == TRIREME_ERROR_INTERRUPTED)
+        TRY(island_hide(r, error));
     if (status == TRIREME_ERROR_INTERRUPTED) {
         r->agreed.stops++; // as all have agreed
         return TRIREME_OK;
@@ -198,15 +201,18 @@ static trireme_status take_stock(struct run *r, double rate, struct train_step *
     return TRIREME_OK;
 }
 
-// Begins to read the batch of the step after `step`, and to agree with all ranks whether it is to be done.
-static void begin_next(struct run *r, int64_t step) {
-    struct control own = {.stops = r->without_values || r->without_directory,
-                          .timings = r->peak_is_low,
-                          .copied = saving_is_copied(r),
-                          .saved = saving_is_done(r)};
-    if (r->done.waits)
-        island_tell(r, &r->done.result, &own);
-    loader_begin(r->loader, SAMPLER_TRAIN, step < r->config->training.steps ? step : LOADER_NO_BATCH, &own);
+// What this rank has to say to the others.
+static struct control run_says(const struct run *r) {
+    return (struct control){.stops = r->without_values || r->without_directory,
+                            .timings = r->peak_is_low,
+                            .copied = saving_is_copied(r),
+                            .saved = saving_is_done(r)};
+}
+
+// Begins to read the batch of the step after `step`, and to agree whether it is to be done.
+static void begin_next(struct run *r, int64_t step, enum loader_with with) {
+    const struct control own = run_says(r);
+    loader_begin(r->loader, SAMPLER_TRAIN, step < r->config->training.steps ? step : LOADER_NO_BATCH, with, &own);
 }
 
 // What all ranks do next, as they have agreed during the step before.
@@ -218,21 +224,23 @@ static enum next choose_next(const struct run *r) {
     return r->agreed.failures > 0 ? NEXT_FAIL : NEXT_STEP;
 }
 
-// Records the step that is done, of which r->done.result now says what all ranks did. All ranks call this alike.
-static trireme_status record_done(struct run *r, struct train_result *out, trireme_error *error) {
-    struct train_step *s = &r->done.step;
-    const struct engine_result *result = &r->done.result;
-    r->done.waits = false;
+// Records a step, of which it is known what all ranks did. All ranks call this alike.
+static trireme_status record_step(struct run *r, struct logged_step *done, struct train_result *out,
+                                  trireme_error *error) {
+    struct train_step *s = &done->step;
+    const struct engine_result *result = &done->result;
+    const bool is_last = s->step == r->progress.step;
     r->targets += result->count;
     s->loss = result->count > 0 ? unsigned_nan(result->loss) : NAN;
     s->targets = (int64_t)result->count;
     s->skipped = !result->finite;
     trireme_status finite = run_check_finite(r, s->step, result, error);
-    if (finite == TRIREME_OK && s->step == r->progress.step && validation_is_due(r))
+    if (finite == TRIREME_OK && is_last && validation_is_due(r))
         TRY(run_validate(r, &s->val_loss, error));
     r->progress.val_loss = s->val_loss;
     count_in_vain(r, s->val_loss);
-    spent_take(&r->spent, r->config, r->corpus->has_validation, s);
+    if (is_last)
+        spent_take(&r->spent, r->config, r->corpus->has_validation, s);
     trireme_error why;
     if (r->leads && run_directory_add(&r->directory, s, &why) != TRIREME_OK)
         run_lose_directory(r, &why);
@@ -251,11 +259,24 @@ static trireme_status record_done(struct run *r, struct train_result *out, trire
     return TRIREME_OK;
 }
 
-// Whether the step just done is recorded during the next one, since islands have results of their own, and nothing that
-// comes before the next step needs what all of them did.
-static bool done_may_wait(const struct run *r) {
-    return island_count(r) > 1 && choose_next(r) == NEXT_STEP && !r->is_first && !validation_is_due(r) &&
-           !saving_is_due(r);
+// Records the steps that may be; of the one just done, which comes last, at least the time that it took.
+static trireme_status record_steps(struct run *r, const struct train_step *last, struct train_result *out,
+                                   trireme_error *error) {
+    struct step_log *l = &r->log;
+    l->steps.item[l->steps.count - 1].step = *last;
+    for (size_t i = 0; i < l->known; i++)
+        TRY(record_step(r, &l->steps.item[i], out, error));
+    step_log_forget(l);
+    if (l->steps.count)
+        spent_take(&r->spent, r->config, r->corpus->has_validation, &l->steps.item[l->steps.count - 1].step);
+    return TRIREME_OK;
+}
+
+// Whether all ranks do something together after the step just done, or before the next one.
+static bool is_together(const struct run *r) {
+    const int64_t step = r->progress.step, traced = r->config->profiling.trace_step;
+    return r->is_first || run_is_complete(r) || validation_is_due(r) || saving_is_due(r) ||
+           (traced && (step == traced || step + 1 == traced));
 }
 
 static trireme_status one_step(struct run *r, struct train_result *out, trireme_error *error) {
@@ -270,18 +291,18 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
     if (traced)
         TRY(step_trace_begin(&r->trace, &r->engine, r->control, error));
     loader_take(r->loader, SAMPLER_TRAIN, &counts);
-    begin_next(r, step);
+    begin_next(r, step, LOADER_ISLAND);
     struct engine_result result;
+    struct control inner;
     TRY(engine_step(&r->engine, lr, traced ? step_trace_events(&r->trace, &r->engine, 0) : NULL, &result, error));
     r->record->step = r->progress.step = step;
     const int64_t computed = clock_now();
-    TRY(loader_end(r->loader, &r->agreed, error));
+    TRY(loader_end(r->loader, &inner, error));
+    island_look(r, &result);
+    const struct control own = run_says(r);
+    TRY(step_log_agree(r, &result, &inner, &own, is_together(r), error));
     spent_add(&r->spent, SPENT_WAITING, computed);
-    if (r->done.waits) {
-        island_merge(r, &r->agreed, &r->done.result);
-        TRY(record_done(r, out, error));
-    }
-    TRY(island_step(r, step, &result, error));
+    TRY(island_step(r, error));
     double seconds = 1e-9 * (double)(clock_now() - began) - saving_take_stall(r);
     int64_t tokens = engine_tokens(&r->engine, engine_compiled(&r->engine, PROGRAM_TRAIN));
     r->progress.tokens += tokens;
@@ -292,13 +313,11 @@ static trireme_status one_step(struct run *r, struct train_result *out, trireme_
                            .grad_norm = unsigned_nan(result.grad_norm),
                            .lr = lr,
                            .tokens = r->progress.tokens,
-                           .step_tokens = tokens};
+                           .step_tokens = tokens,
+                           .mesh = &r->engine.parallel->mesh};
+    traffic_take(&r->traffic, &r->engine, s.sent);
     TRY(take_stock(r, engine_flops(&r->engine, engine_compiled(&r->engine, PROGRAM_TRAIN)) / seconds, &s, error));
-    r->done = (struct run_done){.step = s, .result = result, .waits = true};
-    if (!done_may_wait(r)) {
-        TRY(island_agree(r, &r->done.result, error));
-        TRY(record_done(r, out, error));
-    }
+    TRY(record_steps(r, &s, out, error));
     if (traced)
         TRY(run_write_trace(r, error));
     return saving_step(r, error);
@@ -313,8 +332,9 @@ static trireme_status end_first_step(struct run *r, trireme_error *error) {
 }
 
 static trireme_status run_steps(struct run *r, struct train_result *result, enum next *next, trireme_error *error) {
-    begin_next(r, r->progress.step);
+    begin_next(r, r->progress.step, LOADER_ALL);
     TRY(loader_end(r->loader, &r->agreed, error));
+    r->log.met = r->progress.step;
     directory_let_go(atomic_exchange(r->start_hold, -1)); // all ranks have read it
     spent_add(&r->spent, SPENT_STARTING, r->spent.since);
     r->is_first = true;
@@ -440,8 +460,13 @@ static trireme_status run_rank(void *user, const struct member *member, trireme_
     run_end_pruning(r, status);
     data_learner_end(r->learner);
     loader_free(r->loader);
+    island_end(r);
+    traffic_release(&r->traffic);
     engine_release(&r->engine);
+    if (r->inner != r->control)
+        communicator_free(r->inner);
     communicator_free(r->control);
+    step_log_release(&r->log);
     if (r->ranks.map)
         run_tell_mapped(r, 0);
     rank_file_close(&r->ranks);
@@ -530,7 +555,9 @@ static bool is_same_directory(const char *a, const char *b) {
 static trireme_status check_directories(const struct config *config, trireme_error *error) {
     const char *offload = config->optimizer.offload_directory, *emergency = config->checkpoint.emergency_directory;
     TRY(check_directory(config, error));
-    if (config->optimizer.offload != CONFIG_OFFLOAD_NONE && *offload)
+    const bool offloads =
+        config->optimizer.offload != CONFIG_OFFLOAD_NONE || config->outer.offload != CONFIG_OFFLOAD_NONE;
+    if (offloads && *offload)
         TRY(check_writable(config, "optimizer.offload_directory", offload, error));
     if (!*emergency)
         return TRIREME_OK;

@@ -6,29 +6,30 @@
 #include "ckpt/state_files.h"
 #include "engine/tuning.h"
 #include "launch/rank_file.h"
+#include "optim/outer_schedule.h"
 #include "run/data_record.h"
 #include "run/island.h"
 #include "run/pruner.h"
 #include "run/run_directory.h"
 #include "run/saving.h"
 #include "run/spent.h"
+#include "run/step_log.h"
 #include "run/step_trace.h"
+#include "run/traffic.h"
 #include "run/train.h"
 #include "run/validation.h"
 
 #include <stdatomic.h>
 
-// Of this rank's island, where there are several.
+// Of this rank's island, where there are outer steps.
 struct run_island {
-    double targets;  // trained on since the islands last met
-    int64_t settles; // the step after which parameters settle on what is exchanged; 0: nothing is
-};
-
-// A step that is done, but not recorded yet: what all islands have done is known one step later.
-struct run_done {
-    struct train_step step;
-    struct engine_result result; // this rank's island's
-    bool waits;
+    struct outer_schedule schedule;
+    double *targets; // [fragments]: trained on since the fragment was last taken
+    int under_way;   // the fragment that is exchanged; NONE: nothing is
+    double weight;   // what the island counts for in it
+    int64_t settles; // the step after which parameters settle on it
+    int sets_out;    // the fragment that is taken after the step just done; NONE: none is
+    bool arrives;    // whether parameters settle then
 };
 
 struct run {
@@ -42,6 +43,7 @@ struct run {
     const char *start;            // the directory that weights come from, or ""; NULL where the run has a checkpoint
     atomic_int *start_hold;       // directory_hold of start, until all of this process's ranks have read it
     struct communicator *control; // all ranks by number, for what they agree on; NULL with one rank
+    struct communicator *inner;   // those of this rank's island; NULL where that has one rank
     bool leads;                   // whether this is rank 0, which alone writes files and tells the user
     struct run_directory directory;
     struct pruner *pruner; // of rank 0, once it has the directory
@@ -52,11 +54,11 @@ struct run {
     struct engine engine;
     struct loader *loader;
     struct data_learner *learner; // of rank 0
-    struct control agreed;        // during the last step, about the next one
-    bool is_first;                // whether the step is the first one of this process
+    struct control agreed;        // by all ranks, about the next step; zero where they have not, but for the bytes
+    struct step_log log;
+    bool is_first; // whether the step is the first one of this process
     struct state_progress progress;
     struct run_island island;
-    struct run_done done;
     bool without_values;              // the run was asked to stop while weights were made: no step may be done
     bool without_directory;           // the run's directory is gone, as far as rank 0 sees: the run is to end
     char *resumed_from;               // the checkpoint; NULL: a fresh start
@@ -68,7 +70,8 @@ struct run {
     double peak;             // FLOP/s, 0 where unknown
     bool peak_is_low;        // it is a step's rate, and to be timed again
     struct step_trace trace; // of profiling.trace_step
-    double targets;          // in all steps since the start
+    struct traffic traffic;
+    double targets; // in all steps since the start
     struct spent spent;
 };
 

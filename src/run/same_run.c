@@ -24,7 +24,13 @@ trireme_status same_run_check(const struct config *now, const struct state_progr
                 {"training.freeze", false, 0, strcmp(saved.training.freeze, now->training.freeze) != 0},
                 {"optimizer.name", false, saved.optimizer.name, now->optimizer.name},
                 {"outer.method", false, saved.outer.method, now->outer.method},
-                {"outer.delay_steps", false, saved.outer.delay_steps, now->outer.delay_steps}};
+                {"outer.fragments", false, saved.outer.fragments, now->outer.fragments},
+                {"outer.delay_steps", false, saved.outer.delay_steps, now->outer.delay_steps},
+                {"outer.reduce", false, saved.outer.reduce, now->outer.reduce},
+                {"outer.eager", false, saved.outer.eager, now->outer.eager},
+                {"outer.keep_progress", false, saved.outer.keep_progress, now->outer.keep_progress},
+                {"outer.optimizer", false, saved.outer.optimizer, now->outer.optimizer},
+                {"outer.momentum", false, saved.outer.momentum > 0, now->outer.momentum > 0}};
     trireme_status status = TRIREME_OK;
     if (*now->model.init_from && strcmp(now->model.init_from, saved.model.init_from) != 0)
         status = config_refuse(now, "model.init_from", error,

@@ -7,8 +7,7 @@
 
 #include <math.h>
 
-// Puts before an error what becomes of the step just done, which is not saved.
-static trireme_status saving_say_lost(const struct run *r, trireme_error *error) {
+trireme_status saving_say_lost(const struct run *r, trireme_error *error) {
     const long long step = (long long)r->progress.step, saved = (long long)r->saved_step;
     if (saved < 0)
         return error_prefix(error, error->status,
@@ -284,6 +283,11 @@ trireme_status saving_settle(struct run *r, trireme_error *error) {
 // Whether all ranks have come so far, of which `agreed` is the number that they have agreed on.
 static bool saving_by_all(const struct run *r, double agreed, bool own) {
     return r->saving.under_way && (r->control ? agreed == mesh_ranks(&r->engine.parallel->mesh) : own);
+}
+
+bool saving_may_go_on(const struct run *r) {
+    return saving_by_all(r, r->agreed.saved, saving_is_done(r)) ||
+           (r->saving.may_block && saving_by_all(r, r->agreed.copied, true));
 }
 
 trireme_status saving_step(struct run *r, trireme_error *error) {

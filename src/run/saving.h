@@ -47,6 +47,8 @@ bool saving_is_due(const struct run *run);
 // What this rank has to say while a step is done: whether its values are copied, and its part of a save is done.
 bool saving_is_copied(const struct run *run);
 bool saving_is_done(const struct run *run);
+// Whether all ranks go on with the save under way, by what they have just agreed on.
+bool saving_may_go_on(const struct run *run);
 // After each step: ends the save that all ranks are done with, and begins one where that is due. Fails where a rank is
 // lost, or the run is to end since its saves fail.
 trireme_status saving_step(struct run *run, trireme_error *error);
@@ -54,6 +56,8 @@ trireme_status saving_step(struct run *run, trireme_error *error);
 double saving_take_stall(struct run *run);
 // Waits for the save that is under way, if any. Fails only as saving_step does.
 trireme_status saving_settle(struct run *run, trireme_error *error);
+// Puts before an error what becomes of the step just done, which is not saved.
+trireme_status saving_say_lost(const struct run *run, trireme_error *error);
 // At the run's end: saves its last step, and waits for that.
 trireme_status saving_finish(struct run *run, trireme_error *error);
 // Sets the deadline by which ranks wait for others (comm.train_timeout_seconds): while values are copied into too

@@ -230,12 +230,8 @@ static trireme_status start_find_tokenizer(struct run *r, trireme_error *error) 
     return TRIREME_OK;
 }
 
-static trireme_status load_values(struct run *r, trireme_error *error) {
-    if (r->resumed_from) {
-        TRY(checkpoint_load(&r->engine, r->control, r->resumed_from, &r->progress, error));
-        island_load(r);
-        return TRIREME_OK;
-    }
+// Those of a run that begins.
+static trireme_status load_weights(struct run *r, trireme_error *error) {
     r->without_values = !engine_initialise(&r->engine, (uint64_t)r->config->training.seed, r->callbacks->stop);
     if (!*r->start)
         return TRIREME_OK;
@@ -257,6 +253,16 @@ static trireme_status load_values(struct run *r, trireme_error *error) {
     text_release(&other);
     TRY(checkpoint_verify_once(r->start, r->control, error));
     return checkpoint_load_model(&r->engine, r->control, r->start, false, error);
+}
+
+static trireme_status load_values(struct run *r, trireme_error *error) {
+    if (r->resumed_from) {
+        TRY(checkpoint_load(&r->engine, r->control, r->resumed_from, &r->progress, error));
+        return island_load(r, error);
+    }
+    TRY(load_weights(r, error));
+    island_start(r);
+    return TRIREME_OK;
 }
 
 // Checks that all processes find the same checkpoint: with other working directories, or on other machines' disks, they
@@ -420,6 +426,7 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
 static trireme_status tell_start(struct run *r, trireme_error *error) {
     double predicted = (double)engine_bytes(&r->engine);
     TRY(ranks_sum(r->control, &predicted, 1, error));
+    TRY(traffic_create(&r->traffic, &r->engine, r->control, error));
     if (compile_kernels(r->config) == KERNELS_FAST)
         TRY(engine_peak(&r->engine, r->control, r->config->training.steps - r->progress.step, &r->peak, error));
     TRY(ranks_meet(r->control, error)); // nobody computes while rank 0 measures
@@ -492,9 +499,11 @@ trireme_status run_start(struct run *r, const struct model_config *model, const 
     specs.saves = true;
     TRY(check_dropout(r->config, model, error));
     TRY(engine_create(&r->engine, r->config, model, plan, specs, member, error));
-    TRY(loader_create(&r->loader, r->corpus, &r->engine, r->control, r->callbacks->stop, error));
+    TRY(step_log_create(r, error));
+    TRY(loader_create(&r->loader, r->corpus, &r->engine, r->control, r->inner, r->callbacks->stop, error));
     if (r->config->profiling.trace_step)
-        TRY(step_trace_create(&r->trace, r->config, &r->engine, &(enum program_kind){PROGRAM_TRAIN}, 1, r->control,
+        TRY(step_trace_create(&r->trace, r->config, &r->engine,
+                              &(struct engine_program *){engine_find(&r->engine, PROGRAM_TRAIN)}, 1, r->control,
                               error));
     TRY(start_open_directory(r, error));
     TRY(load_progress(r, error));

@@ -31,7 +31,7 @@ static trireme_status check_events(const struct step_trace *t, const struct conf
 }
 
 trireme_status step_trace_create(struct step_trace *t, const struct config *config, const struct engine *engine,
-                                 const enum program_kind *kinds, size_t count, struct communicator *all,
+                                 struct engine_program *const *programs, size_t count, struct communicator *all,
                                  trireme_error *error) {
     int ranks = mesh_ranks(&engine->parallel->mesh);
     *t = (struct step_trace){.wanted = ranks_parse(config->profiling.trace_ranks, ranks)};
@@ -39,7 +39,7 @@ trireme_status step_trace_create(struct step_trace *t, const struct config *conf
         return config_refuse(config, "profiling.trace_ranks", error, "expected ranks from 0 to %d, as 0,1, or all",
                              ranks - 1);
     for (size_t i = 0; i < count; i++)
-        VEC_PUSH(&t->runs, (struct traced){.program = engine_find(engine, kinds[i])});
+        VEC_PUSH(&t->runs, (struct traced){.program = programs[i]});
     trireme_status status = check_events(t, config, engine, all, error);
     if (status != TRIREME_OK)
         step_trace_release(t);

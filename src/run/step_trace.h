@@ -7,7 +7,7 @@
 
 // A run of a program on this rank.
 struct traced {
-    const struct engine_program *program;
+    struct engine_program *program;
     struct trace trace;
 };
 
@@ -21,10 +21,10 @@ struct step_trace {
 trireme_status step_trace_check(const struct config *config, trireme_error *error);
 
 // All ranks call each of these; `all` has every rank (NULL with one rank). Makes room for runs of the programs
-// kinds[count], one after another, of the ranks that profiling.trace_ranks names. Refuses ranks that the mesh does not
-// have, and more than TIMELINE_EVENTS_MAX events.
+// programs[count], one after another, of the ranks that profiling.trace_ranks names. Refuses ranks that the mesh does
+// not have, and more than TIMELINE_EVENTS_MAX events.
 trireme_status step_trace_create(struct step_trace *t, const struct config *config, const struct engine *engine,
-                                 const enum program_kind *kinds, size_t count, struct communicator *all,
+                                 struct engine_program *const *programs, size_t count, struct communicator *all,
                                  trireme_error *error);
 void step_trace_release(struct step_trace *t);
 // To be called right before the first run. On other nodes than rank 0's, whose clocks differ, times are off by as long

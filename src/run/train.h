@@ -3,6 +3,7 @@
 #define RUN_TRAIN_H
 
 #include "config/config.h"
+#include "mesh/mesh.h"
 
 #include <stdatomic.h>
 
@@ -37,6 +38,8 @@ struct train_step {
     double tokens_per_second; // over all of `seconds`
     double mfu;               // of the step alone
     double peak_flops;        // the peak that mfu is a part of: grows when a step reaches more; 0 where unknown
+    const struct mesh *mesh;
+    int64_t sent[AXIS_COUNT]; // bytes, by the rank that sends most along the axis (run/traffic.h)
     size_t peak_bytes;        // the most that this process held resident so far; the sum over the run's processes
     bool skipped;             // the update was left out: loss or gradient not finite
     double seconds_left;
@@ -66,7 +69,7 @@ struct train_callbacks {
     // the thread of every rank.
     void (*mapped)(void *user, void *at, size_t bytes, const char *path, int64_t end);
     // Once true, the run saves and ends after the step that is under way. Many ranks have agreed on the next step
-    // during that one, and may do it, too.
+    // during that one, and may do it, too; islands do the steps until they next meet.
     const atomic_bool *stop;
     // Makes samples, for a run with validation.prompts. NULL: there are none, on all ranks.
     trireme_status (*sample)(const struct train_samples *asked, trireme_error *error);

@@ -5,7 +5,7 @@
 // Reads batch `number` of `total`, if there is one, and agrees with all ranks whether to go on with it.
 static void validation_begin_batch(struct loader *loader, int64_t number, int64_t total) {
     if (number < total)
-        loader_begin(loader, SAMPLER_VALIDATION, number, &(struct control){0});
+        loader_begin(loader, SAMPLER_VALIDATION, number, LOADER_ALL, &(struct control){0});
 }
 
 static trireme_status validation_end_batch(struct loader *loader, int64_t number, int64_t total, trireme_error *error) {

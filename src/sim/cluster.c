@@ -7,7 +7,7 @@
 enum { NAME_BYTES_MAX = 64 };
 // Figures beyond these are refused as absurd: no machine of the next decades is faster, and a pocket calculator is not
 // slower.
-static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e17, RATE_LEAST = 1e3;
+static const double PEAK_LEAST = 1e6, PEAK_MOST = 1e17;
 
 struct reading {
     const struct outline *outline;
@@ -73,9 +73,9 @@ static trireme_status read_device(const struct reading *r, int mapping, trireme_
     TRY(outline_may_figure(t, mapping, "runtime_memory", QUANTITY_BYTES, 0, memory, &runtime, error));
     d->memory = (int64_t)memory;
     d->runtime_memory = (int64_t)runtime;
-    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, CLUSTER_RATE_MOST, &d->bandwidth,
-                            error));
-    TRY(outline_may_figure(t, mapping, "file_bandwidth", QUANTITY_RATE, RATE_LEAST, CLUSTER_RATE_MOST,
+    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, CLUSTER_RATE_LEAST, CLUSTER_RATE_MOST,
+                            &d->bandwidth, error));
+    TRY(outline_may_figure(t, mapping, "file_bandwidth", QUANTITY_RATE, CLUSTER_RATE_LEAST, CLUSTER_RATE_MOST,
                            &d->file_bandwidth, error));
     TRY(outline_may_figure(t, mapping, "launch", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &d->launch, error));
     TRY(outline_may_integer(t, mapping, "cores", 1, 4096, &d->cores, error));
@@ -312,8 +312,8 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     if (level->span == SPAN_NODES && level->nodes >= nodes_of(c))
         return outline_refuse(t, node, error, "given \"%.40s\", but there are %d: what joins them all spans all",
                               text_of(t, node), nodes_of(c));
-    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, RATE_LEAST, CLUSTER_RATE_MOST, &level->bandwidth,
-                            error));
+    TRY(outline_need_figure(t, mapping, "bandwidth", QUANTITY_RATE, CLUSTER_RATE_LEAST, CLUSTER_RATE_MOST,
+                            &level->bandwidth, error));
     TRY(outline_need_figure(t, mapping, "latency", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->latency, error));
     TRY(outline_may_figure(t, mapping, "start", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->start, error));
     level->message = level->start;
@@ -343,8 +343,8 @@ static trireme_status read_links(const struct reading *r, trireme_error *error) 
     TRY(outline_need(t, 0, "links", &list, error));
     TRY(outline_expect(t, list, OUTLINE_LIST, error));
     for (int node = t->nodes.item[list].child; node >= 0; node = t->nodes.item[node].next) {
-        if (c->levels == CLUSTER_LEVELS_MAX)
-            return outline_refuse(t, node, error, "more than %d levels of links", CLUSTER_LEVELS_MAX);
+        if (c->levels == CLUSTER_LINKS_MAX)
+            return outline_refuse(t, node, error, "more than %d levels of links", CLUSTER_LINKS_MAX);
         TRY(read_level(r, node, error));
     }
     if (c->levels == 0 || !joins_all(c, &c->level[c->levels - 1]))
@@ -442,6 +442,22 @@ trireme_status cluster_load(struct cluster *out, const struct op_table *table, c
     trireme_status status = cluster_parse(out, table, what, text, length, error);
     free(text);
     return status;
+}
+
+trireme_status cluster_join_islands(struct cluster *c, const char *bandwidth, const char *latency,
+                                    trireme_error *error) {
+    struct link_level level = {.span = SPAN_ISLANDS, .adapters = 1, .algorithm = LINK_RING};
+    if (latency && !bandwidth)
+        FAIL(TRIREME_ERROR_USAGE, "island_latency=%.80s: island_bandwidth= is missing", latency);
+    if (!bandwidth)
+        return TRIREME_OK;
+    TRY(figure_read("island_bandwidth", bandwidth, QUANTITY_RATE, CLUSTER_RATE_LEAST, CLUSTER_RATE_MOST,
+                    &level.bandwidth, error));
+    if (latency)
+        TRY(figure_read("island_latency", latency, QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level.latency, error));
+    level.name = mem_strdup("islands");
+    c->level[c->levels++] = level;
+    return TRIREME_OK;
 }
 
 void cluster_release(struct cluster *c) {

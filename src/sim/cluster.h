@@ -1,6 +1,7 @@
 // sim/: the time and memory that a step of given programs takes on given machines, and what they consist of, computed
 // without running anything. Reads the programs that exec/ runs, and never includes exec/. Includes base/, config/,
-// mesh/, program/, of kernels/ only what says in which dtype an instruction computes, and of compile/ what a period is.
+// mesh/, program/, of kernels/ only what says in which dtype an instruction computes, and of compile/ what a run's
+// programs are.
 //
 //   cluster    machines as a file describes them; efficiency: the part of it about what a device reaches
 //   fit        such a description from measurements; import: from measurements of other programs
@@ -9,14 +10,14 @@
 //   simulate   the instructions of all ranks in time, from programs that prepare has laid out for it
 //   memory     what a program's peak consists of
 //   exchanges  what a program communicates over each group
-//   sequence   the programs of a period as one
+//   sequence   the programs of a period as one; run_simulation: all that a run does over and over
 //   trace      a simulated step as a trace for people to look at; picture: as SVG
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
 #include "program/program.h"
 
-enum { CLUSTER_LEVELS_MAX = 6, CURVE_LETTERS_MAX = 6, CLUSTER_DEVICES_MAX = 1 << 20 };
+enum { CLUSTER_LINKS_MAX = 6, CLUSTER_LEVELS_MAX, CURVE_LETTERS_MAX = 6, CLUSTER_DEVICES_MAX = 1 << 20 };
 
 static const double FILE_BANDWIDTH = 2e9; // of an ordinary solid-state drive
 
@@ -97,7 +98,7 @@ struct link_point {
 // What joins the parts that the level below holds: ranks of a device, devices of a node, nodes.
 struct link_level {
     char *name;
-    enum { SPAN_DEVICE, SPAN_NODE, SPAN_NODES, SPAN_ALL } span;
+    enum { SPAN_DEVICE, SPAN_NODE, SPAN_NODES, SPAN_ALL, SPAN_ISLANDS } span;
     int nodes;                     // SPAN_NODES: how many
     double start;                  // seconds, once for each collective
     double message;                // seconds, once for each message
@@ -125,7 +126,9 @@ struct cluster {
     VEC(struct device) devices;
     VEC(struct node_group) groups;
     int levels;
-    struct link_level level[CLUSTER_LEVELS_MAX]; // from the inside out; the last spans all. One rank: none
+    // From the inside out; the last of a file's CLUSTER_LINKS_MAX spans all. One rank: none. Behind them there may be
+    // one for islands (cluster_join_islands).
+    struct link_level level[CLUSTER_LEVELS_MAX];
     enum collectives collectives;
     VEC(struct straggler) stragglers;
     int total_devices;
@@ -147,6 +150,12 @@ trireme_status cluster_load(struct cluster *out, const struct op_table *table, c
 trireme_status cluster_refuse(const char *why, trireme_error *error);
 // Cuts the cluster down to its first `devices` devices. Refuses more than it has.
 trireme_status cluster_resize(struct cluster *cluster, int devices, trireme_error *error);
+// From now on what islands exchange goes over links of their own, whatever else lies between their devices: a ring, on
+// which each island has one adapter for all its ranks. Both are words of a command line, and have units (figure_read):
+// `bandwidth` is one way, `latency` of each of the ring's steps, 0 where it is NULL. Without a
+// bandwidth nothing is done, but a latency alone is refused (TRIREME_ERROR_USAGE).
+trireme_status cluster_join_islands(struct cluster *cluster, const char *bandwidth, const char *latency,
+                                    trireme_error *error);
 void cluster_release(struct cluster *cluster);
 
 // Orders by op, ranks, bytes, for qsort.

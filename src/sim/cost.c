@@ -1,6 +1,7 @@
 #include "sim/cost.h"
 
 #include "kernels/call.h"
+#include "program/places.h"
 
 #include <math.h>
 
@@ -73,6 +74,54 @@ static double window_factor(const struct op_info *info, const struct instruction
     return share > 0 && share < 1 ? 2 * share - share * share : 1;
 }
 
+// ---- attention over parts of sequences
+
+static bool attends_to_part(const struct instruction *in) {
+    return in->op == OP_ATTENTION_BLOCK || in->op == OP_ATTENTION_BLOCK_BWD;
+}
+
+static struct places places_of(const struct instruction *in) {
+    return (struct places){in->attribute[ATTRIBUTE(ATTENTION_BLOCK, layout)].i,
+                           in->attribute[ATTRIBUTE(ATTENTION_BLOCK, parts)].i,
+                           in->in[INPUT(ATTENTION_BLOCK, q)].dim[1]};
+}
+
+// The axes whose ranks have the parts.
+static axis_set parts_axes(const struct program *program, const struct instruction *in) {
+    const struct buffer *first = &program->buffers.item[in->in[INPUT(ATTENTION_BLOCK, first)].buffer];
+    axis_set axes = AXES_NONE;
+    for (int a = 0; a < AXIS_COUNT; a++)
+        if (first->placement[a] >= PLACE_SHARD(0))
+            axes |= AXES(a);
+    return axes;
+}
+
+// Pairs of a query and a key that the rank with part `own` attends to, in a sequence of one document.
+static int64_t pairs_of(const struct instruction *in, int64_t own) {
+    const struct places places = places_of(in);
+    const int64_t queries = own - in->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i,
+                  keys = own - in->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i;
+    return places_pairs(&places, (queries + places.parts) % places.parts, (keys + places.parts) % places.parts,
+                        in->attribute[ATTRIBUTE(ATTENTION_BLOCK, window)].i);
+}
+
+axis_set cost_unequal(const struct program *program, const struct instruction *in) {
+    if (!attends_to_part(in))
+        return AXES_NONE;
+    const int64_t parts = places_of(in).parts, first = pairs_of(in, 0);
+    for (int64_t own = 1; own < parts; own++)
+        if (pairs_of(in, own) != first)
+            return parts_axes(program, in);
+    return AXES_NONE;
+}
+
+// What part of the operations that its row says, those of a causal mask, an instruction does on the rank.
+static double pairs_factor(const struct program *program, const struct instruction *in, int rank) {
+    const double rows = (double)places_of(in).rows;
+    const int own = mesh_index(&program->mesh, rank, parts_axes(program, in));
+    return 2 * (double)pairs_of(in, own) / (rows * rows);
+}
+
 // How many kernels do the op.
 static int kernels_of(const struct curve *c, const int64_t extent[DIM_LETTERS]) {
     bool has = extent['b'] > 0 || extent['h'] > 0; // else `fused` comes from a curve that other ops share
@@ -84,7 +133,7 @@ static double file_bandwidth(const struct device *d) {
 }
 
 double cost_compute(const struct station *s, const struct program *program, const struct op_table *table,
-                    const struct instruction *in, bool accumulates) {
+                    const struct instruction *in, int rank, bool accumulates) {
     const struct device *d = s->device;
     if (in->op == OP_TRANSFER)
         return (d->launch + communicated_bytes(program, in) / (file_bandwidth(d) * s->part)) * s->slower;
@@ -94,7 +143,9 @@ double cost_compute(const struct station *s, const struct program *program, cons
     int64_t extent[DIM_LETTERS];
     instruction_expected(program, table, in, extent);
     double bytes = instruction_bytes(program, table, in, &as);
-    double flops = instruction_flops(program, table, in) * window_factor(&table->op[in->op], in, extent);
+    double flops =
+        instruction_flops(program, table, in) *
+        (attends_to_part(in) ? pairs_factor(program, in, rank) : window_factor(&table->op[in->op], in, extent));
     double seconds = smooth_seconds(d, c, dtype, flops, bytes, extent);
     if (d->points[in->op].count && bytes > 0)
         seconds *= near_points(d, c, in->op, dtype, flops, bytes, extent);

@@ -8,7 +8,8 @@
 // Larger figures are refused as absurd: no machine of the next decades reaches them.
 #define CLUSTER_SECONDS_MOST 1.
 #define CLUSTER_BYTES_MOST 1e15
-#define CLUSTER_RATE_MOST 1e15 // bytes per second
+#define CLUSTER_RATE_LEAST 1e3 // bytes per second
+#define CLUSTER_RATE_MOST 1e15
 
 // Sets the curves and measured points of all ops of the table from the device's mapping "efficiency" (the outline's
 // node `mapping`). The device's peaks are known. TRIREME_ERROR_USAGE names line and key.

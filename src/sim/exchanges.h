@@ -16,6 +16,11 @@ struct exchanges {
 // Adds those of a program. Where there is an entry of the same group and op, that with more bytes stays: so programs of
 // all stages come to what the busiest rank has. The caller releases the vector.
 void exchanges_add(struct exchanges *out, const struct program *program);
+// Sets the bytes that each rank of the program sends to others, by the outermost axis of the group: the mean of the
+// group's ranks. As comm/ sends them: of n ranks each sends the n - 1 others their parts of a tensor that is gathered,
+// scattered or exchanged, both ways in a sum; one that sends a message, all of it. Of rows whose number depends on
+// values, as many as there is room for. What comm/ says besides, such as which call this is, does not count.
+void program_sends(const struct program *program, double sent[AXIS_COUNT]);
 // The bytes of all ops over a group.
 double exchanges_bytes(const struct exchanges *exchanges, axis_set group);
 // Whether the program exchanges messages with the rank at this distance along the pipeline.

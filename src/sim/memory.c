@@ -57,6 +57,17 @@ void memory_of_program(struct sim_memory *out, const struct program *p, const st
     out->total = arenas;
 }
 
+void memory_of_stage(struct sim_memory *out, const struct stage *stage, const struct program *step,
+                     const struct op_table *table) {
+    memory_of_program(out, step, table);
+    const struct arena *own = &step->arena[SPACE_DEVICE];
+    const int64_t state = stage_state_bytes(stage, SPACE_DEVICE) - own->state_bytes,
+                  others = stage_step_bytes(stage, SPACE_DEVICE) - own->step_bytes;
+    out->part[MEMORY_OPTIMIZER] += state;
+    out->part[MEMORY_COMMUNICATION] += others;
+    out->total += state + others;
+}
+
 struct sim_memory memory_on(const struct sim_memory *of_program, const struct device *device) {
     struct sim_memory memory = *of_program;
     memory.part[MEMORY_RUNTIME] = device->runtime_memory;

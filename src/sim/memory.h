@@ -3,6 +3,7 @@
 #ifndef SIM_MEMORY_H
 #define SIM_MEMORY_H
 
+#include "compile/stages.h"
 #include "memory/memory_plan.h"
 #include "sim/cluster.h"
 
@@ -29,6 +30,9 @@ struct sim_memory {
 
 // Of the program alone, without a runtime.
 void memory_of_program(struct sim_memory *out, const struct program *program, const struct op_table *table);
+// The same of the step of a stage, with what the stage's other programs keep, or hold beside it.
+void memory_of_stage(struct sim_memory *out, const struct stage *stage, const struct program *step,
+                     const struct op_table *table);
 // Of a rank that runs this program on a device: the device's runtime is added.
 struct sim_memory memory_on(const struct sim_memory *of_program, const struct device *device);
 const char *memory_part_name(enum memory_part part); // "parameters", ...

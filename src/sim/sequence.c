@@ -10,7 +10,7 @@ struct placed {
 
 struct sequence {
     struct program *out;
-    struct placed placed[PROGRAM_KINDS];
+    struct placed *placed;   // [parts]: of those that are the same program, the first
     struct instruction idle; // of which nothing but its waits happens: it is skipped
     unsigned own;            // the streams of what runs one after another
     unsigned ended;          // those of what has run beside it, and is to be waited for
@@ -133,8 +133,7 @@ static void sequence_invoke(struct sequence *s, const struct placed *at) {
     }
 }
 
-static void sequence_add(struct sequence *s, const struct period_part *part) {
-    const struct placed *at = &s->placed[part->kind];
+static void sequence_add(struct sequence *s, const struct period_part *part, const struct placed *at) {
     if (part->action == PERIOD_END) {
         s->ended |= at->streams;
         return;
@@ -158,26 +157,39 @@ static trireme_status sequence_find_idle(struct sequence *s, trireme_error *erro
     FAIL(TRIREME_ERROR_PROGRAM, "there is no arithmetic");
 }
 
-trireme_status sequence_create(struct program *out, const struct period *period, const struct program *const *of_kind,
+static size_t first_part_of(const struct program *const *of_part, size_t part) {
+    size_t first = 0;
+    while (of_part[first] != of_part[part])
+        first++;
+    return first;
+}
+
+static trireme_status sequence_make(struct sequence *s, const struct period *period,
+                                    const struct program *const *of_part, const struct program *step,
+                                    trireme_error *error) {
+    for (int beside = 0; beside < 2; beside++) // these have numbers of streams behind those of the others
+        for (size_t i = 0; i < period->parts.count; i++) {
+            if (program_is_beside(period->parts.item[i].kind) != beside || first_part_of(of_part, i) != i)
+                continue;
+            CHECK(of_part[i]->microbatches == step->microbatches);
+            TRY(sequence_place(s, &s->placed[i], of_part[i], beside, error));
+            s->own |= beside ? 0 : s->placed[i].streams;
+        }
+    TRY(sequence_find_idle(s, error));
+    for (size_t i = 0; i < period->parts.count; i++)
+        sequence_add(s, &period->parts.item[i], &s->placed[first_part_of(of_part, i)]);
+    return TRIREME_OK;
+}
+
+trireme_status sequence_create(struct program *out, const struct period *period, const struct program *const *of_part,
                                trireme_error *error) {
-    struct sequence s = {.out = out};
-    const struct program *step = of_kind[PROGRAM_TRAIN];
+    struct sequence s = {.out = out, .placed = mem_alloc(period->parts.count * sizeof *s.placed)};
+    const struct program *step = of_part[period_step(period)];
     program_init(out, "period", step->microbatches);
     out->mesh = step->mesh;
     program_drop_pools(out, 0);
-    trireme_status status = TRIREME_OK;
-    for (int kind = 0; kind < PROGRAM_KINDS && status == TRIREME_OK; kind++) {
-        const bool beside = program_is_beside((enum program_kind)kind);
-        if (!period_has(period, (enum program_kind)kind))
-            continue;
-        CHECK(of_kind[kind]->microbatches == step->microbatches);
-        status = sequence_place(&s, &s.placed[kind], of_kind[kind], beside, error);
-        s.own |= beside ? 0 : s.placed[kind].streams;
-    }
-    if (status == TRIREME_OK)
-        status = sequence_find_idle(&s, error);
-    for (size_t i = 0; i < period->parts.count && status == TRIREME_OK; i++)
-        sequence_add(&s, &period->parts.item[i]);
+    const trireme_status status = sequence_make(&s, period, of_part, step, error);
+    free(s.placed);
     if (status != TRIREME_OK)
         program_release(out);
     return status;

@@ -1,18 +1,13 @@
 #include "sim/sim_prepare.h"
 
+#include "sim/cost.h"
+
 static enum sim_part prepare_part_of(const struct op_table *table, const struct instruction *in) {
     if (in->phase == PHASE_OPTIMIZER)
         return SIM_OPTIMIZER;
     static const enum sim_part PARTS[FAMILY_COUNT] = {
         [FAMILY_MATMUL] = SIM_MATMUL, [FAMILY_ATTENTION] = SIM_ATTENTION, [FAMILY_REST] = SIM_REST};
     return PARTS[table->op[in->op].family];
-}
-
-static enum axis prepare_outermost(axis_set group) {
-    int axis = AXIS_COUNT - 1;
-    while (axis > 0 && !(group & AXES(axis)))
-        axis--;
-    return (enum axis)axis;
 }
 
 static int find_use(struct prepared *p, const struct mesh *mesh, const struct instruction *in) {
@@ -34,9 +29,10 @@ static struct lane_item prepare_describe(struct prepared *p, struct prepared_pro
     item.part = (uint8_t)prepare_part_of(p->table, in);
     if (p->table->op[in->op].role == ROLE_COMMUNICATION) {
         item.kind = !op_is_message(in->op) ? LANE_COLLECTIVE : op_gives_away(in->op) ? LANE_SEND : LANE_RECEIVE;
-        item.axis = (uint8_t)prepare_outermost(in->group);
+        item.axis = (uint8_t)axes_outermost(in->group);
         item.use = find_use(p, &pp->program->mesh, in);
     }
+    p->unequal |= cost_unequal(pp->program, in);
     return item;
 }
 
@@ -153,8 +149,9 @@ double *prepare_seconds(const struct prepared *p, const struct topology *topolog
                 } else if (options->seconds) {
                     both[0] = both[1] = options->seconds(options->user, pp->program, (int)t, item->index);
                 } else {
-                    both[0] = cost_compute(&station, pp->program, p->table, in, in->accumulate == ACCUMULATE_YES);
-                    both[1] = item->after_first ? cost_compute(&station, pp->program, p->table, in, true) : both[0];
+                    both[0] = cost_compute(&station, pp->program, p->table, in, rank, in->accumulate == ACCUMULATE_YES);
+                    both[1] =
+                        item->after_first ? cost_compute(&station, pp->program, p->table, in, rank, true) : both[0];
                 }
             }
         }

@@ -45,6 +45,7 @@ struct prepared {
     int stages;
     struct prepared_program *program; // [stages]
     VEC(struct link_use) uses;        // of links, in all programs
+    axis_set unequal;                 // along which ranks compute for different times (cost_unequal)
 };
 
 void prepare(struct prepared *out, const struct program *const *program_of_stage, const struct op_table *table);

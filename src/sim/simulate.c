@@ -561,7 +561,7 @@ trireme_status simulate(struct simulation *out, const struct program *const *pro
     trireme_status status = topology_create(&loop.topology, cluster, &program_of_stage[0]->mesh, prepared.uses.item,
                                             prepared.uses.count, error);
     if (status == TRIREME_OK) {
-        topology_classify(&loop.topology, options->every_rank);
+        topology_classify(&loop.topology, options->every_rank ? AXES_ALL : AXES_STAGE | prepared.unequal);
         status = simulate_run(&loop, options, error);
         topology_release(&loop.topology);
     }

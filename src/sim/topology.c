@@ -73,11 +73,19 @@ trireme_status topology_check(const struct cluster *c, const struct mesh *mesh, 
 
 // ---- links
 
+// The axes along which a group meets over links of islands: then an island is one part at all levels below.
+static axis_set axes_of_islands(const struct cluster *c, axis_set group) {
+    return c->levels && c->level[c->levels - 1].span == SPAN_ISLANDS ? group & ~AXES_WITHIN : AXES_NONE;
+}
+
 // The number of the part that a rank belongs to at a level; at level -1 each rank is a part of its own.
-static int topology_part_of(const struct topology *p, int rank, int level) {
+static int topology_part_of(const struct topology *p, axis_set group, int rank, int level) {
     if (level < 0)
         return rank;
     const struct link_level *l = &p->cluster->level[level];
+    const axis_set islands = axes_of_islands(p->cluster, group);
+    if (islands && l->span != SPAN_ISLANDS)
+        return mesh_index(&p->mesh, rank, islands);
     int device = device_of(p, rank);
     switch (l->span) {
     case SPAN_DEVICE:
@@ -109,8 +117,8 @@ static void links_create(struct links *l, const struct topology *p, const struct
         l->ranks[level] = mem_alloc((size_t)p->ranks * sizeof(int));
         l->users[level] = mem_alloc((size_t)p->ranks * sizeof(int));
         for (int r = 0; r < p->ranks; r++)
-            l->ranks[level]
-                    [l->part[level][r] = topology_part_of(p, r, level - 1) - topology_part_of(p, 0, level - 1)]++;
+            l->ranks[level][l->part[level][r] = topology_part_of(p, use->group, r, level - 1) -
+                                                topology_part_of(p, use->group, 0, level - 1)]++;
     }
 }
 
@@ -333,12 +341,12 @@ static bool carries_messages(const struct topology *p, enum axis axis) {
     return false;
 }
 
-void topology_classify(struct topology *p, bool every_rank) {
+void topology_classify(struct topology *p, axis_set apart) {
     int *number = describe_ranks(p), stride = 1;
     p->classes = 1;
     for (int a = 0; a < AXIS_COUNT; a++) {
         enum axis axis = (enum axis)a;
-        find_kinds(p, number, axis, stride, every_rank || axis == AXIS_PP);
+        find_kinds(p, number, axis, stride, (apart & AXES(axis)) != AXES_NONE);
         if (p->kinds[a] > 1 && p->kinds[a] < p->mesh.degree[a] && carries_messages(p, axis)) {
             free(p->kind[a]);
             free(p->first[a]);

@@ -67,9 +67,9 @@ int topology_threads(const struct cluster *cluster, int64_t asked, int ranks_per
 trireme_status topology_create(struct topology *out, const struct cluster *cluster, const struct mesh *mesh,
                                const struct link_use *uses, size_t count, trireme_error *error);
 // Finds the classes. To be called once, and only where classes are needed: with few ranks alike it takes longer than
-// everything else here. Ranks with different coordinates along AXIS_PP are always in different classes; those with
-// different coordinates along other axes only where device, straggler or links differ, and with `every_rank` always.
-void topology_classify(struct topology *topology, bool every_rank);
+// everything else here. Ranks with different coordinates along axes of `apart` are always in different classes; those
+// with different coordinates along other axes only where device, straggler or links differ.
+void topology_classify(struct topology *topology, axis_set apart);
 void topology_release(struct topology *topology);
 
 struct station topology_station(const struct topology *topology, int rank);

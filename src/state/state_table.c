@@ -4,7 +4,8 @@
 
 static const enum buffer_kind KIND_OF[STATE_ROLES] = {
     [STATE_PARAMETERS] = KIND_PARAM, [STATE_FROZEN] = KIND_PARAM,    [STATE_CONSTANT] = KIND_PARAM,
-    [STATE_GRADIENTS] = KIND_GRAD,   [STATE_OPTIMIZER] = KIND_OPTIM, [STATE_CACHE] = KIND_CACHE};
+    [STATE_GRADIENTS] = KIND_GRAD,   [STATE_OPTIMIZER] = KIND_OPTIM, [STATE_SHARED] = KIND_OPTIM,
+    [STATE_CACHE] = KIND_CACHE};
 
 int64_t state_entry_bytes(const struct state_entry *entry) {
     int64_t bytes = dtype_size(entry->dtype);
@@ -21,6 +22,16 @@ int state_add(struct state_table *table, const struct state_entry *entry) {
     added.name = mem_strdup(entry->name);
     added.offset = *bytes;
     *bytes = MIN(STATE_TOO_LARGE, *bytes + align_up(state_entry_bytes(entry)));
+    VEC_PUSH(&table->entries, added);
+    return (int)table->entries.count - 1;
+}
+
+int state_add_over(struct state_table *table, const struct state_entry *entry, int other) {
+    const struct state_entry *of = &table->entries.item[other];
+    CHECK(entry->space == of->space && state_entry_bytes(entry) == state_entry_bytes(of));
+    struct state_entry added = *entry;
+    added.name = mem_strdup(entry->name);
+    added.offset = of->offset;
     VEC_PUSH(&table->entries, added);
     return (int)table->entries.count - 1;
 }

@@ -15,7 +15,8 @@ enum state_role {
     STATE_CONSTANT,   // follows from model and rank, is not saved
     STATE_GRADIENTS,  // made anew in each step
     STATE_OPTIMIZER,
-    STATE_CACHE, // keys and values of generation
+    STATE_SHARED, // as STATE_OPTIMIZER; all islands have the same
+    STATE_CACHE,  // keys and values of generation
     STATE_ROLES
 };
 
@@ -31,7 +32,7 @@ struct state_entry {
     const char *as;
     int8_t placement[AXIS_COUNT];
     axis_set own;
-    int owner;      // GRADIENTS, OPTIMIZER: the entry of the parameters that it belongs to; NONE: all of them
+    int owner;      // GRADIENTS, OPTIMIZER, SHARED: the entry of the parameters that it belongs to; NONE: all of them
     int64_t offset; // bytes from the start of the space's arena, a multiple of BUFFER_ALIGNMENT; set by state_add
 };
 
@@ -44,6 +45,9 @@ static const int64_t STATE_TOO_LARGE = INT64_MAX / 4 / BUFFER_ALIGNMENT * BUFFER
 
 // Appends an entry behind those that its space has, and returns its number. Entries never move.
 int state_add(struct state_table *table, const struct state_entry *entry);
+// The same for an entry that lies where another one does, which is as large: programs that keep the one know nothing of
+// the other.
+int state_add_over(struct state_table *table, const struct state_entry *entry, int other);
 int state_find(const struct state_table *table, const char *name); // NONE when absent
 int64_t state_entry_bytes(const struct state_entry *entry);        // without padding
 void state_table_release(struct state_table *table);

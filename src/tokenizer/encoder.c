@@ -48,36 +48,15 @@ void encoder_free(struct encoder *e) {
     free(e);
 }
 
-// The number of bytes of the ill-formed sequence that s[0, length) begins with: as many as might begin a character.
-static size_t ill_formed_bytes(const char *s, size_t length) {
-    size_t count = 1;
-    for (; count < length && count < UTF8_BYTES_MAX; count++) {
-        struct utf8_checker part = {0};
-        if (!utf8_check(&part, s, count + 1))
-            break;
-    }
-    return count;
-}
-
 // The text, or what it becomes where it is not UTF-8.
 static void encoder_repair(struct encoder *e, const char **text, size_t *length) {
-    static const char REPLACEMENT[] = "\xEF\xBF\xBD";
     struct utf8_checker check = {0};
     if (utf8_check(&check, *text, *length) && utf8_finish(&check))
         return;
-    struct text *out = &e->repaired;
-    out->length = 0;
-    for (size_t at = 0; at < *length;) {
-        const size_t whole = utf8_prefix(*text + at, *length - at);
-        text_add_bytes(out, *text + at, whole);
-        at += whole;
-        if (at == *length)
-            break;
-        text_add_bytes(out, REPLACEMENT, sizeof REPLACEMENT - 1);
-        at += ill_formed_bytes(*text + at, *length - at);
-    }
-    *text = out->text;
-    *length = out->length;
+    e->repaired.length = 0;
+    text_add_utf8(&e->repaired, *text, *length);
+    *text = e->repaired.text;
+    *length = e->repaired.length;
 }
 
 static trireme_status encoder_add_pieces(struct encoder *e, struct token_list *out, trireme_error *error) {
@@ -192,19 +171,23 @@ static size_t white_bytes(const struct placed_part *part, struct token_bytes tok
     return white;
 }
 
+// A token that takes the bytes from `at` to `end` and is written as `bytes`, without its white space.
+static struct placed_token encoder_trim(const struct encoder *e, const struct placed_part *part,
+                                        struct token_bytes bytes, size_t at, size_t end) {
+    const bool keeps = e->t->trims_offsets == TRIMS_ALL_BUT_FIRST && at == 0 && part->begin == 0;
+    const size_t begin = MIN(end, at + white_bytes(part, bytes, false, keeps));
+    return (struct placed_token){begin, MAX(begin, end - MIN(end, white_bytes(part, bytes, true, 0))), end};
+}
+
 static struct placed_token encoder_place_token(const struct encoder *e, const struct placed_part *part, int32_t token,
                                                size_t at) {
     const size_t end = at + encoder_spelt(e, part, token);
-    struct placed_token placed = {at, end, end};
-    if (e->t->trims_offsets) {
-        const struct added_token *added = added_tokens_find_id(e->t->added, token);
-        const struct token_bytes bytes = added ? (struct token_bytes){added->content, (uint32_t)added->length}
-                                               : token_table_token(e->t->parts.tokens, token);
-        const bool keeps = e->t->trims_offsets == TRIMS_ALL_BUT_FIRST && at == 0 && part->begin == 0;
-        placed.begin = MIN(end, at + white_bytes(part, bytes, false, keeps));
-        placed.end = MAX(placed.begin, end - MIN(end, white_bytes(part, bytes, true, 0)));
-    }
-    return placed;
+    if (!e->t->trims_offsets)
+        return (struct placed_token){at, end, end};
+    const struct added_token *added = added_tokens_find_id(e->t->added, token);
+    const struct token_bytes bytes = added ? (struct token_bytes){added->content, (uint32_t)added->length}
+                                           : token_table_token(e->t->parts.tokens, token);
+    return encoder_trim(e, part, bytes, at, end);
 }
 
 // Finds the places in a part that was encoded, and at its end. What comes before a place is spelt by itself to count
@@ -235,6 +218,18 @@ static trireme_status encoder_find_places(struct encoder *e, struct placed_part 
     return TRIREME_OK;
 }
 
+// Fills in the places in a part that is one token of the raw text, perhaps with white space that it takes.
+static void encoder_pass_token(struct encoder *e, const struct placed_part *part) {
+    const struct token_bytes bytes = {part->text + part->begin, (uint32_t)(part->end - part->begin)};
+    const struct placed_token token = e->t->trims_offsets ? encoder_trim(e, part, bytes, 0, bytes.length)
+                                                          : (struct placed_token){0, bytes.length, bytes.length};
+    for (; e->places && e->place->at < part->end; e->place++, e->places--) {
+        const size_t at = e->place->at - part->begin;
+        e->place->ended = part->first - e->begin + (token.end <= at);
+        e->place->begun = part->first - e->begin + (token.begin < at);
+    }
+}
+
 // Fills in the places up to `at`, before which tokens are complete.
 static void encoder_pass_places(struct encoder *e, size_t at, const struct token_list *out) {
     for (; e->places && e->place->at <= at; e->place++, e->places--)
@@ -258,10 +253,7 @@ static trireme_status encoder_add_text(struct encoder *e, const char *text, size
         encoder_pass_places(e, part.begin, out);
         if (part.id >= 0) {
             VEC_PUSH(out, part.id);
-            for (; e->places && e->place->at < part.end; e->place++, e->places--) {
-                e->place->ended = placed.first - e->begin;
-                e->place->begun = out->count - e->begin;
-            }
+            encoder_pass_token(e, &placed);
             continue;
         }
         if (e->t->type == TOKENIZER_BYTES)

@@ -7,7 +7,7 @@ enum { FILE_LIMIT = 256 << 20 };
 
 static const char *const NAMES[] = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
                                     "added_tokens.json", "tokenizer.model",       "vocab.json",
-                                    "merges.txt",        "chat_template.jinja",   "generation_config.json",
+                                    "merges.txt",        TOKENIZER_CHAT_TEMPLATE, "generation_config.json",
                                     "tekken.json",       TOKENIZER_SOURCE,        TOKENIZER_PATTERN};
 
 trireme_status tokenizer_files_read(struct tokenizer_files *out, const char *directory, trireme_error *error) {
@@ -29,7 +29,14 @@ trireme_status tokenizer_files_read(struct tokenizer_files *out, const char *dir
 }
 
 void tokenizer_files_add(struct tokenizer_files *files, const char *name, char *bytes, size_t length) {
-    VEC_PUSH(&files->files, (struct tokenizer_file){name, bytes, length});
+    const struct tokenizer_file file = {name, bytes, length};
+    for (size_t i = 0; i < files->files.count; i++)
+        if (strcmp(files->files.item[i].name, name) == 0) {
+            free(files->files.item[i].bytes);
+            files->files.item[i] = file;
+            return;
+        }
+    VEC_PUSH(&files->files, file);
 }
 
 trireme_status tokenizer_files_write(const struct tokenizer_files *files, const char *directory, trireme_error *error) {

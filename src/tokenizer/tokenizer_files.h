@@ -10,6 +10,8 @@
 #define TOKENIZER_SOURCE "tokenizer.source"
 // The pattern by which text is cut, where that file does not say it.
 #define TOKENIZER_PATTERN "tokenizer.pattern"
+// What chats are made into text with, before what tokenizer_config.json says of it.
+#define TOKENIZER_CHAT_TEMPLATE "chat_template.jinja"
 
 struct tokenizer_file {
     const char *name; // within the directory; a constant
@@ -23,7 +25,7 @@ struct tokenizer_files {
 
 // Reads those files that the directory has, perhaps none. Nothing to release after an error.
 trireme_status tokenizer_files_read(struct tokenizer_files *out, const char *directory, trireme_error *error);
-// Adds a file; takes over `bytes`.
+// Adds a file, in place of one of that name; takes over `bytes`.
 void tokenizer_files_add(struct tokenizer_files *files, const char *name, char *bytes, size_t length);
 // Writes them into an existing directory, replacing files of the same names.
 trireme_status tokenizer_files_write(const struct tokenizer_files *files, const char *directory, trireme_error *error);

@@ -10,7 +10,7 @@
 enum { FILE_LIMIT = 256 << 20 };
 
 #define TOKENIZER_JSON "tokenizer.json"
-static const char TOKENIZER_CONFIG[] = "tokenizer_config.json", CHAT_TEMPLATE[] = "chat_template.jinja";
+static const char TOKENIZER_CONFIG[] = "tokenizer_config.json";
 
 // In a directory, the first one that is there counts.
 static const char *const NAMED[] = {TOKENIZER_SOURCE, TOKENIZER_JSON, "tokenizer.model", "tekken.json"};
@@ -152,9 +152,11 @@ static void keep_files(struct tokenizer *t, struct tokenizer_files *files, const
     keep_bytes(&t->files, is_source ? TOKENIZER_SOURCE : TOKENIZER_JSON, bytes, length);
     if (pattern)
         keep_bytes(&t->files, TOKENIZER_PATTERN, pattern, strlen(pattern));
-    const struct tokenizer_file *template = find_kept(&t->files, CHAT_TEMPLATE);
-    if (template && !t->chat_template)
-        t->chat_template = mem_strdup(template->bytes);
+    const struct tokenizer_file *template = find_kept(&t->files, TOKENIZER_CHAT_TEMPLATE);
+    if (!template)
+        return;
+    free(t->chat_template); // of tokenizer_config.json, which `transformers`, too, passes over then
+    t->chat_template = mem_strdup(template->bytes);
 }
 
 static void drop_file(struct tokenizer_files *files, const char *name) {

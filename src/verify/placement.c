@@ -337,8 +337,8 @@ static void find_slices(struct placement *p) {
 }
 
 static bool stands_before(const struct buffer *b) {
-    return b->parent == NONE && (b->kind == KIND_INPUT || b->kind == KIND_OPTIM || b->kind == KIND_CACHE ||
-                                 (b->kind == KIND_PARAM && b->scope == SCOPE_STATE));
+    const bool kept = b->kind == KIND_PARAM || b->kind == KIND_OPTIM;
+    return b->parent == NONE && (b->kind == KIND_INPUT || b->kind == KIND_CACHE || (kept && b->scope == SCOPE_STATE));
 }
 
 static void find_updating(struct placement *p) {

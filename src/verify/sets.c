@@ -132,7 +132,7 @@ static trireme_status take_inputs(struct set *set, const struct program *p, cons
                        program_buffer_name(p, known->buffer));
             if (begins)
                 first = &i->in[n];
-            else
+            if (of != NONE)
                 set->in[of] = i->in[n];
         }
     }
@@ -220,6 +220,7 @@ static trireme_status make_row(struct set *set, const struct program *p, const s
     set->row.phase = first->instruction->phase;
     set->row.layer = first->instruction->layer;
     set->row.group = set_communicates(set) ? set->group : AXES_NONE;
+    set->row.set = set->number;
     set->row.workspace = set->row.predicate = NONE;
     set->row.inputs = row->inputs;
     set->row.outputs = row->outputs;

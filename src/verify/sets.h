@@ -49,6 +49,11 @@ static inline bool set_ends(const struct set *set, const struct instruction *ins
 static inline bool set_communicates(const struct set *set) {
     return op_traffic[set->row.op].call == CALL_COLLECTIVE;
 }
+// Whether its placement is that of the row, as no member's by itself is known: it is a collective, or the ranks' parts
+// of rows that need one another.
+static inline bool set_is_placed_whole(const struct set *set, const struct op_table *table) {
+    return set_communicates(set) || table->op[set->row.op].together;
+}
 // Whether the operand is part of what an earlier member has made, so that it does not come from outside.
 bool set_is_internal(const struct set *set, const struct program *program, size_t member,
                      const struct operand *operand);

@@ -5,6 +5,7 @@
 
 // A root buffer of the state that a program reads or writes.
 struct touched {
+    enum memory_space space;
     int64_t begin, end;
     int buffer;
     bool written;
@@ -22,7 +23,7 @@ static void beside_touch(struct touched_list *list, int *entry, const struct pro
     if (b->scope != SCOPE_STATE)
         return;
     if (!entry[root]) {
-        VEC_PUSH(list, (struct touched){b->offset, b->offset + buffer_bytes(b), root, false});
+        VEC_PUSH(list, (struct touched){b->space, b->offset, b->offset + buffer_bytes(b), root, false});
         entry[root] = (int)list->count;
     }
     list->item[entry[root] - 1].written |= written;
@@ -46,7 +47,7 @@ static trireme_status check_touched(const struct program *a, const struct touche
     for (size_t i = 0; i < of_a->count; i++)
         for (size_t k = 0; k < of_b->count; k++) {
             const struct touched *x = &of_a->item[i], *y = &of_b->item[k];
-            if (x->begin < y->end && y->begin < x->end && (x->written || y->written))
+            if (x->space == y->space && x->begin < y->end && y->begin < x->end && (x->written || y->written))
                 REFUSE("%s beside %s: %s is %s by one and %s by the other", a->name, b->name,
                        b->buffers.item[y->buffer].name, x->written ? "written" : "read",
                        y->written ? "written" : "read");

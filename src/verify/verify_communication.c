@@ -1,6 +1,7 @@
 // Proves what communication does to what the ranks hold (verify_placement.c): a collective takes what is split, or a
 // partial sum, along its own group, as whole blocks in the order of the group's ranks; messages arrive placed as they
-// were sent.
+// were sent, between stages and around rings.
+#include "program/channels.h"
 #include "verify/tally.h"
 #include "verify/verify_placement.h"
 
@@ -208,33 +209,43 @@ static bool splits_along(const struct placement_check *c, const struct seen seen
     return (c->placement.axes & AXES(axis)) && seen[axis].as == SEEN_SPLIT;
 }
 
-// Along other axes the dims stay split: what the group splits too, it splits within these.
+enum { PIECES, PIECE_ROWS, PIECE_COLUMNS }; // dims of what is exchanged
+
+// Whether what is split along another axis is of the same dim as what the group splits now, or will: but other
+// sequences are apart from parts of sequences, and what is an island's own is no part.
+static bool is_joined(const struct placement_check *c, const struct instruction *i, const struct seen seen[AXIS_COUNT],
+                      int axis) {
+    if ((i->group & AXES(axis)) || !splits_along(c, seen, axis) || !seen[axis].joint)
+        return false;
+    return seen[axis].dim == PIECE_COLUMNS || !(i->group & AXES_PARTS) || !(AXES(axis) & AXES_SEQUENCES);
+}
+
+// Along other axes the dims stay split: what the group splits too, it splits within these. Pieces are rows where
+// columns become rows: there blocks of them are blocks of rows.
 static bool give_pieces(const struct placement_check *c, const struct instruction *i, struct seen seen[AXIS_COUNT]) {
     axis_order outer = 0; // of the axes that split the other dim already
     int from = NONE;
     for (int a = 0; a < AXIS_COUNT; a++) {
         if (!(i->group & AXES(a)))
             continue;
-        if (!splits_along(c, seen, a) || seen[a].dim == 0 || (from != NONE && seen[a].dim != from) ||
+        if (!splits_along(c, seen, a) || seen[a].dim == PIECES || (from != NONE && seen[a].dim != from) ||
             !order_ends_with(seen[a].joint, i->group))
             return false;
         from = seen[a].dim;
     }
     for (int a = 0; a < AXIS_COUNT; a++) {
-        if ((i->group & AXES(a)) || !splits_along(c, seen, a))
+        if (!is_joined(c, i, seen, a))
             continue;
-        if (seen[a].dim == 0 || (seen[a].dim != from && outer && outer != seen[a].joint))
+        if ((seen[a].dim == PIECES && from == PIECE_ROWS) || (seen[a].dim != from && outer && outer != seen[a].joint))
             return false;
         outer = seen[a].dim == from ? outer : seen[a].joint;
     }
     if (outer & ROWS_SENT || order_levels(outer) + order_levels(order_of(i->group)) > LEVELS_MAX)
         return false;
     for (int a = 0; a < AXIS_COUNT; a++) {
-        if (!splits_along(c, seen, a))
-            continue;
         if (i->group & AXES(a))
-            seen[a] = (struct seen){SEEN_SPLIT, 3 - from, order_within(outer, i->group)};
-        else
+            seen[a] = (struct seen){SEEN_SPLIT, PIECE_ROWS + PIECE_COLUMNS - from, order_within(outer, i->group)};
+        else if (is_joined(c, i, seen, a))
             seen[a].joint =
                 seen[a].dim == from ? order_without(seen[a].joint, i->group) : order_within(outer, i->group);
     }
@@ -344,6 +355,49 @@ static trireme_status run_message(struct placement_check *c, const struct instru
     return TRIREME_OK;
 }
 
+// Along other axes than that of the stages all ranks run one program. What a rank receives there is placed as it was
+// sent, but along that axis: there it is the same for all, or something of its own, which another rank had.
+static trireme_status run_ring_send(struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    const struct operand *x = &i->in[INPUT(SEND, x)], whole = operand_whole(c->program, x->buffer);
+    struct message message = {c->now.template, c->instruction, x->buffer, {{SEEN_SAME, 0, 0}}};
+    if (message_other_end(c->program, c->now.template, c->instruction) == NONE)
+        REFUSE("%s: %s is nothing that the peer receives behind it", placement_site(c).text, placement_name(c, x));
+    TRY(check_whole(c, x, AXES_NONE));
+    PREFIXED(placement_read(&c->placement, &whole, "abcd", message.seen, error));
+    FOR_AXES(a, i->group) {
+        struct seen *seen = &message.seen[a];
+        if (seen->as == SEEN_SUM || seen->as == SEEN_MAX)
+            REFUSE("%s: %s is a partial %s along %s and cannot be sent", placement_site(c).text, placement_name(c, x),
+                   seen->as == SEEN_SUM ? "sum" : "maximum", axis_name((enum axis)a));
+        *seen = (struct seen){seen->as == SEEN_SPLIT ? SEEN_SPLIT : SEEN_SAME, 0, 0};
+    }
+    for (size_t k = 0; k < c->sent->count; k++)
+        if (c->sent->item[k].template == message.template && c->sent->item[k].instruction == message.instruction) {
+            c->sent->item[k] = message;
+            return TRIREME_OK;
+        }
+    VEC_PUSH(c->sent, message);
+    return TRIREME_OK;
+}
+
+static trireme_status run_ring_receive(struct placement_check *c, const struct instruction *i) {
+    trireme_error *error = c->error;
+    const struct operand *x = &i->out[OUTPUT(RECEIVE, x)];
+    const int send = message_other_end(c->program, c->now.template, c->instruction);
+    const struct message *message = send == NONE ? NULL : messages_find(c->sent, c->now.template, send);
+    if (!message)
+        REFUSE("%s: %s is nothing that the peer has sent before", placement_site(c).text, placement_name(c, x));
+    const struct buffer *to = &c->program->buffers.item[x->buffer], *from = &c->program->buffers.item[message->buffer];
+    TRY(check_whole(c, x, AXES_NONE));
+    if (to->dtype != from->dtype || to->ndim != from->ndim ||
+        memcmp(to->dim, from->dim, (size_t)to->ndim * sizeof *to->dim) != 0)
+        REFUSE("%s: %s has another shape than %s, which the peer sends", placement_site(c).text, placement_name(c, x),
+               from->name);
+    placement_write_buffer(&c->placement, x->buffer, message->seen);
+    return TRIREME_OK;
+}
+
 // ---- to and from a root
 
 // Only the root has the sum of what the stages have; elsewhere nobody may look at it.
@@ -380,8 +434,10 @@ static trireme_status run_broadcast(struct placement_check *c, const struct inst
 trireme_status verify_communication(struct placement_check *c, const struct instruction *i) {
     if (op_traffic[i->op].call != CALL_NONE)
         TRY(check_group(c, i));
-    if (op_is_message(i->op))
+    if (op_is_message(i->op) && (i->group & AXES_STAGE))
         return run_message(c, i);
+    if (op_is_message(i->op))
+        return op_gives_away(i->op) ? run_ring_send(c, i) : run_ring_receive(c, i);
     if (op_is_rooted(i->op))
         return op_gives_away(i->op) ? run_reduce(c, i) : run_broadcast(c, i);
     if (op_traffic[i->op].takes == HOLDING_BAND)

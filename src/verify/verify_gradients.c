@@ -526,15 +526,32 @@ static trireme_status check_backward(struct gradient_check *c, int by) {
     return TRIREME_OK;
 }
 
+// What logits were before the cap, which is that of the loss; NULL: nothing caps them so.
+static const struct operand *before_cap(const struct gradient_check *c, const struct operand *logits, double cap) {
+    if (cap == 0)
+        return logits;
+    FOR_MAKERS(&c->graph, m, logits->buffer) {
+        const struct node *node = &c->graph.nodes.item[m / OP_MAX_OUT];
+        const struct instruction *f = node->instruction;
+        if (node->useful && f->op == OP_SOFTCAP && f->attribute[ATTRIBUTE(SOFTCAP, cap)].f == cap &&
+            operand_equal(&f->out[OUTPUT(SOFTCAP, y)], logits))
+            return &f->in[INPUT(SOFTCAP, x)];
+    }
+    return NULL;
+}
+
 // The gradient of the head's input, which is made together with the loss: that of the product whose result the logits
-// are.
+// are, perhaps capped.
 static trireme_status check_head(struct gradient_check *c, int by) {
     trireme_error *error = c->error;
     const struct instruction *loss = c->graph.nodes.item[by].instruction;
     const struct operand *dx = &loss->out[OUTPUT(CROSS_ENTROPY_HEAD, dx)],
-                         *logits = &loss->in[INPUT(CROSS_ENTROPY_HEAD, logits)];
+                         *logits = before_cap(c, &loss->in[INPUT(CROSS_ENTROPY_HEAD, logits)],
+                                              loss->attribute[ATTRIBUTE(CROSS_ENTROPY_HEAD, cap)].f);
     if (dx->buffer == NONE)
         return TRIREME_OK;
+    if (!logits)
+        REFUSE("%s: nothing caps its logits as it says", site_of(c, by).text);
     FOR_MAKERS(&c->graph, m, logits->buffer) {
         const struct node *node = &c->graph.nodes.item[m / OP_MAX_OUT];
         const struct instruction *f = node->instruction;

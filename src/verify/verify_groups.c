@@ -287,6 +287,18 @@ static trireme_status post_collective(struct world *w, int rank, int stream, con
     return TRIREME_OK;
 }
 
+// Within one program it must be what the receive is proved to get (message_other_end).
+static trireme_status check_ring(const struct world *w, int from, const struct rank_call *send, int to,
+                                 const struct rank_call *receive) {
+    trireme_error *error = w->error;
+    const struct program *p = w->rank[to].calls->program;
+    if (w->rank[from].calls->program != p || send->template != receive->template ||
+        send->index != message_other_end(p, receive->template, receive->index))
+        REFUSE("rank %d: %s meets rank %d's %s, which receives something else", w->rank[from].number,
+               groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);
+    return TRIREME_OK;
+}
+
 // What arrives must be what was sent: equally much, of the same microbatch and pass, placed alike.
 static trireme_status check_message(const struct world *w, int from, const struct rank_call *send, int to,
                                     const struct rank_call *receive) {
@@ -301,11 +313,13 @@ static trireme_status check_message(const struct world *w, int from, const struc
     if (forward != (receive->instruction->phase == PHASE_FORWARD))
         REFUSE("rank %d: %s meets rank %d's %s, of the other pass", w->rank[from].number,
                groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);
-    const char *sent = program_buffer_name(w->rank[from].calls->program, send->instruction->in[0].buffer),
-               *received = program_buffer_name(w->rank[to].calls->program, receive->instruction->out[0].buffer);
     if (!same_predicate(w, from, send->instruction, to, receive->instruction))
         REFUSE("rank %d: %s meets rank %d's %s, which another predicate skips", w->rank[from].number,
                groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);
+    if (!(send->instruction->group & AXES_STAGE))
+        return check_ring(w, from, send, to, receive);
+    const char *sent = program_buffer_name(w->rank[from].calls->program, send->instruction->in[0].buffer),
+               *received = program_buffer_name(w->rank[to].calls->program, receive->instruction->out[0].buffer);
     if (strcmp(sent, received) != 0)
         REFUSE("rank %d: %s meets rank %d's %s, which receives another buffer", w->rank[from].number,
                groups_name_of(w, from, send).text, w->rank[to].number, groups_name_of(w, to, receive).text);

@@ -144,8 +144,8 @@ static trireme_status memory_create(struct memory_check *c, trireme_error *error
                 REFUSE("buffer %s ends at byte %lld of an arena of %lld", b->name, (long long)(instance->end - from),
                        (long long)room);
             // What the host or the last step wrote. Gradients are made anew in each step.
-            if (b->kind == KIND_INPUT || (b->kind == KIND_PARAM && b->scope == SCOPE_STATE) || b->kind == KIND_OPTIM ||
-                b->kind == KIND_CACHE)
+            if (b->kind == KIND_INPUT || b->kind == KIND_CACHE ||
+                (b->scope == SCOPE_STATE && (b->kind == KIND_PARAM || b->kind == KIND_OPTIM)))
                 memory_write_all(instance, b);
         }
     }

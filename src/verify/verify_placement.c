@@ -13,7 +13,8 @@
 // dim is, over stages and tensor ranks together.
 //
 // Islands have different values of the same parameters: whatever is made of something that is an island's own is its
-// own. No collective takes that; a `weigh` row alone makes terms of a sum of it.
+// own. No collective takes that: a `weigh` row makes terms of a sum of it, and what a `compress` row makes are the rows
+// of what an all_gather gives, one for each island. What one island receives of another is its own then.
 #include "verify/verify_placement.h"
 
 #include <ctype.h>
@@ -219,7 +220,7 @@ static trireme_status passes_sum(const struct placement_check *c, const struct r
             continue;
         const struct seen *seen = &s->in[i][s->axis];
         bool gradient = linear || (backward && s->info->reads[i].gradient) ||
-                        (s->info->role == ROLE_WEIGH && i == INPUT(WEIGH, weight));
+                        ((s->info->op == OP_WEIGH || s->info->op == OP_WEIGH_SQUARES) && i == INPUT(WEIGH, weight));
         bool term = contracts && is_term(s->info, i);
         if (is_partial(s, i) && (seen->as == SEEN_MAX || (!term && (!gradient || s->any))))
             return refuse_partial(c, s, i);
@@ -242,7 +243,7 @@ static struct seen output_of_stage(const struct placement_check *c, const struct
                                    struct seen inferred) {
     enum op_role role = s->info->role;
     const struct buffer *b = &c->program->buffers.item[s->instruction->out[output].buffer];
-    if (role == ROLE_TOTAL || role == ROLE_NORM)
+    if (role == ROLE_TOTAL || role == ROLE_NORM || (role == ROLE_OUTER && output == OUTPUT(OUTER_SGD, moved)))
         return (struct seen){SEEN_SUM, NONE, 0};
     if (role == ROLE_DERIVE && s->stages_own)
         return (struct seen){SEEN_SPLIT, 0, 0};
@@ -253,18 +254,37 @@ static struct seen output_of_stage(const struct placement_check *c, const struct
     return b->placement[AXIS_PP] == PLACE_OWN ? (struct seen){SEEN_SPLIT, 0, 0} : (struct seen){SEEN_SUM, NONE, 0};
 }
 
+_Static_assert(INPUT(WEIGH, weight) == INPUT(WEIGH_CODES, weight) && OUTPUT(WEIGH, total) == OUTPUT(WEIGH_CODES, total),
+               "the same places");
+_Static_assert(INPUT(WEIGH, weight) == INPUT(WEIGH_SQUARES, weight) &&
+                   OUTPUT(WEIGH, total) == OUTPUT(WEIGH_SQUARES, total),
+               "the same places");
+
+// Rows that need one another meet in a set that exchanges between all ranks that have some.
+static trireme_status check_together(const struct placement_check *c, const struct row_axis *s) {
+    trireme_error *error = c->error;
+    const struct set *set = sets_find(c->sets, s->instruction);
+    if (s->info->together && s->split[(int)s->info->together] && !(set && set->group & AXES(s->axis)))
+        REFUSE("%s: its %c is split along %s, and nothing exchanges it there", placement_site(c).text,
+               s->info->together, axis_name((enum axis)s->axis));
+    return TRIREME_OK;
+}
+
 static trireme_status run_axis(const struct placement_check *c, struct row_axis *s,
                                struct seen out[OP_MAX_OUT][AXIS_COUNT]) {
     bool passes;
     TRY(find_split(c, s));
+    TRY(check_together(c, s));
     TRY(passes_sum(c, s, &passes));
     for (int o = 0; o < s->info->outputs; o++) {
         struct seen *seen = &out[o][s->axis];
         *seen = passes ? (struct seen){SEEN_SUM, NONE, 0} : output_of(c, s, o);
         if (s->info->role == ROLE_ZERO)
             seen->as = SEEN_ZERO;
-        else if (s->info->role == ROLE_WEIGH && o == OUTPUT(WEIGH, total)) // is the weight
+        else if (s->info->role == ROLE_WEIGH && o == OUTPUT(WEIGH, total)) // is the weight, or the sum of all
             *seen = s->in[INPUT(WEIGH, weight)][s->axis];
+        else if (s->info->op == OP_WEIGH_SQUARES && o == OUTPUT(WEIGH_SQUARES, squares1)) // stays the island's own
+            *seen = s->in[INPUT(WEIGH_SQUARES, squares)][s->axis];
         else if (s->axis == AXIS_PP && s->instruction->out[o].buffer != NONE)
             *seen = output_of_stage(c, s, o, *seen);
     }
@@ -333,8 +353,31 @@ static void write_begun(const struct op_operand *row, const struct begun *begun,
             seen[a].dim = 0;
 }
 
-static bool is_own(const struct seen *seen) {
-    return seen->as == SEEN_SPLIT && seen->joint == AXES_NONE;
+// The dim of an operand, behind the first, that goes over positions of a sequence; NONE: none does. Rows of parts of
+// sequences lie in blocks, as other rows do, but in such an operand these positions are what is split.
+static int positions_dim(const struct placement_check *c, const struct operand *o) {
+    const int root = program_root(c->program, o->buffer);
+    const int64_t count = buffer_count(&c->program->buffers.item[root]);
+    if (c->parts.all == 0 || count % c->parts.all || !placement_of_rows(&c->placement, root))
+        return NONE;
+    const int64_t row = count / c->parts.all, end = MAX(c->parts.run * row, row + 1);
+    for (int d = 1; d < o->ndim && o->stride[0] >= c->parts.run * row; d++)
+        if (o->stride[d] >= row && o->stride[d] < end)
+            return d;
+    return NONE;
+}
+
+// Puts the first dim for that one, or that one for the first.
+static void exchange_positions(const struct placement_check *c, int from, int to, struct seen seen[AXIS_COUNT]) {
+    FOR_AXES(a, AXES_PARTS & c->placement.axes)
+        if (seen[a].as == SEEN_SPLIT && seen[a].joint && seen[a].dim == from)
+            seen[a].dim = to;
+}
+
+// On islands that is also one that might be gathered from all of them.
+static bool is_own(const struct seen *seen, int axis) {
+    const bool row = (AXES_ISLAND & AXES(axis)) && seen->joint == order_of(AXES(axis));
+    return seen->as == SEEN_SPLIT && (seen->joint == AXES_NONE || row);
 }
 
 static trireme_status run_row(struct placement_check *c, const struct instruction *i) {
@@ -349,8 +392,10 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
         if (i->in[k].buffer == NONE)
             continue;
         TRY(read_begun(c, i, k, &begun, in[k]));
+        if (positions_dim(c, &i->in[k]) != NONE)
+            exchange_positions(c, 0, positions_dim(c, &i->in[k]), in[k]);
         FOR_AXES(a, AXES_OWN & c->placement.axes)
-            if (is_own(&in[k][a])) {
+            if (is_own(&in[k][a], a)) {
                 own |= AXES(a);
                 if (works_alone & AXES(a))
                     in[k][a] = (struct seen){SEEN_SAME, NONE, 0};
@@ -365,12 +410,14 @@ static trireme_status run_row(struct placement_check *c, const struct instructio
         TRY(run_axis(c, &along, out));
         for (int o = 0; o < info->outputs && (own & AXES_ISLAND & AXES(a)); o++)
             if (out[o][a].as == SEEN_SAME)
-                out[o][a] = (struct seen){SEEN_SPLIT, 0, 0};
+                out[o][a] = (struct seen){SEEN_SPLIT, 0, info->role == ROLE_COMPRESS ? order_of(AXES(a)) : 0};
     }
     for (int o = 0; o < info->outputs; o++) {
         if (i->out[o].buffer == NONE)
             continue;
         write_begun(&info->out[o], &begun, out[o]);
+        if (positions_dim(c, &i->out[o]) != NONE)
+            exchange_positions(c, positions_dim(c, &i->out[o]), 0, out[o]);
         if (instruction_accumulates(i, &c->now) && info->out[o].adds)
             TRY(check_sum(c, &i->out[o], info->out[o].dim, out[o]));
         PREFIXED(placement_write(&c->placement, &i->out[o], out[o], c->error));
@@ -491,8 +538,10 @@ static trireme_status placement_run_once(struct placement_check *c, const struct
     for (int o = 0; o < i->outputs; o++)
         if (i->out[o].buffer != NONE && c->program->buffers.item[i->out[o].buffer].scope == SCOPE_LOCAL)
             VEC_PUSH(&c->local, program_root(c->program, i->out[o].buffer));
-    if (set && set_communicates(set))
-        return set_ends(set, i) ? verify_communication(c, &set->row) : TRIREME_OK;
+    if (set && set_is_placed_whole(set, c->table))
+        return !set_ends(set, i)       ? TRIREME_OK
+               : set_communicates(set) ? verify_communication(c, &set->row)
+                                       : run_row(c, &set->row);
     TRY(placement_check_predicate(c, i, &varies));
     if (i->passes)
         PREFIXED(placement_read(&c->placement, &i->in[instruction_otherwise(i)], info_of(c, i)->out[0].dim, passed,

@@ -10,6 +10,7 @@ struct kept {
     enum memory_space space;
     int64_t begin, end;
     int buffer;
+    bool read;
 };
 struct kept_list {
     VEC(struct kept);
@@ -25,17 +26,25 @@ static bool ends_before(const struct kept *a, const struct kept *b) {
 }
 
 static void find_kept(struct kept_list *list, const struct program *p) {
+    bool *read = mem_alloc(p->buffers.count * sizeof *read);
+    FOR_INSTRUCTIONS(i, p) {
+        for (int k = 0; k < i->inputs; k++)
+            if (i->in[k].buffer != NONE)
+                read[program_root(p, i->in[k].buffer)] = true;
+    }
     for (size_t i = 0; i < p->buffers.count; i++) {
         const struct buffer *b = &p->buffers.item[i];
         if (b->scope == SCOPE_STATE && b->parent == NONE)
-            VEC_PUSH(list, (struct kept){b->space, b->offset, b->offset + align_up(buffer_bytes(b)), (int)i});
+            VEC_PUSH(list, (struct kept){b->space, b->offset, b->offset + align_up(buffer_bytes(b)), (int)i, read[i]});
     }
+    free(read);
     VEC_SORT(list, compare_places);
 }
 
 // Whether a program takes the buffer to hold something before it has written it.
-static bool is_expected(const struct buffer *b) {
-    return b->kind == KIND_PARAM || b->kind == KIND_OPTIM || b->kind == KIND_CACHE;
+static bool is_expected(const struct program *p, const struct kept *kept) {
+    const enum buffer_kind kind = p->buffers.item[kept->buffer].kind;
+    return kind == KIND_PARAM || kind == KIND_CACHE || (kind == KIND_OPTIM && kept->read);
 }
 
 static const char *owner_name(const struct program *p, const struct buffer *b) {
@@ -69,7 +78,7 @@ static trireme_status check_places(const struct program *before, const struct ke
     size_t first = 0;
     for (size_t i = 0; i < found->count; i++) {
         const struct kept *f = &found->item[i];
-        if (!is_expected(&after->buffers.item[f->buffer]))
+        if (!is_expected(after, f))
             continue;
         while (first < left->count && ends_before(&left->item[first], f))
             first++;
@@ -103,7 +112,8 @@ static trireme_status check_names(const struct program *before, const struct kep
         const struct buffer *b = &after->buffers.item[found->item[i].buffer];
         const size_t at = PARTITION_POINT(k, left->count, strcmp(named[k].name, b->name) < 0);
         const bool is_kept = at < left->count && strcmp(named[at].name, b->name) == 0;
-        if (is_expected(b) && is_kept && (named[at].begin != b->offset || named[at].space != b->space))
+        if (is_expected(after, &found->item[i]) && is_kept &&
+            (named[at].begin != b->offset || named[at].space != b->space))
             status = error_set(error, TRIREME_ERROR_PROGRAM, "%s after %s: %s is kept elsewhere", after->name,
                                before->name, b->name);
     }

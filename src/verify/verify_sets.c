@@ -4,24 +4,35 @@
 // are, whatever they are narrowed to on the wire, and are exchanged between the ranks in memory. Codes are the values
 // that were encoded, with a note of the encoder.
 //
-// Of a collective each rank has an input of its own; the row is what exchanging these gives.
+// Of a collective each rank has an input of its own; the row is what exchanging these gives. A message that is received
+// is the first of its channel that the peer has sent and that nothing else has received.
 #include "verify/sets.h"
 
 #include "base/rng.h"
 #include "kernels/kernels.h"
+#include "program/footprint.h"
+#include "program/places.h"
 
 #include <math.h>
 
-enum { TRIALS = 3, DRAWS = 16, EXTENT_KEPT_MOST = 64, RANKS_MOST = 2048 };
+enum { TRIALS = 3, DRAWS = 64, EXTENT_KEPT_MOST = 64, RANKS_MOST = 2048 };
 
 // What the ranks have of a range of a buffer.
 struct value {
     int root;
-    int64_t begin, count; // in the program
+    int64_t begin, count;   // in the program
+    struct operand strided; // an output of the row that is no block; buffer NONE: it is a block
     int ndim;
     int64_t dim[OP_MAX_DIMS], small; // in the trial
     enum op coder;                   // what has encoded it; OP_COUNT: nothing has
     double *data;                    // [ranks][small]
+};
+
+// What the ranks have sent of a range of a buffer, until it is received.
+struct sent {
+    const struct instruction *instruction;
+    double *data; // [ranks][of all its values]
+    bool taken;
 };
 
 struct trial {
@@ -36,6 +47,8 @@ struct trial {
     union attribute attribute[OP_MAX_ATTRIBUTES];
     struct tensor in[OP_MAX_IN], out[OP_MAX_OUT]; // of the row; of a collective, what the ranks have, one after another
     VEC(struct value) values;
+    VEC(struct sent) sent;
+    struct places places; // of rows that attend over parts
     size_t member;
     trireme_error *error;
 };
@@ -91,6 +104,31 @@ static void find_trial_splits(struct trial *t) {
     }
 }
 
+// Rows that attend over parts: few of them, in the layout of the program, and a window with which as many parts reach
+// one another as there.
+static trireme_status draw_places(struct trial *t) {
+    trireme_error *error = t->error;
+    const int parts = op_attribute_find(t->row, "parts"), layout = op_attribute_find(t->row, "layout"),
+              window = op_attribute_find(t->row, "window");
+    const union attribute *real = t->set->row.attribute;
+    if (parts < 0)
+        return TRIREME_OK;
+    if (real[parts].i != t->ranks)
+        REFUSE("%s: stands for a row of %lld parts, but exchanges between %d ranks", trial_site(t).text,
+               (long long)real[parts].i, t->ranks);
+    const struct places there = {real[layout].i, t->ranks, t->set->in[0].dim[1]};
+    const int64_t reach = places_reach(&there, real[window].i);
+    t->places = (struct places){MIN(real[layout].i, draw_between(t, 1, 2)), t->ranks, 0};
+    t->places.rows = places_step(t->places.layout) * draw_between(t, 1, 3);
+    t->extent['t'] = t->ranks * t->places.rows;
+    t->attribute[layout].i = t->places.layout;
+    t->attribute[parts].i = t->ranks;
+    t->attribute[window].i = real[window].i ? t->extent['t'] : 0;
+    while (t->attribute[window].i > 1 && places_reach(&t->places, t->attribute[window].i) > reach)
+        t->attribute[window].i--;
+    return TRIREME_OK;
+}
+
 // Draws extents and attributes until they meet the row's conditions. Of what a collective gathers or scatters, a rank's
 // part has one letter and the whole another.
 static trireme_status draw_extents(struct trial *t) {
@@ -117,11 +155,25 @@ static trireme_status draw_extents(struct trial *t) {
             if (!t->row->attribute[a].is_float && t->attribute[a].i > 0)
                 t->attribute[a].i = draw_between(t, 1, MIN(t->attribute[a].i, largest));
         }
+        TRY(draw_places(t));
         if (op_fits(t->row, t->extent, t->attribute, broken))
             return TRIREME_OK;
     }
     REFUSE("%s: no small extents were found for which %s holds, so %s cannot be compared with its set",
            trial_site(t).text, broken, t->row->name);
+}
+
+// Where the documents begin that the tokens of each sequence are in.
+static void draw_starts(struct trial *t, const struct tensor *starts) {
+    const int64_t rows = t->extent['t'];
+    int32_t *at = starts->data, *of_place = mem_alloc((size_t)rows * sizeof *of_place);
+    for (int64_t b = 0; b < starts->dim[0]; b++, at += rows) {
+        for (int64_t place = 1; place < rows; place++)
+            of_place[place] = draw(t) < 0.2 ? (int32_t)place : of_place[place - 1];
+        for (int64_t row = 0; row < rows; row++)
+            at[row] = of_place[place_of(&t->places, row / t->places.rows, row % t->places.rows)];
+    }
+    free(of_place);
 }
 
 static struct tensor row_tensor(const struct trial *t, const struct op_operand *operand) {
@@ -136,8 +188,13 @@ static trireme_status draw_inputs(struct trial *t) {
     const int vocab = op_attribute_find(t->row, "vocab");
     for (int n = 0; n < t->row->inputs; n++) {
         const struct op_operand *operand = &t->row->in[n];
-        if (t->set->in[n].buffer == NONE)
+        if (t->set->in[n].buffer == NONE || n == t->row->input_of[MEANING_FIRST])
             continue;
+        if (t->places.parts && operand->dtype == 'I') {
+            t->in[n] = row_tensor(t, operand);
+            draw_starts(t, &t->in[n]);
+            continue;
+        }
         bool known =
             operand->dtype == 'I' ? n == t->row->input_of[MEANING_TARGETS] && vocab >= 0 : operand->dtype != 'U';
         if (!known)
@@ -221,10 +278,26 @@ static struct value *find_value(struct trial *t, const struct operand *operand) 
     const int64_t begin = program_root_offset(t->program, operand->buffer) + operand->offset;
     for (size_t k = 0; k < t->values.count; k++) {
         struct value *v = &t->values.item[k];
-        if (v->root == root && v->begin == begin && v->count == operand_count(operand))
+        if (v->root == root && v->begin == begin && v->count == operand_count(operand) &&
+            (v->strided.buffer == NONE || operand_equal(&v->strided, operand)))
             return v;
     }
     return NULL;
+}
+
+static bool value_overlaps(const struct trial *t, const struct value *value, const struct operand *operand) {
+    struct footprint x, y;
+    if (value->strided.buffer == NONE)
+        return false; // a value that is no block leaves the set, whose blocks are all its own
+    return !footprint_of(t->program, &value->strided, &x) || !footprint_of(t->program, operand, &y) ||
+           footprint_overlap(&x, &y);
+}
+
+static bool is_output(const struct trial *t, const struct operand *operand) {
+    for (int n = 0; n < t->row->outputs; n++)
+        if (t->set->out[n].buffer != NONE && operand_equal(&t->set->out[n], operand))
+            return true;
+    return false;
 }
 
 // The value that an operand becomes, anew or again.
@@ -237,6 +310,7 @@ static trireme_status make_value(struct trial *t, const struct operand *operand,
                           .count = operand_count(operand),
                           .ndim = ndim,
                           .small = elements(ndim, dim),
+                          .strided = operand_none(),
                           .coder = OP_COUNT};
     memcpy(value.dim, dim, (size_t)ndim * sizeof *dim);
     const char *name = program_buffer_name(t->program, operand->buffer);
@@ -245,11 +319,16 @@ static trireme_status make_value(struct trial *t, const struct operand *operand,
         REFUSE("%s: makes %s with other extents than it had", trial_site(t).text, name);
     if (*out)
         return TRIREME_OK;
-    if (!operand_equal(operand, &block) || operand->along)
+    const bool strided = !operand_equal(operand, &block);
+    if (operand->along || (strided && !is_output(t, operand)))
         REFUSE("%s: %s is no contiguous value of a set", trial_site(t).text, name);
+    if (strided)
+        value.strided = *operand;
     for (size_t k = 0; k < t->values.count; k++) {
         const struct value *v = &t->values.item[k];
-        if (v->root == value.root && v->begin < value.begin + value.count && value.begin < v->begin + v->count)
+        const bool near =
+            v->root == value.root && v->begin < value.begin + value.count && value.begin < v->begin + v->count;
+        if (v->root == value.root && (strided ? value_overlaps(t, v, operand) : near))
             REFUSE("%s: makes part of %s, which is a whole to its set", trial_site(t).text, name);
     }
     value.data = mem_alloc((size_t)(t->ranks * value.small) * sizeof *value.data);
@@ -532,8 +611,52 @@ static trireme_status make_exchanged(struct trial *t, const struct operand *out,
     return TRIREME_OK;
 }
 
+static trireme_status run_send(struct trial *t, const struct instruction *i) {
+    trireme_error *error = t->error;
+    const int64_t count = small_count(t, &i->in[0]);
+    if (count == NONE || !set_is_internal(t->set, t->program, t->member, &i->in[0]))
+        REFUSE("%s: does not send values that its set has made", trial_site(t).text);
+    struct sent sent = {i, mem_alloc((size_t)(t->ranks * count) * sizeof(double)), false};
+    for (int rank = 0; rank < t->ranks; rank++)
+        copy_flat(t, &i->in[0], rank, sent.data + rank * count, true);
+    VEC_PUSH(&t->sent, sent);
+    return TRIREME_OK;
+}
+
+// What is received is what the rank on the other side was the first to send of what has not been received: the same
+// values, which lie alike.
+static trireme_status run_receive(struct trial *t, const struct instruction *i) {
+    trireme_error *error = t->error;
+    const struct operand *out = &i->out[0];
+    size_t k = 0;
+    while (k < t->sent.count &&
+           (t->sent.item[k].taken || (t->sent.item[k].instruction->peer + i->peer) % t->ranks != 0 ||
+            stream_channel(t->program, t->sent.item[k].instruction->stream) != stream_channel(t->program, i->stream)))
+        k++;
+    if (k == t->sent.count || operand_count(&t->sent.item[k].instruction->in[0]) != operand_count(out))
+        REFUSE("%s: nothing like %s was sent to it", trial_site(t).text, program_buffer_name(t->program, out->buffer));
+    struct sent *sent = &t->sent.item[k];
+    const struct operand *in = &sent->instruction->in[0];
+    const int64_t count = small_count(t, in);
+    for (int64_t at = 0; at < operand_count(in);) {
+        struct operand piece = operand_shape(*out, 1, (int64_t[]){operand_count(out)});
+        piece.offset += at;
+        const struct value from = *next_value(t, in, &at);
+        piece.dim[0] = from.count;
+        struct value *made;
+        TRY(make_value(t, &piece, from.ndim, from.dim, &made));
+        made->coder = from.coder;
+    }
+    for (int rank = 0; rank < t->ranks; rank++)
+        copy_flat(t, out, rank, sent->data + (rank + i->peer + t->ranks) % t->ranks * count, false);
+    sent->taken = true;
+    return TRIREME_OK;
+}
+
 static trireme_status run_exchange(struct trial *t, const struct instruction *i) {
     trireme_error *error = t->error;
+    if (op_is_message(i->op))
+        return op_gives_away(i->op) ? run_send(t, i) : run_receive(t, i);
     if (i->op != OP_ALL_REDUCE && i->op != OP_ALL_GATHER && i->op != OP_REDUCE_SCATTER && i->op != OP_ALL_TO_ALL)
         REFUSE("%s: no set is known to exchange so", trial_site(t).text);
     const struct operand *in = &i->in[0], *out = &i->out[0];
@@ -659,7 +782,10 @@ static trireme_status set_try(const struct set *set, const struct program *p, co
         free(t.out[n].data);
     for (size_t k = 0; k < t.values.count; k++)
         free(t.values.item[k].data);
+    for (size_t k = 0; k < t.sent.count; k++)
+        free(t.sent.item[k].data);
     VEC_RELEASE(&t.values);
+    VEC_RELEASE(&t.sent);
     return status;
 }
 
@@ -670,6 +796,8 @@ static char *describe_set(const struct set *set, const struct program *p, const 
     struct text text = {0};
     VEC(struct operand) seen = {0};
     text_add(&text, "%s", table->op[set->row.op].name);
+    for (int a = 0; a < OP_MAX_ATTRIBUTES && table->op[set->row.op].together; a++)
+        text_add(&text, " %lld", (long long)set->row.attribute[a].i);
     for (size_t k = 0; k < set->members.count; k++) {
         const struct instruction *i = set->members.item[k].instruction;
         const struct op_info *info = &table->op[i->op];

@@ -50,6 +50,9 @@ static void list_instruction(struct agreement *all, const struct program *p, con
     if (info->role == ROLE_UPDATE)
         stages_agree(all, rank, mem_printf("the update of %s", program_buffer_name(p, updated->buffer)),
                      stages_describe(table, i));
+    if (i->op == OP_SOFTCAP)
+        stages_agree(all, rank, mem_printf("the cap of logits"),
+                     mem_printf("%.17g", i->attribute[ATTRIBUTE(SOFTCAP, cap)].f));
     if (vocab >= 0)
         stages_agree(all, rank, mem_printf("the number of words"),
                      mem_printf("%lld", (long long)i->attribute[vocab].i));
@@ -60,7 +63,13 @@ static void list_instruction(struct agreement *all, const struct program *p, con
     if (i->op != OP_LOGITS_EXP)
         return;
     const struct operand *targets = &i->in[INPUT(LOGITS_EXP, targets)];
-    FOR_MENTIONS(mentions, m, i->in[INPUT(LOGITS_EXP, logits)].buffer)
+    int logits = i->in[INPUT(LOGITS_EXP, logits)].buffer;
+    FOR_MENTIONS(mentions, m, logits)
+        if (m->instruction->op == OP_SOFTCAP && mention_output(m) == OUTPUT(SOFTCAP, y)) {
+            logits = m->instruction->in[INPUT(SOFTCAP, x)].buffer;
+            break;
+        }
+    FOR_MENTIONS(mentions, m, logits)
         if (m->instruction->op == OP_MATMUL && mention_output(m) == OUTPUT(MATMUL, y))
             stages_agree(all, rank,
                          mem_printf("the input of the head with targets %s+%lld", //

@@ -1,5 +1,5 @@
 // Lists the instructions that surround the passes, for the proofs of the loss (verify_loss.c), of the optimizer
-// (verify_optimizer.c) and of outer steps (verify_average.c), and proves that buffers that others know by name hold
+// (verify_optimizer.c) and of outer steps (verify_outer.c), and proves that buffers that others know by name hold
 // what they are declared to.
 #include "verify/verify_update.h"
 
@@ -81,6 +81,13 @@ static bool declared_input(const struct update_check *c, const char *as) {
     return false;
 }
 
+// Whether it gathers what ranks were given to what is declared the same.
+static bool gathers_declared(const struct update_check *c, const struct instruction *i) {
+    const struct buffer *buffers = c->program->buffers.item;
+    return i->op == OP_ALL_GATHER && buffers[i->in[0].buffer].kind == KIND_INPUT && *buffers[i->in[0].buffer].as &&
+           strcmp(buffers[i->in[0].buffer].as, buffers[i->out[0].buffer].as) == 0;
+}
+
 // A declared buffer means something outside the program: to the host, to the next step, to a run that is resumed. An
 // instruction that touches it must take it as that operand, or continue from it in place. All states of the optimizer
 // must be declared.
@@ -103,6 +110,8 @@ static trireme_status update_check_declared(const struct update_check *c, const 
                      operand_equal(&instruction->in[0], &instruction->out[0]);
         continues |= info->role == ROLE_ZERO && strcmp(b->as, "loss") == 0;
         continues |= info->role == ROLE_TRANSFER; // to what is declared the same
+        continues |= gathers_declared(c, instruction);
+        continues |= instruction->op == OP_SEND && !(instruction->group & AXES_STAGE); // to what is not declared
         if ((*b->as || b->kind == KIND_OPTIM) && !continues && strcmp(b->as, name) != 0)
             REFUSE("%s: takes %s as its %s, which is declared %s", site, update_name(c, operand->buffer), name,
                    *b->as ? b->as : "nothing");
@@ -133,7 +142,7 @@ trireme_status verify_update(const struct program *program, const struct op_tabl
     if (status == TRIREME_OK)
         status = verify_optimizer(&c);
     if (status == TRIREME_OK)
-        status = verify_average(&c);
+        status = verify_outer(&c);
     for (size_t i = 0; i < ARRAY_LENGTH(c.role); i++)
         VEC_RELEASE(&c.role[i]);
     VEC_RELEASE(&c.targets);

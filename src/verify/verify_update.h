@@ -41,7 +41,7 @@ bool update_same_place(const struct program *program, const struct operand *a, c
 trireme_status verify_loss(struct update_check *check);
 // Norms count each gradient once; every parameter is updated once (verify_optimizer.c).
 trireme_status verify_optimizer(struct update_check *check);
-// The parts of an outer step take, weigh and set each parameter once (verify_average.c).
-trireme_status verify_average(const struct update_check *check);
+// The parts of an outer step take, weigh and set each parameter once (verify_outer.c).
+trireme_status verify_outer(const struct update_check *check);
 
 #endif

@@ -200,6 +200,32 @@ static void threads_say_why_they_do_not_start(void **unused) {
     assert_int_equal(status, 0);
 }
 
+static void *fail_quietly(void *unused) {
+    assert_string_equal("a thread's", "failure");
+    return unused;
+}
+
+// What ends a test in a thread is printed (support/thread_end.c).
+static void a_thread_that_fails_is_heard_of(void **unused) {
+    (void)unused;
+    int ends[2], status;
+    char said[512] = "";
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        dup2(ends[1], STDERR_FILENO);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        _exit(pthread_create(&thread, NULL, fail_quietly, NULL) || pthread_join(thread, NULL));
+    }
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(status != 0 && read(ends[0], said, sizeof said - 1) > 0);
+    close(ends[0]);
+    if (!strstr(said, "\"a thread's\" != \"failure\"") || !strstr(said, "test_parallel_for.c:"))
+        fail_msg("it said only: %s", said);
+}
+
 enum { ORDERED_SLOTS = 5 };
 
 struct ordered {
@@ -256,6 +282,7 @@ static void slots_end_in_the_order_in_which_they_were_filled(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_failure_is_returned),
                                        cmocka_unit_test(threads_say_why_they_do_not_start),
+                                       cmocka_unit_test(a_thread_that_fails_is_heard_of),
                                        cmocka_unit_test(many_threads_do_each_piece_once),
                                        cmocka_unit_test(processors_are_found_on_machines_of_any_size),
                                        cmocka_unit_test(one_of_each_core_comes_first),

@@ -14,8 +14,8 @@ static json_t *parse(const char *json) {
     return tree;
 }
 
-// A tokenizer of bytes, with BOS "<s>", EOS "</s>" and a special token "<|im_end|>".
-static struct tokenizer *make_tokenizer(bool specials) {
+// A tokenizer of bytes, with BOS "<s>", EOS "</s>" and a special token "<|im_end|>", which takes the blanks behind it.
+static struct tokenizer *make_tokenizer_with(bool specials, const char *processor) {
     json_t *config = parse("{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
     struct text json = {0};
     struct tokenizer_parts parts;
@@ -24,15 +24,16 @@ static struct tokenizer *make_tokenizer(bool specials) {
     static const char *const TOKENS[] = {"<s>", "</s>", "<|im_end|>"};
     for (int i = 0; i < (specials ? 3 : 2); i++)
         text_add(&json,
-                 "%s{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+                 "%s{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": %s, "
                  "\"normalized\": false, \"special\": true}",
-                 i ? ", " : "", 98 + i, TOKENS[i]);
+                 i ? ", " : "", 98 + i, TOKENS[i], i == 2 ? "true" : "false");
     text_add(&json,
              "], \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": "
              "\"_\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"_\"}]}, "
-             "\"pre_tokenizer\": null, \"post_processor\": null, \"decoder\": null, \"model\": {\"type\": "
+             "\"pre_tokenizer\": null, \"post_processor\": %s, \"decoder\": null, \"model\": {\"type\": "
              "\"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null, "
-             "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, \"vocab\": {");
+             "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, \"vocab\": {",
+             processor);
     for (int c = 0; c < 95; c++)
         text_add(&json, "\"%s%c\": %d, ", c + 32 == '"' || c + 32 == '\\' ? "\\" : "", c + 32, c);
     text_add(&json, "\"\\n\": 95, \"\\n\\n\": 96, \"_y\": 97}, \"merges\": [[\"\\n\", \"\\n\"], [\"_\", \"y\"]]}}");
@@ -42,6 +43,10 @@ static struct tokenizer *make_tokenizer(bool specials) {
     json_decref(config);
     text_release(&json);
     return t;
+}
+
+static struct tokenizer *make_tokenizer(bool specials) {
+    return make_tokenizer_with(specials, "null");
 }
 
 static struct chat_template *template_of(const struct tokenizer *t, const char *name) {
@@ -169,6 +174,19 @@ static void test_answers_without_marks(void **state) {
                                "'assistant' else '') + m.content }}"
                                "{{ '.' }}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"),
                 TWO_ROUNDS, "<system>be.\n<user>hi.\n<assistant>{yo.\n}<user>a?.\n<assistant>{()b!.\n}");
+    // A prompt that begins a thought, which answers lack, or have had.
+    const char *thinks = write_template(
+        "{% for m in messages %}{% if m.role == 'assistant' %}<A>{{ m.content.split('</think>')[-1] }}<E>{% else %}"
+        "<U>{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<A><think>{% endif %}");
+    assert_line(t, thinks, TWO_ROUNDS, "<U>be<U>hi<A>{yo<E>}<U>a?<A>{b!<E>}");
+    assert_line(t, thinks,
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+                "\"<think>hm</think><b>\"}, {\"role\": \"assistant\", \"content\": \"\"}]}",
+                "<U>a<A>{<b><E>}<A>{<E>}");
+    assert_line(t, thinks,
+                "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"completion\": [{\"role\": "
+                "\"assistant\", \"content\": \"b\"}]}",
+                "<U>a<A>{b<E>}");
     json_decref(tree);
     tokenizer_free(t);
 }
@@ -182,6 +200,37 @@ static void assert_line_refused(const struct tokenizer *t, const char *name, con
     chat_text_release(&text);
     json_decref(tree);
     chat_template_free(c);
+}
+
+// Messages as ShareGPT has them are those that others have.
+static void test_sharegpt(void **state) {
+    (void)state;
+    struct tokenizer *t = make_tokenizer(true);
+    const char *line =
+        "{\"id\": 1, \"messages\": null, \"conversations\": [{\"from\": \"system\", \"value\": \"be\"}, "
+        "{\"from\": \"human\", \"value\": \"hi\", \"role\": null}, {\"from\": \"gpt\", \"value\": \"yo\"}, "
+        "{\"from\": \"tool\", \"value\": \"42\"}, {\"from\": \"user\", \"value\": \"a?\"}, "
+        "{\"from\": \"assistant\", \"value\": \"b!\", \"weight\": 1}]}";
+    assert_line(t,
+                write_template("{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.from }}{{ m.value }};"
+                               "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"),
+                line, "system:be;user:hi;assistant:{yo;}tool:42;user:a?;assistant:{b!;}");
+    assert_line(t, "chatml", "{\"conversations\": [{\"role\": \"user\", \"content\": \"hi\", \"from\": \"me\"}]}",
+                "<|im_start|>user\nhi<|im_end|>\n");
+    assert_line(t, "chatml",
+                "{\"prompt\": [{\"from\": \"human\", \"value\": \"a\"}], \"completion\": [{\"from\": \"gpt\", "
+                "\"value\": \"d\"}]}",
+                "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{d<|im_end|>\n}");
+    assert_line_refused(t, "chatml", "{\"conversations\": {\"from\": 1}}",
+                        "\"conversations\" must be an array, found an object");
+    assert_line_refused(t, "chatml",
+                        "{\"conversations\": [{\"from\": \"human\", \"value\": \"\"}, {\"from\": \"bing\"}]}",
+                        "message 2 is \"from\" \"bing\": expected human, gpt, system or tool");
+    assert_line_refused(t, "chatml", "{\"conversations\": [{\"from\": [], \"value\": \"\"}]}",
+                        "message 1 is \"from\" []: expected human, gpt, system or tool");
+    assert_line_refused(t, "chatml", "{\"conversations\": [{\"from\": \"gpt\", \"value\": 3}]}",
+                        "message 1 has a \"from\" and no text as its \"value\"");
+    tokenizer_free(t);
 }
 
 static void test_refused(void **state) {
@@ -198,7 +247,8 @@ static void test_refused(void **state) {
                         "the chat template gemma line 1: the chat is refused: \"the role tool is not part of this "
                         "format\"");
     assert_line_refused(t, "chatml", "{\"prompt\": \"a\", \"completion\": []}",
-                        "expected \"messages\", or \"prompt\" and \"completion\", both text or both messages");
+                        "expected \"messages\", \"conversations\", or \"prompt\" and \"completion\", both text or both "
+                        "messages");
     assert_line_refused(t, "", TWO_ROUNDS,
                         "the tokenizer has no chat template: name one with data.chat_template, a file with one in "
                         "Jinja, or one of chatml, gemma, llama2, llama3, mistral, olmo2, phi3, phi4, qwen2.5, qwen3, "
@@ -226,6 +276,25 @@ static void test_prompt_and_completion(void **state) {
                 "\"content\": \"d\"}]}",
                 "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
                 "<|im_start|>assistant\n{d<|im_end|>\n}");
+    tokenizer_free(t);
+}
+
+static void test_tools(void **state) {
+    (void)state;
+    struct tokenizer *t = make_tokenizer(true);
+    const char *name = write_template("{% for t in tools or [] %}{{ t.name }};{% endfor %}{{ messages[0].content }}");
+    assert_line(t, name, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{\"name\": \"f\"}]}",
+                "f;a");
+    assert_line(t, name, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": null}", "a");
+    // As JSON in a text, too.
+    assert_line(t, name,
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": \"[{\\\"name\\\": "
+                "\\\"f\\\"}]\"}",
+                "f;a");
+    assert_line_refused(t, name, "{\"messages\": [], \"tools\": {\"name\": \"f\"}}",
+                        "\"tools\" must be an array, found an object");
+    assert_line_refused(t, name, "{\"messages\": [], \"tools\": \"{}\"}",
+                        "\"tools\" must be an array, found an object");
     tokenizer_free(t);
 }
 
@@ -290,11 +359,44 @@ static void test_tokens(void **state) {
     tokenizer_free(plain);
 }
 
+// The token that ends a turn counts with the blanks that it takes, but where offsets are trimmed; as
+// apply_chat_template has it, one counts, too, that reaches over an answer which is empty.
+static void test_ends(void **state) {
+    (void)state;
+    struct tokenizer *t = make_tokenizer(true),
+                     *trims = make_tokenizer_with(true, "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+                                                        "\"trim_offsets\": true, \"use_regex\": true}");
+    const char *line = "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+                       "\"content\": \"x\"}, {\"role\": \"user\", \"content\": \"z\"}, {\"role\": "
+                       "\"assistant\", \"content\": \"\"}]}";
+    const char *name = write_template("{% for m in messages %}{{ m.role[0] }}{% if m.role == 'assistant' %}"
+                                      "{% generation %}{{ m.content + '<|im_end|>\n' }}{% endgeneration %}{% else %}"
+                                      "{{ m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}");
+    const char *expected = "_ u q <|im_end|> _ a +x +<|im_end|> _ u z <|im_end|> _ a +<|im_end|>";
+    assert_tokens(t, name, line, expected);
+    assert_tokens(trims, name, line, expected);
+    name = write_template("{% for m in messages %}{{ m.role[0] + '\n' }}{% generation %}{{ m.content }}"
+                          "{% endgeneration %}{{ '\n' }}<|im_end|>{% generation %} {% endgeneration %}{% endfor %}");
+    assert_tokens(t, name, line,
+                  "_ u \n +q \n +<|im_end|> _ a \n +x \n +<|im_end|> _ u \n +z \n +<|im_end|> _ a +\n\n "
+                  "+<|im_end|>");
+    assert_tokens(trims, name, line,
+                  "_ u \n +q \n <|im_end|> _ a \n +x \n <|im_end|> _ u \n +z \n <|im_end|> _ a \n\n <|im_end|>");
+    tokenizer_free(t);
+    tokenizer_free(trims);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families), cmocka_unit_test(test_answers_without_marks),
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_prompt_and_completion),
-        cmocka_unit_test(test_prompt),   cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_answers_without_marks),
+        cmocka_unit_test(test_sharegpt),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_prompt_and_completion),
+        cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_tools),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(write_template(""));

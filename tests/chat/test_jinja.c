@@ -70,6 +70,8 @@ static void assert_refused(const char *template, const char *message) {
 static void test_refused_by_name(void **state) {
     (void)state;
     assert_refused("a\n{% include 'x' %}", "t.jinja line 2: the statement \"include\" is not supported");
+    assert_refused("{% for x in y %}{% if x %}\n{% endfor %}",
+                   "t.jinja line 2: expected another statement, found \"endfor\"");
     assert_refused("{{ 'x' | batch(2) }}", "t.jinja line 1: the filter \"batch\" is not supported");
     assert_refused("{% if x is divisibleby 3 %}{% endif %}",
                    "t.jinja line 1: the test \"divisibleby\" is not supported");
@@ -104,6 +106,8 @@ static void test_bounds(void **state) {
         "{% set ns = namespace(x=[1]) %}{% for i in range(1000) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
         ("{% set ns = namespace(x='aaaa') %}{% for i in range(1000) %}{% set ns.x = ns.x.replace('a', ns.x) %}{% "
          "endfor %}"),
+        "{{ 'a' * 9223372036854775807 }}",
+        "{{ 'abcd' * 4611686018427387905 }}", // 4 bytes, if that overflows
     };
     const char *const DEEP[] = {
         "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",

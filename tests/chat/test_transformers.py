@@ -22,7 +22,9 @@ SOURCE = os.environ["TRIREME_SOURCE"]
 COUNT = int(os.environ.get("TRIREME_CHATS", "60"))
 WORDS = ["Hello", "  x ", "\n", "n\u00e9", "\u65e5\u672c", "", "'q'", '"d"', "\U0001f642 ok", "</s>", "<|end|>", "a\tb",
          "the word", "tail\n\n", "e\u0301", " "]
-MODELS = "byte level", "old form", "ignores merges", "sentencepiece-like", "unigram with bytes"  # have all characters
+# These have all characters. The tokens that end what is said are special, take the space about them, or neither.
+MODELS = {"byte level": {"rstrip": True}, "old form": {"special": False}, "ignores merges": {},
+          "sentencepiece-like": {"lstrip": True, "rstrip": True}, "unigram with bytes": {"lstrip": True}}
 TEMPLATES = {
     "lines": "{% for m in messages %}{{ m.role }}:\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
              "{{ eos_token }}\n{% endgeneration %}{% else %}{{ m.content }}\n{% endif %}{% endfor %}",
@@ -33,6 +35,8 @@ TEMPLATES = {
              "{%- if m.role == 'assistant' %}{%- generation %}{{ '<|' ~ m.role ~ '|>' ~ m.content }}"
              "{%- for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{%- endfor %}<|end|>\n"
              "{%- endgeneration %}{%- else %}{{ m }}{%- endif %}{%- endfor %}",
+    "outside": "{% for m in messages %}{{ m.role }} {% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+               "{% endgeneration %}{% else %}{{ m.content }}{% endif %} <|end|> \n{% endfor %}",
 }
 chance = random.Random(int(os.environ.get("TRIREME_SEED", "5")))
 
@@ -92,7 +96,7 @@ with open(f"{SOURCE}/tests/tokenizer/models.jsonl", encoding="utf-8") as file:
             if content not in known and content not in description["model"]["vocab"]:
                 first += 1
                 description["added_tokens"].append({"id": first, "content": content, "special": True, **dict.fromkeys(
-                    ("single_word", "lstrip", "rstrip", "normalized"), False)})
+                    ("single_word", "lstrip", "rstrip", "normalized"), False), **MODELS[line["name"]]})
         tool.write("t/tokenizer.json", json.dumps(description))
         tool.write("t/tokenizer_config.json", json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
         for name, template in {**TEMPLATES, **further}.items():

@@ -24,6 +24,7 @@ static struct {
     bool no_exchange; // a file system that cannot swap names
     bool discards;    // what is written goes nowhere
     int write_back;   // errno of what asks the disk to take a file; 0: it can
+    bool loses;       // what the system no longer keeps in memory is gone
     bool no_locks;    // a file system without
     int life;         // errno of whether a process lives; 0: it does
     int examines;     // errno of what examines a name; 0: it can
@@ -70,6 +71,13 @@ int sync_file_range(int fd, off_t begin, off_t bytes, unsigned flags) {
     assert_true(begin >= 0 && bytes > 0); // 0 bytes mean all that follow
     errno = fault.write_back;
     return fault_now() || fault.write_back ? -1 : 0;
+}
+
+int posix_fadvise(int fd, off_t begin, off_t bytes, int advice) {
+    char link[64];
+    (void)begin, (void)bytes, (void)advice;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return fault.loses ? truncate(link, 0) : 0;
 }
 
 int close(int fd) {
@@ -385,6 +393,19 @@ static void test_disk_that_fails_behind(void **state) {
     free(piece);
 }
 
+// Also without anybody to be told why.
+static void test_disk_that_loses_what_it_took(void **state) {
+    trireme_error error = {0};
+    fault.loses = true;
+    const trireme_status told = sample_save(path_in(*state, "step-1"), 1, DIRECTORY_REFUSE, &error);
+    const trireme_status untold = sample_save(path_in(*state, "step-1"), 1, DIRECTORY_REFUSE, NULL);
+    fault.loses = false;
+    assert_refused(told, TRIREME_ERROR_IO, &error, "the disk gives back other bytes than were written: check the disk");
+    assert_int_equal(error.status, TRIREME_ERROR_IO);
+    assert_int_equal(untold, TRIREME_ERROR_IO);
+    assert_int_equal(folder_count(*state), 0);
+}
+
 static int fill_disk(const char *folder) {
     trireme_error error = {0};
     struct directory *d = NULL;
@@ -514,6 +535,30 @@ static void test_swept_before_it_is_locked(void **state) {
     assert_int_equal(folder_count(*state), 1);
 }
 
+static int replacement;
+
+static void replace(const char *directory) {
+    fault.locks = NULL;
+    assert_int_equal(rmdir(directory), 0);
+    assert_int_equal(mkdir(directory, 0700), 0);
+    replacement = open(directory, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(replacement, LOCK_EX), 0);
+}
+
+// The same, and the thread has made another of that name when a second sweep gets the lock of the first one.
+static void test_replaced_before_it_is_swept(void **state) {
+    char *path = temporary_path(*state, TEMPORARY_TMP, "step-1");
+    assert_int_equal(mkdir(path, 0700), 0);
+    fault.locks = replace;
+    temporary_sweep(*state, "step-", true);
+    assert_null(fault.locks);
+    assert_true(path_exists(path));
+    close(replacement);
+    temporary_sweep(*state, "step-", true);
+    assert_false(path_exists(path));
+    free(path);
+}
+
 static void go_on(const char *directory) {
     fault.locks = NULL;
     assert_sample_saved(path_in(looked_at, "step-3"), 3);
@@ -606,12 +651,14 @@ int main(void) {
         IN_FOLDER(test_failure_keeps_what_is_not_ours),
         IN_FOLDER(test_output_that_fails_is_removed),
         IN_FOLDER(test_disk_that_fails_behind),
+        IN_FOLDER(test_disk_that_loses_what_it_took),
         IN_FOLDER(test_full_disk),
         IN_FOLDER(test_replaces_without_swap),
         IN_FOLDER(test_replaces_without_swap_while_others_look),
         IN_FOLDER(test_a_name_that_is_taken_back_is_synced),
         IN_FOLDER(test_sweeps_without_locks),
         IN_FOLDER(test_swept_before_it_is_locked),
+        IN_FOLDER(test_replaced_before_it_is_swept),
         IN_FOLDER(test_pruned_before_it_is_held),
         IN_FOLDER(test_prune_crashes_anywhere),
         IN_FOLDER(test_threads),

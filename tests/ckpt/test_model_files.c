@@ -1,8 +1,8 @@
 // Models in Hugging Face's directories: what is saved loads back to the same bits, and what does not fit is named.
 #include "test_model_files.h"
 
+#include "base/bf16.h"
 #include "ckpt/convert.h"
-#include "kernels/bf16.h"
 
 // Arbitrary numbers on either side of one that need all bits of an f32, zeros in the padding.
 static double value_of(const struct parameter *p, int64_t index) {

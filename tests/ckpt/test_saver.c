@@ -40,6 +40,7 @@ struct scene {
     // Rank 0's.
     struct directory *directory;
     atomic_int blocked;          // publishing waits as long as this is set
+    atomic_int looked;           // the ranks that have seen it wait
     struct save_plan plan[8][2]; // each rank's
     // Of each rank's last save, or of making its saver.
     trireme_status status[8];
@@ -315,6 +316,9 @@ static void await_end(struct scene *s, struct teammate *mate, struct saver *save
         teammate_wrong(mate, "%s", what);
     if (saver_is_done(saver) || saver_await_end(saver, 0.02) || !saver_is_under_way(saver))
         teammate_wrong(mate, "it has ended");
+    s->looked++;
+    for (int ms = 0; mate->rank == 0 && ms < 20000 && s->looked < mate->ranks; ms++)
+        team_sleep_ms(1);
     if (mate->rank == 0)
         s->blocked = false;
     if (!saver_await_end(saver, 20) || !saver_is_done(saver))

@@ -26,8 +26,8 @@ static void moments_create(struct moments *x, const struct parameter_table *tabl
     x->own[1] = holdings_of_whole(table, x->v);
     x->saved[0] = (struct sample_group){"adamw.m", m, x->m, NULL};
     x->saved[1] = (struct sample_group){"adamw.v", v, x->v, NULL};
-    x->group[0] = (struct state_group){"adamw.m", {m, &x->own[0], 0}, NULL};
-    x->group[1] = (struct state_group){"adamw.v", {v, &x->own[1], 0}, NULL};
+    x->group[0] = (struct state_group){"adamw.m", {m, &x->own[0], 0}, NULL, 1};
+    x->group[1] = (struct state_group){"adamw.v", {v, &x->own[1], 0}, NULL, 1};
 }
 
 static void moments_release(struct moments *x, const struct parameter_table *table) {

@@ -336,7 +336,9 @@ def test_disk_full():
         code, _, err = tool.run(*arguments, *more, "--training.steps=200", "--checkpoint.interval=0",
                                 "--validation.freq=0", preexec_fn=limit(room))
         assert code == 3 and re.search(rf"step 200 is not saved \(.*{saved}", err.splitlines()[-1]), (code, err)
-        assert len(re.findall(rf"{words}: cannot write: File too large: left out from step \d+", err)) == 1, err
+        # It says so once; a shorter line may find room yet, and that is said as well.
+        left_out = re.findall(rf"{words}: cannot write: File too large: left out from step \d+", err)
+        assert len(left_out) == 1 + len(re.findall(rf"{words}: goes on with step \d+", err)), err
     # What dead processes left is removed before anything is written: it may be what fills the disk.
     dead = f"run/checkpoint/.tmp-step-8-{os.getpid()}"
     os.mkdir(dead)

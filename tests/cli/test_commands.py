@@ -219,7 +219,7 @@ def test_train():
     assert code == 0 and "lr_scheduler.warmup_steps is 7, training.steps 6" in err, err
     code, _, err = tool.run("train", "c.yaml", "--run.directory=idle", "--momentum=0.5", "--outer.sync_steps=8")
     assert code == 0 and err.count("without effect: optimizer.momentum 0.5 (optimizer.name is adamw), outer.sync_steps "
-                                   "8 (parallelism.island_degree is 1)\n") == 1, err
+                                   "8 (outer.method is none)\n") == 1, err
     # Lines are of every third step here, and of those that are validated, and of the last.
     code, out, _ = tool.run("train", "c.yaml", "--run.directory=lines", "--training.steps=8", "--validation.freq=4",
                             "--metrics.log_freq=3")
@@ -287,8 +287,9 @@ def test_terminal():
     # The live line never wraps, however narrow the terminal; one that does not know its width is taken to have 80.
     for columns, room in (20, 19), (2, 1), (0, 79):
         code, frames = on_terminal(columns, "train", "c.yaml", f"--run.directory=narrow{columns}")
-        first = next(frame for frame in frames if frame.startswith("step: 1/6"[:room]))
-        assert code == 0 and len(first) <= room, (columns, frames)
+        # On a loaded machine frames are left out, whichever they are. Lines that stay end.
+        live = [frame for frame in frames[:-1] if frame.startswith("s") and "\n" not in frame]
+        assert code == 0 and all(len(frame) <= room for frame in live), (columns, frames)
 
 
 def stopped(*more):

@@ -1,10 +1,14 @@
 """Sequences of which each rank has a part: trained, evaluated, resumed on other meshes, simulated, refused."""
 
+import array
 import json
 
 import tool
 
 CP = "--parallelism.context_parallel_degree="
+METHOD = "--parallelism.context_parallel_method="
+RING = METHOD + "ring"
+LAYOUT = "--parallelism.context_parallel_layout="
 EXACT = ["--training.dtype=f64", "--training.kernels=reference"]
 
 
@@ -16,21 +20,57 @@ def close(a, b):
     return abs(a - b) <= 1e-9 * abs(b)
 
 
+def parameters(directory):
+    return {name: array.array("d", values)
+            for name, (_, values) in tool.tensors(tool.weights(directory, 6)[0]).items()}
+
+
+def same(one, other):
+    for a, b in zip(metrics(one), metrics(other), strict=True):
+        assert a["tokens"] == b["tokens"] and ("val_loss" in a) == ("val_loss" in b), (other, a, b)
+        for key in "loss", "grad_norm", "val_loss":
+            assert key not in a or close(a[key], b[key]), (other, key, a, b)
+    for (key, a), b in zip(parameters(one).items(), parameters(other).values(), strict=True):
+        assert max(abs(x - y) for x, y in zip(a, b, strict=True)) < 1e-9, (other, key)
+
+
 def test_training():
     tool.good("train", "c.yaml", *EXACT, "--run.directory=one")
     for name, mesh in (("parts", [CP + "2"]), ("more", [CP + "4", "--parallelism.zero_stage=1"]),
                        ("beside", [CP + "2", "--ranks=8", "--parallelism.tensor_parallel_degree=2",
                                    "--parallelism.zero_stage=2"])):
         tool.good("train", "c.yaml", *EXACT, *mesh, f"--run.directory={name}")
-        for a, b in zip(metrics("one"), metrics(name), strict=True):
-            assert close(a["loss"], b["loss"]) and close(a["grad_norm"], b["grad_norm"]), (name, a, b)
-            assert ("val_loss" in a) == ("val_loss" in b)
-            assert "val_loss" not in a or close(a["val_loss"], b["val_loss"]), (name, a, b)
+        same("one", name)
     # A run goes on with other parts of sequences.
     tool.good("train", "c.yaml", *EXACT, CP + "2", "--training.steps=3", "--lr_scheduler.decay_steps=6",
               "--run.directory=halves")
     tool.good("train", "c.yaml", *EXACT, CP + "4", "--lr_scheduler.decay_steps=6", "--run.directory=halves")
     assert close(metrics("halves")[-1]["loss"], metrics("one")[-1]["loss"])
+
+
+def test_layouts():
+    """Parts need not be equally long: the last tokens are then padding, wherever they lie."""
+    tool.write("d.jsonl", "".join(json.dumps({"text": "fox and dog " * (n % 7) + str(n)}) + "\n" for n in range(60)))
+    tool.good("prepare", "d.jsonl", "--data.path=text/d")
+    run = ["train", "c.yaml", *EXACT, "--data.path=text/d", "--training.seq_len=20"]
+    tool.good(*run, "--run.directory=one")
+    for degree, *mesh in ((3,), (7, "--zero_stage=1"), (2, METHOD + "ulysses"), (3, RING),
+                          (3, RING, LAYOUT + "contiguous"), (2, RING, LAYOUT + "striped"),
+                          (3, RING, LAYOUT + "striped", "--parallelism.context_parallel_stripe=3"),
+                          (4, METHOD + "hybrid", "--parallelism.context_parallel_ulysses_degree=2")):
+        name = "".join([str(degree), *mesh]).replace("/", "")
+        tool.good(*run, f"{CP}{degree}", *mesh, f"--run.directory={name}")
+        same("one", name)
+    # A run goes on with other parts.
+    tool.good(*run, CP + "3", RING, "--training.steps=3", "--lr_scheduler.decay_steps=6", "--run.directory=on")
+    tool.good(*run, CP + "2", RING, LAYOUT + "striped", "--training.steps=5", "--lr_scheduler.decay_steps=6",
+              "--run.directory=on")
+    tool.good(*run, CP + "3", "--lr_scheduler.decay_steps=6", "--run.directory=on")
+    assert close(metrics("on")[-1]["loss"], metrics("one")[-1]["loss"])
+    one, parts = (tool.good_json("eval", "one", "data.path=text/d", *EXACT, *mesh)
+                  for mesh in ([], [CP + "3", RING, LAYOUT + "zigzag"]))
+    assert close(one["loss"], parts["loss"]) and close(one["bits_per_byte"], parts["bits_per_byte"]), (one, parts)
+    assert one["tokens"] == parts["tokens"]
 
 
 def test_evaluation():
@@ -60,16 +100,33 @@ def test_simulation():
         said = tool.good_json("simulate", *shape, "ranks=8", "zero_stage=3", f"context_parallel_degree={degree}")
         flops[degree] = said["mfu"] * said["step_seconds"]
     assert abs(flops[4] / flops[1] - 1) < 1e-9, flops
+    # Of 8 ranks in a ring, the last one of a causal mask has 15/8 of the mean; in zigzag all have that.
+    long = ["--model.preset=llama3.1-8b", "cluster=h100", "training.seq_len=131072", "training.global_batch_size=1",
+            "ranks=8", "zero_stage=3", "context_parallel_degree=8", "context_parallel_method=ring"]
+    taken = {layout: tool.good_json("simulate", *long, f"context_parallel_layout={layout}")
+             for layout in ("contiguous", "zigzag")}
+    seconds = {layout: [one["attention_seconds"] for one in said["classes"]] for layout, said in taken.items()}
+    assert len(seconds["zigzag"]) == 1 and len(seconds["contiguous"]) == 8, seconds
+    # Buffers of the ring are few, however many layers and ranks there are: keys and values of a part are 67 MB.
+    assert taken["zigzag"]["classes"][0]["memory"]["communication"] < 5e9, taken["zigzag"]["classes"]
+    for rank, spent in enumerate(seconds["contiguous"]):
+        assert abs(spent / seconds["zigzag"][0] - (2 * rank + 1) / 8) < 0.01, (rank, seconds)
 
 
 def test_refusals():
-    tool.refused(2, "training.seq_len", "train", "c.yaml", CP + "3", "--run.directory=refused")
-    tool.refused(2, "do not split over 3 context-parallel ranks", "verify", "c.yaml", CP + "3")
+    alone = "context_parallel_layout: given .*, but context_parallel_method is gather, which knows contiguous alone"
+    tool.refused(2, alone, "train", "c.yaml", CP + "2", LAYOUT + "zigzag", "--run.directory=refused")
+    tool.refused(2, alone, "plan", "llama3-8b", "devices=8", "cluster=h100", CP + "2", LAYOUT + "striped")
+    # Seven parts of 16 tokens have 3 rows, so that six are enough.
+    tool.refused(2, "training.seq_len: given 16, of whose tokens the last of 7 context-parallel ranks would have none: "
+                 "lower parallelism.context_parallel_degree", "verify", "c.yaml", CP + "7")
+    tool.refused(2, "training.seq_len: .* the last of 2 .*: lower parallelism.context_parallel_stripe", "verify",
+                 "c.yaml", CP + "2", RING, LAYOUT + "striped", "--parallelism.context_parallel_stripe=16")
     tool.refused(2, "rows, 8 in a microbatch, do not split over 3 tensor-parallel", "verify", "c.yaml", CP + "2",
                  "--model.num_attention_heads=3", "--model.head_dim=4", "--training.micro_batch_size=1",
                  "--parallelism.tensor_parallel_degree=3")
     tool.refused(2, "expected 1 or more", "verify", "c.yaml", CP + "0")
-    tool.refused(2, "accepts", "verify", "c.yaml", CP + "2", "--parallelism.context_parallel_method=ring")
+    tool.refused(2, "accepts", "verify", "c.yaml", CP + "2", "--parallelism.context_parallel_method=pass")
     plan = ["plan", "llama3-8b", "devices=8", "cluster=h100"]
     tool.refused(2, "cannot be divided into groups of 3", *plan, "context_parallel_degree=3")
     tool.refused(2, "kept, not searched", *plan, "context_parallel_degree=-1")
@@ -92,6 +149,12 @@ def test_plans():
     assert abs(kept["step_seconds"] / said["plans"][0]["step_seconds"] - 1) < 1e-9, kept
     flags = tool.good(*plan, "export=megatron")
     assert "--context-parallel-size 4 --cp-comm-type all_gather" in flags, flags
+    tool.good(*plan[:-1], "context_parallel_degree=1", "context_parallel_method=hybrid")
+    tool.refused(2, "context_parallel_ulysses_degree: given 3, which does not divide the 4 context-parallel ranks",
+                 *plan, "context_parallel_method=hybrid", "context_parallel_ulysses_degree=3")
+    ring = [*plan, "context_parallel_method=ring"]
+    assert "--cp-comm-type p2p " in tool.good(*ring, "export=megatron")
+    assert "rotate_method = \"alltoall\"" in tool.good(*ring, "export=torchtitan")
     odd = [word.replace("16384", "16388") for word in plan]
     assert "16384 tokens" not in flags and "16388 tokens" in tool.good(*odd, "export=megatron")
     toml = tool.good(*plan, "export=torchtitan")

@@ -233,6 +233,8 @@ def test_gguf_refusals():
              'scaled by llama3, which llama.cpp\'s "qwen2" has not'),
             ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "attention_factor": 1.5,
                                   "original_max_position_embeddings": 8}}, "scaled by yarn with attention_factor"),
+            ({"model_type": "gemma", "architectures": ["GemmaForCausalLM"], "hidden_activation": "gelu_pytorch_tanh",
+              "tie_word_embeddings": False}, "the output head is another matrix than the embedding"),
             ({"model_type": "mamba", "architectures": ["MambaForCausalLM"]}, "[Mm]amba")):
         tool.write("m/config.json", json.dumps({**{key: value for key, value in config.items() if "rope" not in key},
                                                 **change}))

@@ -72,8 +72,8 @@ def test_stop_and_samples():
     assert made["finish_reason"] == "length", made
     tool.refused(2, r'generate\.stop: given .*, which begins like a list', "generate", "run", '--stop=[""]')
     # The same text, alone or among others; a sample has random numbers of its own.
-    tool.write("prompts.jsonl", '{"prompt": "The"}\n\n{"id": 3, "prompt": "over\\n"}\n')
-    tool.write("prompts.txt", "The\nover\r\n\n")
+    tool.write("prompts.jsonl", '\ufeff{"prompt": "The"}\n\n{"id": 3, "prompt": "over\\n"}\n')
+    tool.write("prompts.txt", "\ufeffThe\nover\r\n\n")
     many = ["generate", "run", "--max_new_tokens=20", "--seed=1", "--training.kernels=reference"]
     alone = tool.good_json(*many, "--prompt=The")
     for size in 1, 3, 8:
@@ -122,24 +122,47 @@ def test_model_without_a_run():
 
 def test_chat():
     turn = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"
-    tool.write("chats.txt", (turn.format("ping", "pong!") + turn.format("a", "b")) * 60)
+    other = "ask:ping\nsay:pong !! <|end|>\n"
+    tool.write("chats.txt", (turn.format("ping", "pong!") + turn.format("a", "b") + other) * 60)
     # Tokens of one byte, of which none begins a text: so a chat's text is also a prompt.
     tool.good("tokenizer", "train", "chats.txt", "--output=tokens", "--vocab_size=256", "--tokenizer.bos=",
               "--tokenizer.eos=")
+    with open("tokens/tokenizer.json", encoding="utf-8") as file:
+        tokenizer = json.load(file)
+    tokenizer["added_tokens"] = [{"id": 256, "content": "<|end|>", "special": True, **dict.fromkeys(
+        ("single_word", "lstrip", "rstrip", "normalized"), False)}]
+    tool.write("tokens/tokenizer.json", json.dumps(tokenizer))
     tool.good("prepare", "chats.txt", "--data.path=text/chats", "--data.tokenizer=tokens")
-    tool.good("train", "c.yaml", "--data.path=text/chats", "--training.steps=150", "--training.seq_len=128",
-              "--model.hidden_size=64", "--model.num_hidden_layers=2", "--optimizer.lr=3e-3")
+    tool.good("train", "c.yaml", "--data.path=text/chats", "--training.steps=120", "--training.seq_len=128",
+              "--model.hidden_size=32")
     chat = ["generate", "run", "--chat", "--chat_template=chatml", "--temperature=0", "--max_new_tokens=40"]
     # What the template puts behind an answer ends it.
     assert tool.good_json(*chat, "--prompt=ping") == {"text": "pong!", "finish_reason": "stop", "forgotten": 0}
     assert tool.good(*chat, "--prompt=a") == "b\n"
-    with open("message.txt", "w", encoding="utf-8") as file:
-        file.write("ping\n")
-    with open("message.txt", encoding="utf-8") as file:
-        out = subprocess.run([tool.BINARY, *chat], stdin=file, stdout=subprocess.PIPE, check=True).stdout
-    assert out == b"pong!\n", out
-    # Turn after turn at a terminal, of which the second goes on with what the model has seen.
-    chance = ["--temperature=5", "--top_k=3", "--seed=3", "--max_new_tokens=8", "--training.kernels=reference"]
+    # A token that stands behind an answer ends it, and so does what the template writes before that.
+    for behind, answer, why in (" ", "pong !! ", "eos"), ("!! ", "pong ", "stop"):
+        tool.write("ask.jinja", "{% for m in messages %}{{ 'ask:' ~ m.content ~ '\n' if m.role == 'user' else 'say:' ~ "
+                                "m.content ~ '" + behind + "<|end|>\n' }}{% endfor %}"
+                                "{% if add_generation_prompt %}say:{% endif %}")
+        said = tool.good_json(*chat, "--prompt=ping", "--chat_template=ask.jinja")
+        assert said == {"text": answer, "finish_reason": why, "forgotten": 0}, said
+    for message, answer in (b"ping\n", "pong!\n"), (b"p\xe2\x82\n", tool.good(*chat, "--prompt=p\ufffd")):
+        out = subprocess.run([tool.BINARY, *chat], input=message, stdout=subprocess.PIPE, check=True).stdout
+        assert out == answer.encode(), (message, out)
+    # Turn after turn at a terminal, of which the second goes on with what the model has seen. What is not UTF-8 of an
+    # answer is U+FFFD in the chat, too.
+    for top_k in 3, 0:
+        talk_at_terminal(turn, chat, top_k)
+    tool.refused(2, "has no chat template: give one, such as chatml", "generate", "run", "--chat", "--prompt=a")
+    tool.refused(2, "there is no chat template", *chat, "--prompt=a", "--chat_template=chatmll")
+    for word in "--system=a", "--chat_template=chatml":
+        tool.refused(2, r"generate\..*: given .*, but there is no --chat", "generate", "run", "--prompt=a", word)
+    tool.refused(2, "generate.samples: .*but --chat makes one text at a time", *chat, "--prompt=a", "--samples=2")
+    tool.refused(2, "standard input: there is no message; or give --prompt", *chat)
+
+
+def talk_at_terminal(turn, chat, top_k):
+    chance = ["--temperature=5", f"--top_k={top_k}", "--seed=3", "--max_new_tokens=8", "--training.kernels=reference"]
     ours, its = os.openpty()
     with subprocess.Popen([tool.BINARY, *chat, *chance, "--json"], stdin=its, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL) as process:
@@ -160,10 +183,7 @@ def test_chat():
             process.kill() # or a failed assertion would wait for it
     os.close(ours)
     os.close(its)
-    tool.refused(2, "has no chat template: give one, such as chatml", "generate", "run", "--chat", "--prompt=a")
-    tool.refused(2, "there is no chat template", *chat, "--prompt=a", "--chat_template=chatmll")
-    tool.refused(2, "generate.samples: .*but --chat makes one text at a time", *chat, "--prompt=a", "--samples=2")
-    tool.refused(2, "standard input has no message", *chat)
+    assert top_k or "\ufffd" in said, said
 
 
 # What lm-evaluation-harness says through `transformers` (test_lm_eval.py) of the model of test_questions: the
@@ -223,6 +243,11 @@ def test_questions():
     tool.refused(2, "data.path: eval with .* does not use this key", *ask, "--data.path=text/merged")
     tool.refused(2, "eval.text: .*too: give one", *ask, "--text=texts.jsonl")
     tool.refused(2, "given 17, but the model has 16 positions", *ask, "--training.seq_len=17")
+    # What is read is not written over.
+    os.makedirs("folder")
+    shutil.copy("t.txt", "folder")
+    for words, file in (ask, "./questions.jsonl"), (["eval", "run", "--text=folder"], "folder/t.txt"):
+        tool.untouched(2, "eval.output: given .*, which is read", *words, f"--output={file}")
 
 
 def test_interrupted():

@@ -60,7 +60,8 @@ def completed(shell, line):
                           timeout=tool.TIMEOUT, check=True)
     assert not done.stderr, done.stderr
     last = line.split(" ")[-1].split("=")[-1]
-    return sorted(word for word in done.stdout.split() if word.startswith(last))
+    # zsh itself leaves out what does not begin so.
+    return sorted(word for word in done.stdout.split() if shell == "bash" or word.startswith(last))
 
 
 def test_completion():
@@ -69,12 +70,22 @@ def test_completion():
             continue
         assert completed(shell, "trireme t") == ["tokenizer", "train"]
         assert completed(shell, "trireme show m") == ["memory", "mesh"]
+        assert completed(shell, "trireme simulate c") == ["cluster="]
         assert completed(shell, "trireme tokenizer ") == ["chat", "decode", "encode", "show", "train"]
         assert completed(shell, "trireme train --lr_scheduler.d") == [
             "--lr_scheduler.decay_ratio=", "--lr_scheduler.decay_steps=", "--lr_scheduler.decay_type="]
+        assert completed(shell, "trireme train --checkpoint.async") == ["--checkpoint.async_save="]
         for key in "--lr_scheduler.decay_type=", "decay_type=", "lr_scheduler.decay_type=":
             assert completed(shell, f"trireme train {key}c") == ["constant", "cosine"], key
         assert completed(shell, "trireme train --checkpoint.async_save=") == ["false", "true"]
+        # A command's own options and keys, which need no section.
+        assert completed(shell, "trireme generate run --cha") == ["--chat", "--chat_template="]
+        assert completed(shell, "trireme generate run --lin") == []
+        assert completed(shell, "trireme tokenizer encode --lin") == ["--lines"]
+        assert completed(shell, "trireme convert --js") == ["--json"]
+        for key in "--dtype=", "dtype=", "--convert.dtype=":
+            assert completed(shell, f"trireme convert a b {key}f") == ["f16", "f32"], key
+            assert completed(shell, f"trireme train {key}b") == ["bf16"], key
         assert completed(shell, "trireme simulate cluster=a") == ["a100", "a100-flash"]
         assert completed(shell, "trireme train run.directory=x") == []
         assert completed(shell, "trireme train run/x") == []

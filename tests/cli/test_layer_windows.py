@@ -1,4 +1,5 @@
-"""Models of which some layers alone have a sliding window: trained, resumed, used, simulated and planned."""
+"""Models of which some layers alone have a sliding window, or linear attention: trained, resumed, used, simulated and
+planned."""
 
 import json
 import os
@@ -96,8 +97,30 @@ def test_time():
     assert "sliding_window: 512" in saved and "max_window_layers: 12" in saved, saved
 
 
+def test_linear_attention():
+    keys = ["--model.num_hidden_layers=3", "--model.layer_types=2 linear_attention, full_attention",
+            "--model.linear_attention_heads=2"]
+    train = ["train", "c.yaml", *keys, "--lr_scheduler.decay_type=constant"]
+    tool.good(*train, "--run.directory=linear")
+    tool.good(*train, "--training.steps=3", "--run.directory=parts")
+    tool.good(*train, "--training.steps=6", "--run.directory=parts")
+    assert tool.weights("linear", 6)[0] == tool.weights("parts", 6)[0]
+    said = config_of("linear/checkpoint/step-6")
+    assert (said["model_type"], said["num_heads"], said["attn"]["layers"]) == ("gla", 2, [2]), said
+    answers = {tool.good("generate", "linear", "--prompt=The quick", "--max_new_tokens=6", "--temperature=0", *more)
+               for more in ([], ["--cache=false"])}
+    assert len(answers) == 1, answers
+    tool.good("eval", "linear", "data.path=text/t", "--training.seq_len=16")
+    tool.refused(2, "layers with linear attention need whole sequences", "verify", "c.yaml", *keys, "--ranks=2",
+                 "--context_parallel_degree=2")
+    tool.refused(2, "but no layer has linear attention", "verify", "c.yaml", "--model.linear_attention_heads=2")
+    tool.refused(2, "do not divide half of hidden_size", "verify", "c.yaml", *keys[:2],
+                 "--model.linear_attention_heads=7")
+    tool.refused(2, "llama.cpp has no GLAForCausalLM", "convert", "linear", "linear.gguf")
+
+
 def test_refusals():
-    for word, why in (("--model.layer_types=sliding", "expected sliding_attention and full_attention"),
+    for word, why in (("--model.layer_types=sliding", "expected sliding_attention, full_attention and"),
                       ("--model.layer_types=5 full_attention", "more than the model's 4 layers"),
                       ("--model.max_window_layers=9", "the model has 4 layers")):
         tool.refused(2, why, "train", "c.yaml", *KEYS, word, "--run.directory=refused")

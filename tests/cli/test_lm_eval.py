@@ -101,8 +101,9 @@ def test_scores():
     write_material()
     tool.good("tokenizer", "train", "train.txt", "--output=tokens", "--vocab_size=350")
     tool.good("prepare", "train.txt", "--data.path=text/merged", "--data.tokenizer=tokens")
-    for name, family in ("llama", "llama"), ("gpt2", "gpt2"):
-        tool.good("train", "c.yaml", "--data.path=text/merged", f"--model.family={family}", "--training.steps=60",
+    tool.good("prepare", "train.txt", "--data.path=text/bytes")
+    for name, family, text in ("llama", "llama", "merged"), ("gpt2", "gpt2", "merged"), ("bytes", "llama", "bytes"):
+        tool.good("train", "c.yaml", f"--data.path=text/{text}", f"--model.family={family}", "--training.steps=60",
                   "--model.max_position_embeddings=64", f"--run.directory={name}")
         compare(f"{name}/checkpoint/step-60")
 

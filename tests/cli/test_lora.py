@@ -106,6 +106,7 @@ def test_a_base_elsewhere():
     os.remove("alone/config.json")
     os.remove("alone/manifest.json")
     tool.refused(2, words, "generate", "alone", "--prompt=The")
+    tool.refused(2, words, "generate", "moved", "--prompt=The")
     tool.good("generate", "alone", "--prompt=The", "--max_new_tokens=2", "--lora.base_model=elsewhere")
     assert loss("moved", "--lora.base_model=elsewhere") > 0
     goes_on = ["train", "c.yaml", "--run.directory=moved", "--training.steps=10"]
@@ -164,6 +165,28 @@ def test_merged():
     tool.good("train", "c.yaml", "--model.hidden_size=32", "--training.steps=1", "--run.directory=wider")
     tool.refused(2, "their hidden_size is 32, the model's 16", "convert", "wider", "other", "--convert.merge=whole")
     tool.refused(2, "holds no adapter_config.json", "convert", "base", "other", "--convert.merge=first")
+
+
+def test_patterns():
+    make_base()
+    chosen = [r"--lora.target_modules=.*\.0\..*(q|down)_proj", '--lora.rank_pattern={"down_proj": 3}',
+              '--lora.alpha_pattern={"q_proj": 1}']
+    tool.good(*ADAPTED, *chosen, "--run.directory=chosen")
+    said = json.loads(tool.read("chosen/checkpoint/step-6/adapter_config.json"))
+    down, query = "model.layers.0.mlp.down_proj", "model.layers.0.self_attn.q_proj"
+    assert said["rank_pattern"] == {down: 3} and said["alpha_pattern"] == {query: 1}, said
+    held = tool.tensors(adapters("chosen", 6))
+    shapes = {name.removeprefix("base_model.model."): list(held[name][0]) for name in held}
+    assert shapes[f"{down}.lora_A.weight"][0] == 3 and shapes[f"{query}.lora_A.weight"] == [2, 16], shapes
+    assert len(shapes) == 4, shapes
+    tool.good("convert", "base", "merged", "--convert.merge=chosen")
+    assert abs(loss("merged") - loss("chosen")) < 1e-5 < abs(loss("merged") - loss("base"))
+    goes_on = [*ADAPTED[:4], "--run.directory=chosen", "--training.steps=7"]
+    tool.refused(2, "lora.rank_pattern: given .*, but the adapters in .* are others", *goes_on,
+                 '--lora.rank_pattern={"down_proj": 4}')
+    tool.good(*goes_on, *chosen)
+    for text, words in (('{"zz": 2}', 'rank_pattern: no layer is called "zz"'), ("3", "expected patterns and numbers")):
+        tool.refused(2, f"lora.*: .*{words}", *ADAPTED, f"--lora.rank_pattern={text}", "--run.directory=never")
 
 
 def test_refused():

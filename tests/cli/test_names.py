@@ -50,7 +50,7 @@ def written(run, key):
 
 
 def test_names_of_any_bytes():
-    for name in NAMES:
+    for name in NAMES[::3 if tool.SANITIZED else 1]:
         os.makedirs(name)
         data, run = name + b"/t" + name, name + b"/r" + name
         readable = shown(data)

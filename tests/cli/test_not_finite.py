@@ -52,7 +52,7 @@ def test_no_model():
 def spoil_rare(tensors):
     """Spoils every batch that has a Z in it: the mean of that token's row becomes too large."""
     shape, data = tensors["transformer.wte.weight"]
-    at, row = 4 * shape[1] * ord("Z"), struct.pack("<f", 3e38) * shape[1]
+    at, row = 4 * shape[1] * ord("Z"), struct.pack("<f", 5e37) * shape[1]
     tensors["transformer.wte.weight"] = (shape, data[:at] + row + data[at + len(row):])
 
 
@@ -105,18 +105,60 @@ def test_skipped_until_it_ends():
     assert err.endswith(f"from before them is that of step {sound}\n"), err
 
 
-def test_skipped_for_a_while():
-    """What is due while steps are skipped is saved after them, and a run that was stopped among them goes on."""
-    tool.write("rare.txt", ("The quick brown fox jumps over the lazy dog. " * 8 + "Z") * 12)
+def train_on_rare(text):
+    """A run that skips every batch with a Z in it."""
+    tool.write("rare.txt", text)
     tool.good("prepare", "rare.txt", "--data.path=text/rare")
     train = ["train", "c.yaml", "--data.path=text/rare", "--data.split=[1, 0]", "--validation.freq=0",
              "--lr_scheduler.decay_type=constant", "--model.family=gpt2", "--model.tie_word_embeddings=false"]
     tool.good(*train, "--training.steps=1", "--run.directory=first")
     shutil.copytree("first/checkpoint/step-1", "broken")
     os.remove("broken/manifest.json")
-
     edit_weights("broken", spoil_rare)
-    train += ["--model.init_from=broken", "--checkpoint.interval=2", "--training.max_nonfinite_steps=1000"]
+    return [*train, "--model.init_from=broken", "--training.max_nonfinite_steps=1000"]
+
+
+def test_skipped_by_one_island():
+    """It is reported as it would be if islands told one another after every step, as they do where each is saved."""
+    train = [*train_on_rare(("The quick brown fox jumps over the lazy dog. " * 8 + "Z") * 40), "--training.steps=40",
+             "--parallelism.island_degree=2", "--outer.method=diloco", "--outer.sync_steps=8"]
+    tool.good(*train, "--run.directory=told_later")
+    tool.good(*train, "--run.directory=told_at_once", "--checkpoint.interval=1")
+    later, at_once = ([(line["step"], line["loss"], line["grad_norm"], line.get("skipped"))
+                       for line in tool.metrics(run)] for run in ("told_later", "told_at_once"))
+    assert later == at_once, (later, at_once)
+    # Steps are skipped by either: the norm is that of the first island.
+    skipped = [norm for _, loss, norm, skips in later if skips and loss is None]
+    assert None in skipped and any(skipped) and len(skipped) < 40, later
+    # Each island goes on with as many updates as it has done.
+    again = [*train, "--checkpoint.interval=20", "--checkpoint.keep_latest_k=0", "--run.directory=again"]
+    tool.good(*again, "--training.steps=20")
+    tool.good(*again)
+    assert tool.weights("again", 40)[0] == tool.weights("told_later", 40)[0]
+    # Two in a row end it, whichever islands skipped them.
+    first = next(step for step in range(2, 41) if all(later[k][3] for k in (step - 2, step - 1)))
+    code, _, err = tool.run(*train, "--training.max_nonfinite_steps=2", "--run.directory=ends")
+    assert code == 6 and f"for 2 steps in a row, up to step {first} " in err.splitlines()[-1], (code, err)
+    assert [line["step"] for line in tool.metrics("ends")] == list(range(1, first + 1))
+
+
+def test_islands_join_that_have_skipped_steps():
+    """The squares that others go on with are of as many updates as the first island had done since they met."""
+    train = [*train_on_rare(("The quick brown fox jumps over the lazy dog. " * 8 + "Z") * 40), "--training.seed=1",
+             "--optimizer.name=scaled", "--outer.method=local_scaled", "--outer.weights=equal", "--outer.sync_steps=8",
+             "--checkpoint.keep_latest_k=0"]
+    tool.good(*train, "--training.steps=22", "--parallelism.island_degree=2")
+    assert tool.run(*train, "--training.steps=23", "--parallelism.island_degree=4")[0] in (0, 6)  # the last is skipped
+    before, after = ([float(x) for x in tool.state(f"run/checkpoint/step-{step}")[0].split()] for step in (22, 23))
+    updates, since = (before[4], before[7]), before[11]
+    assert updates[0] < updates[1] and since < updates[0] and before[10::2] == [2, 2], before
+    assert after[17::2] == [updates[1] - (updates[0] - since)] * 4, (before, after)
+
+
+def test_skipped_for_a_while():
+    """What is due while steps are skipped is saved after them, and a run that was stopped among them goes on."""
+    train = train_on_rare(("The quick brown fox jumps over the lazy dog. " * 8 + "Z") * 12)
+    train += ["--checkpoint.interval=2"]
     tool.run(*train, "--training.steps=40", "--checkpoint.keep_latest_k=0", "--run.directory=whole")
     finite = [0] + [line["step"] for line in tool.metrics("whole") if not line.get("skipped")]
     saved = [0]

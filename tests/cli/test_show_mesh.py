@@ -60,8 +60,9 @@ def test_islands_exchange_their_parameters():
         more = [*keys, f"--parallelism.zero_stage={zero}"]
         island = groups(*more)["island"]
         assert island["members"] == [[0, 2], [1, 3]]
-        (use,) = island["communication"]
-        assert use["program"] == "outer_exchange" and use["op"] == "all_reduce"
+        use, shown = island["communication"]
+        assert use["program"] == "outer_meet" and use["op"] == "all_reduce"
+        assert shown == {**use, "program": "outer_show"}  # for a validation
         # Each rank exchanges the f32 parameters that it updates, and once the sum of the weights.
         parameters = tool.good_json("show", "memory", *more)["parameter_bytes"] - rope
         assert use["bytes"] == parameters / shards + 8, (zero, use, parameters)

@@ -80,7 +80,7 @@ PUBLISHED = [
 
 
 def test_published_bubbles():
-    for p, m, times, of_1f1b, of_interleaved, v, of_h1, of_h2, of_2p in PUBLISHED:
+    for p, m, times, of_1f1b, of_interleaved, v, of_h1, of_h2, of_2p in PUBLISHED[::3 if tool.SANITIZED else 1]:
         for name, expected in ("1f1b", of_1f1b), ("zb-h1", of_h1), ("zb-h2", of_h2):
             near(simulate(name, p, m, times)["bubble"], expected, .5001e-4)
         F, B, W, C = times
@@ -193,7 +193,7 @@ def test_picture():
 def test_published_steps():
     """The shipped A100 cluster gives the step times of Megatron-LM that tools/fit_cluster lists."""
     fit = load_fit()
-    for row in fit.published_rows():
+    for row in fit.published_rows()[::3 if tool.SANITIZED else 1]:
         result = tool.good_json("simulate", *(f"--{key}" for key in row.keys), "cluster=a100")
         assert abs(result["step_seconds"] / row.seconds - 1) < .08, (row.name, row.seconds, result["step_seconds"])
 

@@ -70,6 +70,11 @@ def test_lines():
     apart = [pipe(text, "encode", "bytes") for text in (b"the", b"", b" and\r", b"end")]
     assert lines == b"".join(apart), (lines, apart)
     assert pipe(lines, "decode", "bytes", "--lines") == b"the\n\n and\r\nend\n"
+    pipe_refused(lines + b"\n1 the\n", 'standard input line 6: byte 2: expected a token id, found "the"', "decode",
+                 "bytes", "--lines")
+    # Lines that are longer than what is read at once, or end with it.
+    long = b"the " * 40000 + b"\n" + b"a" * ((1 << 16) - 1) + b"\n" * 3 + b"b" * (1 << 16)
+    assert pipe(pipe(long, "encode", "bytes", "--lines"), "decode", "bytes", "--lines") == long + b"\n"
 
 
 def test_special():
@@ -99,6 +104,21 @@ def test_refused():
     tool.refused(2, 'unexpected "--lines": only `trireme tokenizer` has it', "generate", "run", "--lines")
 
 
+def test_chat_template():
+    """A template that chats were made with by its name goes where the tokens go, and comes before the tokenizer's."""
+    put_files()
+    tool.write("chats.jsonl", '{"messages": [{"role": "user", "content": "a"}]}\n')
+    tool.write("bytes/tokenizer_config.json", json.dumps({"chat_template": "older"}))
+    tool.write("bytes/chat_template.jinja", "own {{ messages[0].content }}")
+    tool.write("mine.jinja", "mine {{ messages[0].content }}")
+    for settings, text in ([], "own a\n"), (["--data.chat_template=mine.jinja"], "mine a\n"):
+        tool.good("prepare", "chats.jsonl", "--data.path=chats/t", "--data.tokenizer=bytes", *settings)
+        assert pipe(tool.read("chats.jsonl"), "chat", "chats/t.tokenizer").decode() == text
+    # Where there is no chat, it stays as it was.
+    tool.good("prepare", "runs.txt", "--data.path=chats/t", "--data.tokenizer=bytes", "--data.chat_template=mine.jinja")
+    assert tool.read("chats/t.tokenizer/chat_template.jinja") == tool.read("bytes/chat_template.jinja")
+
+
 CONFIG = ["--model.family=llama", "--model.num_hidden_layers=1", "--model.hidden_size=16",
           "--model.num_attention_heads=2", "--training.steps=2", "--training.seq_len=16",
           "--training.global_batch_size=2", "--training.threads=1"]
@@ -111,6 +131,7 @@ def check_trained(tokenizer, name, eos):
     assert manifest["tokenizer"]["kind"] == "BPE", manifest
     tool.good("train", *CONFIG, f"--data.path={name}/t", f"--run.directory={name}/run")
     model = f"{name}/run/checkpoint/step-2"
+    assert tool.good("tokenizer", "show", f"{name}/run") == tool.good("tokenizer", "show", model)
     assert json.loads(tool.read(f"{model}/config.json"))["eos_token_id"] == eos
     for file in os.listdir(f"{name}/t.tokenizer"):
         assert tool.read(f"{model}/{file}") == tool.read(f"{name}/t.tokenizer/{file}"), file
@@ -158,12 +179,18 @@ def test_ranks_of_no_known_tokenizer():
                  "my.tiktoken")
     for pattern, ids in ("gpt2", [259, 257, 105]), (r"[a-z ]+", [256, 258, 105]):
         assert ids_of(pipe(b"the si", "encode", "my.tiktoken", f"--pattern={pattern}")) == ids
+        lines = b'{"prompt": "the", "completion": " si"}\n{"text": "the si", "messages": 1}\n'
+        chats = pipe(lines, "chat", "my.tiktoken", "--json", f"--pattern={pattern}").splitlines()
+        assert [json.loads(chat)["ids"] for chat in chats] == [ids, ids], (pattern, chats)
+        assert json.loads(chats[1])["answers"] == [1, 1, 1], chats
         tool.good("prepare", "runs.txt", "--data.path=kept/t", "--data.tokenizer=my.tiktoken",
                   f"--tokenizer.pattern={pattern}")
         assert ids_of(pipe(b"the si", "encode", "kept/t.tokenizer")) == ids
     tool.good("train", *CONFIG, "--data.path=kept/t", "--run.directory=kept/run")
     assert ids_of(pipe(b"the si", "encode", "kept/run/checkpoint/step-2")) == ids
     assert ids_of(pipe(b"the si", "encode", "kept/t.tokenizer", "--pattern=gpt2")) == [259, 257, 105]
+    pipe_refused(b'{"content": 3}', 'line 1: the field "content" must be a string', "chat", "bytes",
+                 "--data.text_field=content")
     pipe_refused(b"", "bytes/tokenizer.json says itself how text is cut", "encode", "bytes", "--pattern=gpt2")
     pipe_refused(b"", 'tokenizer.pattern: pattern "(a": byte 0: ( without )', "encode", "my.tiktoken", "--pattern=(a")
     tool.refused(2, "tokenizer.pattern: given gpt2, for tiktoken's ranks", "prepare", "runs.txt", "--data.path=new/t",

@@ -1,8 +1,8 @@
 // Collectives against plain sums in order of index, bit by bit.
+#include "base/bf16.h"
 #include "base/region.h"
 #include "comm/arithmetic.h"
 #include "comm/comm.h"
-#include "kernels/bf16.h"
 #include "kernels/cpu/reduction_loops.h"
 #include "support/collectives.h"
 #include "support/sanitized.h"
@@ -23,13 +23,13 @@ ssize_t process_vm_readv(pid_t process, const struct iovec *to, unsigned long to
 
 static void reductions_are_sums_in_order_of_index(void **state) {
     (void)state;
-    for (int ranks = 1; ranks <= 8; ranks++)
+    for (int ranks = 1; ranks <= 8; ranks += SANITIZED ? 3 : 1)
         team_run(ranks, 60, collectives_reduce, NULL);
 }
 
 static void moves_bring_every_byte_to_its_place(void **state) {
     (void)state;
-    for (int ranks = 1; ranks <= 8; ranks++)
+    for (int ranks = 1; ranks <= 8; ranks += SANITIZED ? 3 : 1)
         team_run(ranks, 60, collectives_move, NULL);
     team_run(COLLECTIVES_RANKS, 60, collectives_move, NULL);
 }

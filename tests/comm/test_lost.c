@@ -137,6 +137,37 @@ static void deadlines_count_from_when_a_call_is_wanted(void **state) {
         team_run(2, START_SECONDS, is_not_wanted_yet, &which);
 }
 
+// Rank 1 is later than others may be, once, and then does not come.
+static void is_waited_for_longer(struct teammate *mate) {
+    enum { TIMES = 4 };
+    const int which = *(const int *)mate->context;
+    trireme_error error = {0};
+    char *data = calloc(100000, 1);
+    struct communicator *c = open_with_deadline(mate, 1e-3 * LIMIT_MS);
+    if (c && mate->rank == 0)
+        communicator_patience(c, TIMES);
+    if (c && mate->rank == 1)
+        team_sleep_ms(2 * LIMIT_MS);
+    if (c && late_call(c, which, mate->rank, data, &error) != TRIREME_OK)
+        teammate_wrong(mate, "the rank is lost: %s", error.message);
+    if (c && mate->rank == 0)
+        communicator_patience(c, 1);
+    if (c && mate->rank == 0 && late_call(c, which, 0, data, &error) == TRIREME_OK)
+        teammate_wrong(mate, "the rank is never lost");
+    if (c && mate->rank == 0)
+        TEAMMATE_LOST(mate, &error, "group all: rank 0 waited 0.3 s in", "for rank 1");
+    if (c && mate->rank == 1)
+        teammate_await_break(mate);
+    communicator_free(c);
+    free(data);
+}
+
+static void members_may_be_late_for_long(void **state) {
+    (void)state;
+    for (int which = 1; which < 4; which += 2)
+        team_run(2, START_SECONDS, is_waited_for_longer, &which);
+}
+
 // Rank 1 calls long after rank 0 has begun, and before that one waits for it.
 static void begins_early(struct teammate *mate) {
     const int64_t count = *(const int *)mate->context;
@@ -276,6 +307,7 @@ int main(void) {
         cmocka_unit_test(a_deadline_names_group_rank_and_who_is_missing),
         cmocka_unit_test(deadlines_hold_for_opening_and_sending),
         cmocka_unit_test(deadlines_count_from_when_a_call_is_wanted),
+        cmocka_unit_test(members_may_be_late_for_long),
         cmocka_unit_test(calls_that_are_begun_are_not_late_before_their_end),
         cmocka_unit_test(who_is_stopped_with_all_others_is_not_late),
         cmocka_unit_test(breaking_wakes_all),

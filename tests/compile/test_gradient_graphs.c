@@ -55,7 +55,7 @@ static struct operand rope(struct graph *g, struct operand x) {
 // Of columns of three tensors, which may be one and the same.
 static struct operand attention(struct graph *g, const struct operand x[3], const int64_t column[3]) {
     enum { D = 2 };
-    struct operand in[5], y = graph_tensor(g, 2, (int64_t[]){ROWS, D}),
+    struct operand in[6], y = graph_tensor(g, 2, (int64_t[]){ROWS, D}),
                           lse = graph_tensor(g, 3, (int64_t[]){1, 1, ROWS});
     for (int i = 0; i < 3; i++)
         in[i] = (struct operand){.buffer = x[i].buffer,
@@ -64,8 +64,9 @@ static struct operand attention(struct graph *g, const struct operand x[3], cons
                                  .dim = {1, ROWS, 1, D},
                                  .stride = {ROWS * C, C, D, 1}};
     in[3] = operand_shape(graph_indices(g), 2, (int64_t[]){1, ROWS});
-    in[4] = operand_none();
-    graph_emit(g, OP_ATTENTION, 5, in, 2, (struct operand[]){operand_shape(y, 4, (int64_t[]){1, ROWS, 1, D}), lse},
+    in[4] = in[5] = operand_none();
+    graph_emit(g, OP_ATTENTION, 6, in, 3,
+               (struct operand[]){operand_shape(y, 4, (int64_t[]){1, ROWS, 1, D}), lse, operand_none()},
                (union attribute[OP_MAX_ATTRIBUTES]){{.f = 0.7}});
     return linear(g, y, C);
 }

@@ -16,13 +16,14 @@ static void assert_period(const char *const *overrides, size_t count, int64_t st
     period_shorten(&period, 2);
     for (size_t i = 0; i < period.parts.count; i++) {
         const struct period_part *part = &period.parts.item[i];
-        text_add(&text, "%s%s%s", i ? ", " : "", program_kinds[part->kind].name, WORDS[part->action]);
-        assert_true(period_has(&period, part->kind));
+        text_add(&text, "%s%s", i ? ", " : "", program_kinds[part->kind].name);
+        text_add(&text, part->part ? ".%d%s" : "%.0d%s", part->part, WORDS[part->action]);
+        assert_true(period_has(&period, part->kind, part->part));
     }
     assert_string_equal(text.text, expected);
     assert_int_equal(period.steps, steps);
     assert_int_equal(period.further, further);
-    assert_false(period_has(&period, PROGRAM_GENERATE));
+    assert_false(period_has(&period, PROGRAM_GENERATE, 0));
     VEC_RELEASE(&period.parts);
     text_release(&text);
     config_release(&config);
@@ -35,10 +36,16 @@ static void a_period_follows_from_the_table(void **unused) {
     const char *const later[] = {keys[0], keys[1], keys[2], "outer.delay_steps=2"};
     const char *const always[] = {keys[0], keys[1], keys[2], "outer.delay_steps=5"};
     assert_period(NULL, 0, 1, 0, "train");
-    assert_period(keys, 4, 5, 4, "outer_take, outer_exchange begins, outer_exchange ends, outer_settle, train");
+    assert_period(keys, 4, 5, 4, "outer_meet, train");
     assert_period(later, 4, 5, 3, "outer_take, outer_exchange begins, train, train, outer_exchange ends, outer_settle");
     assert_period(always, 4, 5, 3, // of the five beside it, two are left
                   "outer_take, outer_exchange begins, train, train, outer_exchange ends, outer_settle");
+    const char *const round[] = {keys[0], "outer.method=co2", keys[2]};
+    const char *const parts[] = {keys[0], "outer.method=streaming_diloco", "outer.sync_steps=8", "outer.delay_steps=1"};
+    assert_period(round, 3, 5, 3, "outer_turn, outer_exchange begins, train, train, outer_exchange ends");
+    assert_period(parts, 4, 8, 6,
+                  "outer_take, outer_exchange begins, train, outer_exchange ends, outer_settle, outer_take.1, "
+                  "outer_exchange.1 begins, train, outer_exchange.1 ends, outer_settle.1");
 }
 
 // The streams of a program that runs beside others are its own, and all its tables come along.
@@ -61,14 +68,14 @@ static void programs_are_joined(void **unused) {
         program_invoke(p, template, 0, true, true);
     }
     struct period period = {.steps = 2};
-    const struct period_part parts[] = {{PROGRAM_OUTER_EXCHANGE, PERIOD_BEGIN},
-                                        {PROGRAM_TRAIN, PERIOD_RUN},
-                                        {PROGRAM_OUTER_EXCHANGE, PERIOD_END},
-                                        {PROGRAM_TRAIN, PERIOD_RUN}};
+    const struct period_part parts[] = {{PROGRAM_OUTER_EXCHANGE, 0, PERIOD_BEGIN},
+                                        {PROGRAM_TRAIN, 0, PERIOD_RUN},
+                                        {PROGRAM_OUTER_EXCHANGE, 0, PERIOD_END},
+                                        {PROGRAM_TRAIN, 0, PERIOD_RUN}};
     for (size_t i = 0; i < ARRAY_LENGTH(parts); i++)
         VEC_PUSH(&period.parts, parts[i]);
-    const struct program *of_kind[PROGRAM_KINDS] = {[PROGRAM_TRAIN] = &step, [PROGRAM_OUTER_EXCHANGE] = &beside};
-    assert_ok(sequence_create(&out, &period, of_kind, &error), &error);
+    const struct program *const of_part[] = {&beside, &step, &beside, &step};
+    assert_ok(sequence_create(&out, &period, of_part, &error), &error);
     assert_int_equal(out.buffers.count, 4);
     assert_int_equal(out.streams.count, 2);
     assert_string_equal(out.streams.item[1].name, "outer_exchange/compute");

@@ -217,13 +217,14 @@ static void expect_without_effect(const char *const *settings, size_t count, con
 // Keys that do nothing beside others are told, but not the defaults that a run's own file spells out.
 static void test_keys_without_effect(void **state) {
     (void)state;
-    const char *const idle[] = {"optimizer.momentum=0.5", "outer.sync_steps=8", "lr_scheduler.decay_ratio=0.5",
-                                "lr_scheduler.min_lr_factor=0"};
+    const char *const idle[] = {"optimizer.momentum=0.5", "optimizer.offload_directory=x", "outer.sync_steps=8",
+                                "lr_scheduler.decay_ratio=0.5", "lr_scheduler.min_lr_factor=0"};
     expect_without_effect(idle, ARRAY_LENGTH(idle),
-                          "optimizer.momentum 0.5 (optimizer.name is adamw), lr_scheduler.decay_ratio 0.5 "
-                          "(lr_scheduler.decay_type is cosine), outer.sync_steps 8 (parallelism.island_degree is 1)");
-    const char *const used[] = {"optimizer.name=sgd", "optimizer.momentum=0.5", "parallelism.island_degree=2",
-                                "outer.sync_steps=8"};
+                          "optimizer.momentum 0.5 (optimizer.name is adamw), optimizer.offload_directory x "
+                          "(optimizer.offload is none), lr_scheduler.decay_ratio 0.5 "
+                          "(lr_scheduler.decay_type is cosine), outer.sync_steps 8 (outer.method is none)");
+    const char *const used[] = {"optimizer.name=sgd", "optimizer.momentum=0.5", "outer.method=diloco",
+                                "outer.sync_steps=8", "outer.offload=file",     "optimizer.offload_directory=x"};
     expect_without_effect(used, ARRAY_LENGTH(used), "");
     struct config config;
     trireme_error error = {0};

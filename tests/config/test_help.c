@@ -62,6 +62,11 @@ static void test_help(void **state) {
     assert_true(strncmp(one.text, "optimizer: ", 11) == 0 && strstr(one.text, "optimizer.momentum"));
     assert_null(strstr(one.text, "training."));
     assert_non_null(strstr(one.text, "  optimizer.momentum: 0.9, or 0.95 where optimizer.name is muon\n"));
+    // Words with the same default are named together.
+    one.length = 0;
+    assert_int_equal(config_help(&one, "outer.delay_steps", false, &error), TRIREME_OK);
+    assert_non_null(strstr(one.text, ": 0, or 5 where outer.method is streaming_diloco, or -1 where outer.method is "
+                                     "eager_diloco or co2\n"));
     one.length = 0;
     assert_int_equal(config_help(&one, "metrics", false, &error), TRIREME_OK);
     assert_int_equal(strncmp(one.text, "metrics: ", 9), 0);

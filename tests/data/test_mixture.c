@@ -88,7 +88,7 @@ enum { LENGTH = 10, ROWS = 10, FEW = 225, MANY = 1015, SECOND = 50000 };
 // The tokens with which the rows of a batch begin.
 static void first_tokens(const struct sampler *s, enum sampler_split split, int64_t step, int32_t out[ROWS]) {
     int32_t tokens[ROWS * LENGTH], targets[ROWS * LENGTH], starts[ROWS * LENGTH], positions[ROWS * LENGTH];
-    const struct sampler_batch batch = {0, LENGTH, tokens, targets, starts, positions};
+    const struct sampler_batch batch = {{PLACES_CONTIGUOUS, 1, LENGTH}, 0, tokens, targets, starts, positions};
     assert_ok(sampler_fill(s, split, step, 0, ROWS, &batch, NULL, &error));
     for (int r = 0; r < ROWS; r++) {
         out[r] = targets[r * LENGTH] < 0 ? -1 : tokens[r * LENGTH];

@@ -571,7 +571,7 @@ static void test_chats(void **state) {
     put_text(in(state, "a.jsonl"),
              "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
              "\"yo\"}], \"x\": 1}\n{\"text\": \"plain\"}\n{\"prompt\": \"q: \", \"completion\": \"a\"}\n"
-             "{\"messages\": [{\"role\": \"user\", \"content\": \"yo\"}]}\n{\"text\": \"end\"}\n");
+             "{\"conversations\": [{\"from\": \"human\", \"value\": \"yo\"}]}\n{\"text\": \"end\"}\n");
     struct prepare_result result;
     const char *prefix = in(state, "out/t");
     struct prepare_options with = {.chat_template = "chatml"};
@@ -607,6 +607,9 @@ static void test_chats(void **state) {
     refuse(state, &with, "c.jsonl", "{\"messages\": [1, 1, NaN]}", 25, TRIREME_ERROR_CORRUPT, "c.jsonl line 1: ");
     refuse(state, &plain, "c.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", 32, TRIREME_ERROR_USAGE,
            "c.jsonl line 1: the tokenizer has no chat template");
+    const struct prepare_options skips = {.chat_template = "chatml", .skips_bad_lines = true};
+    refuse(state, &skips, "c.jsonl", "{\"messages\": [1]}\n{\"messages\": [2]}", 34, TRIREME_ERROR_USAGE,
+           "all empty; bad lines were left out, the first: ");
 }
 
 // ---- with a tokenizer
@@ -773,13 +776,21 @@ static void test_killed(void **state) {
     tokenizer_free(t);
 }
 
-// Another text is not gone on with, nor what is not as it was saved.
+// Makes a file longer, beyond what the whole one has.
+static void grow_file(const char *path) {
+    FILE *file = fopen(path, "a");
+    for (int i = 0; i < 100000; i++)
+        fputc('x', file);
+    fclose(file);
+}
+
+// Another text is not gone on with, nor what is not as it was saved. What was written after that does not count.
 static void test_saved_is_of_no_use(void **state) {
     struct tokenizer *t = with_beginning();
     put_documents(state);
     const char *whole = in(state, "whole/t"), *other = in(state, "other/t");
     struct watcher stops;
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 5; round++) {
         stops = (struct watcher){.cancel_after = 100};
         const struct prepare_options with = {
             .job_bytes = 100, .documents.block_bytes = 50, .progress = watch, .user = &stops, .cancel = &stops.cancel};
@@ -791,8 +802,12 @@ static void test_saved_is_of_no_use(void **state) {
             assert_int_equal(truncate(in(state, "other/t.bin.tmp"), 10), 0);
         else if (round == 3)
             put_text(in(state, "other/t.prepare.tmp"), "{\"of\": 1");
+        else if (round == 4) {
+            grow_file(in(state, "other/t.bin.tmp"));
+            grow_file(in(state, "other/t.idx.tmp"));
+        }
         const struct prepare_result result = prepare_documents(state, other, t, (struct prepare_options){0});
-        assert_int_equal(result.resumed_tokens > 0, round == 0);
+        assert_int_equal(result.resumed_tokens > 0, round == 0 || round == 4);
         prepare_documents(state, whole, t, (struct prepare_options){0});
         assert_same_files(state, whole, other);
         put_documents(state);

@@ -52,21 +52,21 @@ struct filled {
     struct sampler_counts counts;
 };
 
-// The tokens [begin, end) of rows.
+// What a part has of rows.
 static struct filled fill_part(const struct sampler *s, enum sampler_split split, int64_t step, int64_t first,
-                               int64_t rows, int64_t begin, int64_t end) {
-    size_t n = (size_t)(rows * (end - begin));
+                               int64_t rows, struct places places, int64_t part) {
+    size_t n = (size_t)(rows * places.rows);
     struct filled f = {.bytes = 4 * n * sizeof(int32_t)};
     f.memory = mem_alloc(f.bytes);
     memset(f.memory, 0x55, f.bytes);
-    f.batch = (struct sampler_batch){begin, end, f.memory, f.memory + n, f.memory + 2 * n, f.memory + 3 * n};
+    f.batch = (struct sampler_batch){places, part, f.memory, f.memory + n, f.memory + 2 * n, f.memory + 3 * n};
     assert_ok(sampler_fill(s, split, step, first, rows, &f.batch, &f.counts, &error));
     return f;
 }
 
 static struct filled fill(const struct sampler *s, enum sampler_split split, int64_t step, int64_t first,
                           int64_t rows) {
-    return fill_part(s, split, step, first, rows, 0, s->options.seq_len);
+    return fill_part(s, split, step, first, rows, (struct places){PLACES_CONTIGUOUS, 1, s->options.seq_len}, 0);
 }
 
 // First token of the window that row `row` of `step` takes.
@@ -146,6 +146,8 @@ static struct token_set *masked_set(void **state, int64_t total, int32_t sequenc
     return set;
 }
 
+static const int64_t LAYOUT[] = {PLACES_CONTIGUOUS, PLACES_ZIGZAG, 1, 2, 5};
+
 // What is only read is no target, in whole rows and in parts of them.
 static void test_masked(void **state) {
     enum { TOTAL = 3000 };
@@ -156,10 +158,13 @@ static void test_masked(void **state) {
         assert_true(token_set_is_masked(set));
         struct sampler s = sampler(set, options(16, 4, 0.0));
         for (int64_t step = 0; step < 60; step++) {
-            const int64_t begin = step % 5, end = 16 - step % 4, places = end - begin;
-            struct filled f = fill_part(&s, SAMPLER_TRAIN, step, 0, 4, begin, end);
+            const int64_t layout = LAYOUT[step % 5], parts = 1 + step % 4;
+            const struct places places = {layout, parts, places_rows(layout, parts, 16)};
+            struct filled f = fill_part(&s, SAMPLER_TRAIN, step, 0, 4, places, step % parts);
             int64_t targets = 0;
-            for (int64_t i = 0; i < 4 * places; i++) {
+            for (int64_t i = 0; i < 4 * places.rows; i++) {
+                if (place_of(&places, step % parts, i % places.rows) >= 16)
+                    continue;
                 const int32_t next = f.batch.tokens[i] + 1;
                 const bool is = predicted[next] && !begins[next];
                 assert_int_equal(f.batch.targets[i], is ? next : -1);
@@ -358,34 +363,56 @@ static void test_rows_however_asked(void **state) {
     token_set_close(set);
 }
 
-// Parts of each row are what the rows have there; documents begin where they begin in the row.
-static void test_parts_of_rows(void **state) {
-    static const int lengths[] = {9, 40, 3};
-    enum { LENGTH = 32, ROWS = 12 };
-    struct token_set *set = counting_set(state, 5000, lengths, 3);
-    struct sampler s = sampler(set, options(LENGTH, ROWS, 0.1));
-    for (int split = SAMPLER_TRAIN; split <= SAMPLER_VALIDATION; split++)
-        for (int64_t step = 0; step < 3; step++) {
-            struct filled whole = fill(&s, split, step, 0, ROWS);
-            for (int64_t size = 1; size <= LENGTH; size *= 2) {
-                int64_t targets = 0;
-                for (int64_t begin = 0; begin < LENGTH; begin += size) {
-                    struct filled part = fill_part(&s, split, step, 0, ROWS, begin, begin + size);
-                    for (int64_t i = 0; i < ROWS * size; i++) {
-                        const int64_t at = i / size * LENGTH + begin + i % size;
-                        assert_int_equal(part.batch.tokens[i], whole.batch.tokens[at]);
-                        assert_int_equal(part.batch.targets[i], whole.batch.targets[at]);
-                        assert_int_equal(part.batch.starts[i], whole.batch.starts[at]);
-                        assert_int_equal(part.batch.positions[i], whole.batch.positions[at]);
-                    }
-                    targets += part.counts.targets;
-                    free(part.memory);
-                }
-                assert_int_equal(targets, whole.counts.targets);
-            }
-            free(whole.memory);
+// What the parts of rows have is what the rows have there, each place once, and padding; documents begin where they
+// begin in the row.
+static void check_parts(const struct sampler *s, enum sampler_split split, int64_t step, int64_t layout,
+                        int64_t parts) {
+    const int64_t length = s->options.seq_len, rows = s->options.global_batch_size;
+    const struct places places = {layout, parts, places_rows(layout, parts, length)};
+    struct filled whole = fill(s, split, step, 0, rows);
+    struct sampler_counts sum = {0};
+    bool *seen = mem_alloc((size_t)(rows * length));
+    for (int64_t number = 0; number < parts; number++) {
+        struct filled part = fill_part(s, split, step, 0, rows, places, number);
+        for (int64_t i = 0; i < rows * places.rows; i++) {
+            const int64_t place = place_of(&places, number, i % places.rows), at = i / places.rows * length + place;
+            const bool there = place < length;
+            assert_int_equal(part.batch.tokens[i], there ? whole.batch.tokens[at] : 0);
+            assert_int_equal(part.batch.targets[i], there ? whole.batch.targets[at] : -1);
+            assert_int_equal(part.batch.starts[i], there ? whole.batch.starts[at] : place);
+            assert_int_equal(part.batch.positions[i], there ? whole.batch.positions[at] : 0);
+            assert_false(there && seen[at]);
+            if (there)
+                seen[at] = true;
         }
+        sum.targets += part.counts.targets;
+        sum.text_bytes += part.counts.text_bytes;
+        free(part.memory);
+    }
+    assert_null(memchr(seen, false, (size_t)(rows * length)));
+    assert_int_equal(sum.targets, whole.counts.targets);
+    assert_int_equal(sum.text_bytes, whole.counts.text_bytes);
+    free(whole.memory);
+    free(seen);
+}
+
+static void test_parts_of_rows(void **state) {
+    static const int64_t LENGTHS[] = {32, 31, 23, 3};
+    struct token_set *set = counting_set(state, 256, (int[]){9, 1, 40, 3, 1, 1}, 6);
+    struct tokenizer *bytes = tokenizer_create_bytes(TOKENIZER_BYTES_ALONE);
+    for (size_t n = 0; n < ARRAY_LENGTH(LENGTHS); n++) {
+        struct sampler_options o = options(LENGTHS[n], 5, 0.3);
+        o.tokenizer = bytes;
+        struct sampler s = sampler(set, o);
+        for (size_t l = 0; l < ARRAY_LENGTH(LAYOUT); l++)
+            for (int64_t parts = 1; parts <= 5; parts++)
+                for (int64_t step = 0; step < 2; step++) {
+                    check_parts(&s, SAMPLER_TRAIN, step, LAYOUT[l], parts);
+                    check_parts(&s, SAMPLER_VALIDATION, step, LAYOUT[l], parts);
+                }
+    }
     token_set_close(set);
+    tokenizer_free(bytes);
 }
 
 // With another batch from some step on, the windows of an epoch are still each taken once; of another length, those of
@@ -540,7 +567,8 @@ static void test_vocabulary(void **state) {
     struct tokenizer *bytes = tokenizer_create_bytes(TOKENIZER_BYTES_ALONE);
     struct sampler_options o = options(299, 1, 0.0);
     int32_t memory[4 * 299];
-    struct sampler_batch batch = {0, 299, memory, memory + 299, memory + 2 * 299, memory + 3 * 299};
+    struct sampler_batch batch = {
+        {PLACES_CONTIGUOUS, 1, 299}, 0, memory, memory + 299, memory + 2 * 299, memory + 3 * 299};
     o.vocab_size = 299;
     struct sampler s = sampler(set, o);
     assert_refused(sampler_fill(&s, SAMPLER_TRAIN, 0, 0, 1, &batch, NULL, &error), TRIREME_ERROR_CORRUPT,

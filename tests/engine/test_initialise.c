@@ -64,8 +64,8 @@ static void a_rank_takes_the_sequences_of_the_program(void **unused) {
     const struct compiled *train = engine_compiled(&e, PROGRAM_TRAIN);
     assert_int_equal(engine_first_sequence(&e, train), 6);
     assert_int_equal(engine_tokens(&e, train), 2 * 6 * 8);
-    assert_int_equal(engine_rows(&e, train).first, 4);
-    assert_int_equal(engine_rows(&e, train).rows, 4);
+    assert_int_equal(engine_rows(&e, train).part, 1);
+    assert_int_equal(engine_rows(&e, train).places.rows, 4);
     assert_true(engine_flops(&e, train) == model_flops(&model, 96, 8));
     engine_release(&e);
     // Without a batch of its own it has the plan's.
@@ -75,7 +75,7 @@ static void a_rank_takes_the_sequences_of_the_program(void **unused) {
     const struct compiled *evaluate = engine_compiled(&e, PROGRAM_EVALUATE);
     assert_int_equal(engine_first_sequence(&e, evaluate), 2);
     assert_int_equal(engine_tokens(&e, evaluate), 4 * 16);
-    assert_int_equal(engine_rows(&e, evaluate).first, 8);
+    assert_int_equal(engine_rows(&e, evaluate).places.rows, 8);
     engine_release(&e);
     parallel_release(&plan);
     config_release(&config);

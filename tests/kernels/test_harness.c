@@ -1,5 +1,5 @@
 // Tests of the harness for ops (support/ops.h): kernels with one planted fault each must be refused, for that reason.
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 #include "support/op_table.h"
 #include "support/ops.h"
 

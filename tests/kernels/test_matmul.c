@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 #include "support/test.h"
 
 static double get(const struct tensor *t, int64_t i, int64_t j) {

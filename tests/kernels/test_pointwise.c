@@ -1,6 +1,6 @@
 // What the comparison with the reference (test_cpu.c) does not cover of the pointwise kernels: work that is large
 // enough to be split over threads, the tails of the activations, and logits and gradients at the limits of the dtypes.
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 #include "kernels/cpu/isa.h"
 #include "support/op_table.h"
 #include "support/ops.h"
@@ -33,6 +33,19 @@ static const struct op_case large[] = {
     {"qknorm_dw m=261 D=20 h=6 c=160 heads=4 kv_heads=2 eps=1e-6", 0},
     {"rope m=261 S=300 D=20 c=160 heads=6", 0},
     {"rope_dx m=261 S=300 D=20 c=160 heads=6", 0},
+    {"linear_attention b=3 T=100 h=5 K=20 V=33 scale=0.5", 0},
+    {"linear_attention_bwd b=3 T=100 h=5 K=20 V=33 scale=0.5", 0},
+    {"log_sigmoid m=261 c=133 divisor=16", 0},
+    {"log_sigmoid_dx m=261 c=133 divisor=16", 0},
+    {"gated_rmsnorm m=261 h=3 D=53 eps=1e-6", 0},
+    {"gated_rmsnorm_dx m=261 h=3 D=53 eps=1e-6", 0},
+    {"gated_rmsnorm_dw m=9001 h=2 D=5 eps=1e-6", 0},
+    {"attention_pack b=3 t=60 g=2 D=100", 0},
+    {"attention_merge b=3 t=60 h=2 D=100", 0},
+    {"attention_end b=3 t=60 h=2 D=100", 0},
+    {"attention_delta b=3 t=60 h=2 D=100", 0},
+    {"attention_add b=3 u=60 g=2 D=100", 0},
+    {"attention_bwd_end b=3 t=60 h=2 g=2 D=100", 0},
     {"gelu m=261 f=133 tanh=0", 0},
     {"gelu_dx m=261 f=133 tanh=1", 0},
     {"swiglu m=261 c=266 f=133", 0},
@@ -43,6 +56,9 @@ static const struct op_case large[] = {
     {"scale_dx m=261 c=133 factor=3", 0},
     {"softcap m=261 c=133 cap=0.5", 0},
     {"softcap_dx m=261 c=133 cap=0.5", 0},
+    {"layernorm_heads m=261 h=3 D=53 eps=1e-5", 0},
+    {"layernorm_heads_dx m=261 h=3 D=53 eps=1e-5", 0},
+    {"layernorm_heads_dw m=9001 h=2 D=5 eps=1e-5", 0},
     {"row_squares m=261 c=133", 0},
     {"row_squares_dx m=261 c=133", 0},
     {"row_norm m=261 c=133 width=300 eps=1e-6", 0},
@@ -70,13 +86,23 @@ static const struct op_case large[] = {
     {"adamw n=40001 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1", 0},
     {"lion n=40001 beta1=0.9 beta2=0.99 weight_decay=0.1", 0},
     {"sgd n=40001 momentum=0.9 weight_decay=0.1", 0},
+    {"scaled n=40001 eps=1e-2 weight_decay=0.1", 0},
     {"muon_momentum n=40001 momentum=0.95", 0},
     {"newton_schulz S=1 R=190 C=201 iterations=5 scale=0.4", 0},
     {"newton_schulz S=3 R=201 C=61 iterations=5 scale=0.4", 0},
     {"muon n=40001 weight_decay=0.1", 0},
     {"take n=40001", 0},
     {"weigh n=40001", 0},
+    {"eager n=40001", 0},
+    {"eager n=40001 codec=3", 0},
+    {"outer_sgd n=40001 lr=0.7 momentum=0.9 nesterov=1", 0},
+    {"outer_sgd n=100001 lr=0.7 momentum=0.9 nesterov=0 clip=0.3 pull=0.9", 0},
     {"settle n=40001", 0},
+    {"weigh_squares n=40001", 0},
+    {"rescale n=40001 beta2=0.95", 0},
+    {"keep n=40001", 0},
+    {"restore n=40001", 0},
+    {"adopt n=40001 mix=0.5", 0},
 };
 
 static void run(struct op_instance *instance, const char *spec, const struct op_options *options,
@@ -128,8 +154,14 @@ static bool is_elsewhere(enum op op) {
     case OP_LOGITS_TIMES:
     case OP_ATTENTION:
     case OP_ATTENTION_BWD:
+    case OP_ATTENTION_SINKS_DW:
+    case OP_ATTENTION_BLOCK:
+    case OP_ATTENTION_BLOCK_BWD:
+    case OP_ATTENTION_PARTS_SINKS_DW:
     case OP_ATTENTION_CACHED:
     case OP_CACHE_APPEND:
+    case OP_COMPRESS: // test_codecs.c
+    case OP_WEIGH_CODES:
         return true;
     default:
         return false;

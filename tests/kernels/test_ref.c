@@ -11,7 +11,8 @@ static void every_op_has_a_case(void **state) {
     for (int op = 0; op < OP_COUNT; op++) {
         const enum op_role role = table->op[op].role;
         bool found = role == ROLE_COMMUNICATION || role == ROLE_TRANSFER; // which have no kernel
-        found |= role == ROLE_ENCODE || role == ROLE_DECODE;              // test_ref_ops.c: codes are no numbers
+        found |= role == ROLE_ENCODE || role == ROLE_DECODE;              // test_ref_values.c: codes are no numbers
+        found |= op == OP_COMPRESS || op == OP_WEIGH_CODES;               // test_codecs.c
         for (size_t i = 0; i < op_case_count; i++)
             found |= op_case_op(table, &op_cases[i]) == (enum op)op && (op_cases[i].uses & OPS_COMPARE);
         if (!found)
@@ -131,7 +132,7 @@ static void bits_are_pinned(void **state) {
                     hash = (hash ^ instance.out[o].base[i]) * 0x100000001b3;
             op_instance_release(&instance);
         }
-    if (hash != 0x8c9c2cb65d45a847)
+    if (hash != 0x54ee55257102410c)
         fail_msg("the hash is %#llx", (unsigned long long)hash);
 }
 

@@ -1,6 +1,6 @@
 // What the reference kernels compute, compared with formulas that are written again here in the plainest way (with the
 // C library's functions) or with numbers from PyTorch 1.13. Backward ops: tests/kernels/test_backward_ops.c.
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 #include "support/op_table.h"
 #include "support/ops.h"
 
@@ -157,7 +157,7 @@ static void check_attention(int window, const char *spec) {
     for (int b = 0; b < B; b++)
         for (int h = 0; h < H; h++)
             for (int t = 0; t < T; t++) {
-                double total = 0, sum[D] = {0};
+                double total = exp(in(&i, 5)[h]), sum[D] = {0};
                 for (int j = 0; j < T; j++) {
                     if (j > t || j < in_int(&i, 3)[b * T + t] || (window && j <= t - window))
                         continue;
@@ -256,6 +256,58 @@ static void activations(void **state) {
     check_activation("gelu m=1 f=9 tanh=0", gelu_erf);
     check_activation("gelu m=1 f=9 tanh=1", gelu_tanh);
     check_activation("swiglu m=1 c=18 f=9", silu);
+}
+
+// Every token sees all tokens of its document up to itself, each weighted by q k and by the decays between the two.
+static void linear_attention(void **state) {
+    (void)state;
+    enum { T = 23, H = 2, K = 3, V = 4 };
+    struct op_instance i = make("linear_attention b=2 T=23 h=2 K=3 V=4 scale=0.7");
+    run(&i);
+    for (int b = 0; b < 2; b++)
+        for (int t = 0; t < T; t++)
+            for (int h = 0; h < H; h++) {
+                double expected[V] = {0};
+                for (int j = in_int(&i, 4)[b * T + t]; j <= t; j++) {
+                    double score = 0;
+                    for (int c = 0; c < K; c++) {
+                        double fades = 0;
+                        for (int s = j + 1; s <= t; s++)
+                            fades += in(&i, 3)[((b * T + s) * H + h) * K + c];
+                        score += in(&i, 0)[((b * T + t) * H + h) * K + c] * in(&i, 1)[((b * T + j) * H + h) * K + c] *
+                                 exp(fades);
+                    }
+                    for (int c = 0; c < V; c++)
+                        expected[c] += 0.7 * score * in(&i, 2)[((b * T + j) * H + h) * V + c];
+                }
+                for (int c = 0; c < V; c++)
+                    check_near(out(&i, 0)[((b * T + t) * H + h) * V + c], expected[c]);
+            }
+    op_instance_release(&i);
+}
+
+static void gates(void **state) {
+    (void)state;
+    struct op_instance l = make("log_sigmoid m=3 c=7 divisor=16"), n = make("gated_rmsnorm m=3 h=2 D=5 eps=0.01");
+    in(&l, 0)[0] = 800, in(&l, 0)[1] = -800;
+    run(&l);
+    check_near(out(&l, 0)[0], 0);
+    check_near(out(&l, 0)[1], -50);
+    for (int k = 2; k < 21; k++)
+        check_near(out(&l, 0)[k], log(1 / (1 + exp(-in(&l, 0)[k]))) / 16);
+    run(&n);
+    for (int row = 0; row < 6; row++) {
+        const double *x = in(&n, 0) + 5 * row, *gate = in(&n, 1) + 5 * row;
+        double square = 0;
+        for (int d = 0; d < 5; d++)
+            square += x[d] * x[d] / 5;
+        check_near(out(&n, 1)[row], 1 / sqrt(square + 0.01));
+        for (int d = 0; d < 5; d++)
+            check_near(out(&n, 0)[5 * row + d],
+                       x[d] / sqrt(square + 0.01) * in(&n, 2)[d] * gate[d] / (1 + exp(-gate[d])));
+    }
+    op_instance_release(&l);
+    op_instance_release(&n);
 }
 
 static void cross_entropy(void **state) {
@@ -408,6 +460,54 @@ static void lion(void **state) {
     op_instance_release(&i);
 }
 
+// Two steps by a divisor, the least where that is less; a meeting of islands that have done 4 and 2 updates, of weights
+// 3 and 1; and one of islands that have done none.
+static void scaled(void **state) {
+    (void)state;
+    struct op_instance i = make("scaled n=3 eps=0.125 weight_decay=0.1");
+    const double divisor[] = {0.5, 0.0625, 2}, squares[] = {0, 1, 4}, x[] = {1, -2, 4};
+    memcpy(in(&i, 0), x, sizeof x);
+    memcpy(in(&i, 2), (double[]){0.5, 0.25, -1}, 3 * sizeof(double));
+    memcpy(in(&i, 3), squares, sizeof squares);
+    memcpy(in(&i, 4), divisor, sizeof divisor);
+    in(&i, 5)[0] = 0.01, in(&i, 6)[0] = 0.5, in(&i, 7)[0] = 2;
+    run(&i);
+    check_near(out(&i, 0)[0], 1 - 0.001 - 0.01 * 0.25 / 0.5);
+    check_near(out(&i, 0)[1], -2 + 0.002 - 0.01 * 0.125 / 0.125);
+    check_near(out(&i, 0)[2], 4 + 0.01 * 0.5 / 2);
+    for (int k = 0; k < 3; k++)
+        check_near(out(&i, 2)[k], squares[k] + (double[]){0.0625, 0.015625, 0.25}[k]);
+    op_instance_release(&i);
+
+    double sum[3] = {0}, updates = 0;
+    for (int island = 0; island < 2; island++) {
+        i = make("weigh_squares n=3");
+        memcpy(in(&i, 0), squares, sizeof squares);
+        in(&i, 1)[0] = island ? 1 : 3, in(&i, 2)[0] = island ? 9 : 11, in(&i, 3)[0] = 7;
+        run(&i);
+        for (int k = 0; k < 3; k++) {
+            sum[k] += out(&i, 0)[k];
+            assert_true(out(&i, 2)[k] == 0);
+        }
+        updates += out(&i, 1)[0];
+        op_instance_release(&i);
+    }
+    assert_true(updates == 3 * 4 + 1 * 2);
+    for (int round = 0; round < 3; round++) {
+        i = make("rescale n=3 beta2=0.5");
+        memcpy(in(&i, 0), divisor, sizeof divisor);
+        memcpy(in(&i, 1), sum, sizeof sum);
+        in(&i, 2)[0] = round < 2 ? updates : 0, in(&i, 3)[0] = round;
+        run(&i);
+        const double before = round == 0 ? 0 : 1. / 3; // (1/2 - 1/4) / (1 - 1/4)
+        for (int k = 0; k < 3; k++)
+            check_near(out(&i, 0)[k],
+                       round == 2 ? divisor[k]
+                                  : sqrt(before * divisor[k] * divisor[k] + (1 - before) * 4 * squares[k] / 14));
+        op_instance_release(&i);
+    }
+}
+
 // A matrix [rows, columns] of sines, in blocks of columns, brought to singular values near 1.
 static void check_newton_schulz(const char *spec, const double *expected) {
     struct op_instance i = make(spec);
@@ -504,6 +604,7 @@ static void master_weights(void **state) {
     check_master("adamw n=101 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1");
     check_master("lion n=101 beta1=0.9 beta2=0.95 weight_decay=0.1");
     check_master("sgd n=101 momentum=0.9 weight_decay=0.1");
+    check_master("scaled n=101 eps=1e-2 weight_decay=0.1");
     check_master("muon n=101 weight_decay=0.1");
 }
 
@@ -550,10 +651,13 @@ int main(void) {
         cmocka_unit_test(attention_of_large_scores),
         cmocka_unit_test(cached_attention),
         cmocka_unit_test(activations),
+        cmocka_unit_test(linear_attention),
+        cmocka_unit_test(gates),
         cmocka_unit_test(cross_entropy),
         cmocka_unit_test(scalars),
         cmocka_unit_test(optimizers),
         cmocka_unit_test(lion),
+        cmocka_unit_test(scaled),
         cmocka_unit_test(newton_schulz),
         cmocka_unit_test(muon),
         cmocka_unit_test(master_weights),

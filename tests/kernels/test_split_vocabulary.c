@@ -16,6 +16,7 @@ struct split {
     const char *name;
     int64_t vocab, columns; // real; of one rank
     int ranks;
+    double cap; // of the head's logits; 0: none
 };
 
 static const double scale = 0.37;
@@ -210,6 +211,8 @@ static void check_head(const struct split *s) {
     double factor = scale;
     const union attribute vocab = {.i = s->vocab};
     fill_loss(s, &logits, targets.data);
+    for (int64_t i = 0; i < ROWS * logits.dim[1] && s->cap > 0; i++)
+        tensor_set(&logits, i, s->cap * tanh(tensor_get(&logits, i) / s->cap));
     for (int64_t i = 0; i < w.dim[0] * HEAD_WIDTH; i++)
         tensor_set(&w, i, i / HEAD_WIDTH < s->vocab ? random_value("w", i) : 0);
     struct tensor dlogits = copy_of(&logits);
@@ -231,7 +234,7 @@ static void check_head(const struct split *s) {
                           .outputs = 2,
                           .in = {columns_of(&logits, s, r), targets, scalar_of(&first, DTYPE_I32)},
                           .out = {parts[r], own},
-                          .attribute = {vocab}});
+                          .attribute = {vocab, {.f = s->cap}}});
     }
     run(s, OP_LOGITS_MERGE, (struct call){.inputs = 2, .outputs = 3, .in = {all, targets}, .out = {max, sum, merged}});
     for (int r = 0; r < s->ranks; r++) {
@@ -249,7 +252,8 @@ static void check_head(const struct split *s) {
             (struct call){.inputs = 7,
                           .outputs = 1,
                           .in = {a, b, own, max, sum, targets, scalar_of(&factor, DTYPE_F64)},
-                          .out = {dx}});
+                          .out = {dx},
+                          .attribute = {{.f = s->cap}}});
         for (int64_t i = 0; i < ROWS * HEAD_WIDTH; i++)
             tensor_put(&total, i, tensor_get(&dx, i), r > 0);
         free(parts[r].data);
@@ -260,8 +264,11 @@ static void check_head(const struct split *s) {
         assert_near(s, "merged nll", m, 0, tensor_get(&merged, m), y, exact * fmax(1, fabs(y)));
         for (int64_t c = 0; c < HEAD_WIDTH; c++) {
             double expected = 0;
-            for (int64_t v = 0; v < s->vocab; v++)
-                expected += tensor_get(&dlogits, at2(&dlogits, m, v)) * tensor_get(&w, at2(&w, v, c));
+            for (int64_t v = 0; v < s->vocab; v++) {
+                const double part = s->cap > 0 ? tensor_get(&logits, at2(&logits, m, v)) / s->cap : 0;
+                expected +=
+                    tensor_get(&dlogits, at2(&dlogits, m, v)) * (1 - part * part) * tensor_get(&w, at2(&w, v, c));
+            }
             assert_near(s, "dx", m, c, tensor_get(&total, at2(&total, m, c)), expected, 4 * rounding * scale);
         }
     }
@@ -270,6 +277,12 @@ static void check_head(const struct split *s) {
     for (size_t i = 0; i < ARRAY_LENGTH(made); i++)
         free(made[i]->data);
     free(parts);
+}
+
+static void check_capped_head(const struct split *s) {
+    struct split capped = *s;
+    capped.cap = 4;
+    check_head(&capped);
 }
 
 // ---- embedding
@@ -321,7 +334,7 @@ static void check_all(void (*check)(const struct split *s), enum dtype model, co
     } splits[] = {{11, 11, 1}, {50, 25, 2}, {50, 28, 2},     {50, 17, 3},     {61, 16, 4},
                   {10, 2, 8},  {1, 1, 8},   {3001, 1501, 2}, {3001, 1100, 3}, {5000, 631, 8}};
     for (size_t i = 0; i < ARRAY_LENGTH(splits); i++)
-        check(&(struct split){model, kernels, name, splits[i].vocab, splits[i].columns, splits[i].ranks});
+        check(&(struct split){model, kernels, name, splits[i].vocab, splits[i].columns, splits[i].ranks, 0});
 }
 
 static void check_fast(void (*check)(const struct split *s)) {
@@ -372,6 +385,8 @@ static void a_head_with_one_meeting_is_the_whole_one(void **state) {
     (void)state;
     check_all(check_head, DTYPE_F64, NULL, "reference");
     check_fast(check_head);
+    check_all(check_capped_head, DTYPE_F64, NULL, "reference");
+    check_fast(check_capped_head);
 }
 
 static void a_split_loss_is_the_whole_one_in_f64(void **state) {

@@ -8,7 +8,8 @@
 
 static bool is_checked(enum op op) {
     return op == OP_MATMUL || op == OP_MATMUL_DX || op == OP_MATMUL_DW || op == OP_ATTENTION ||
-           op == OP_ATTENTION_BWD || op == OP_ATTENTION_CACHED;
+           op == OP_ATTENTION_BWD || op == OP_ATTENTION_BLOCK || op == OP_ATTENTION_BLOCK_BWD ||
+           op == OP_ATTENTION_SINKS_DW || op == OP_ATTENTION_CACHED;
 }
 
 static void assert_same(const struct op_instance *a, const struct op_instance *b, const char *spec, int threads) {

@@ -309,8 +309,9 @@ static void extents(void **unused) {
     begin(&p, 1);
     struct operand q = ADD("q", DTYPE_F32, KIND_INPUT, 1, 4, 3, 2), k = ADD("k", DTYPE_F32, KIND_INPUT, 1, 4, 5, 2);
     struct operand starts = ADD("starts", DTYPE_I32, KIND_INPUT, 1, 4);
-    struct operand out[] = {ADD("o", DTYPE_F32, KIND_OUTPUT, 1, 4, 3, 2), ADD("lse", DTYPE_F32, KIND_OUTPUT, 1, 3, 4)};
-    emit(&p, OP_ATTENTION, 5, (struct operand[]){q, k, k, starts, operand_none()}, 2, out);
+    struct operand out[] = {ADD("o", DTYPE_F32, KIND_OUTPUT, 1, 4, 3, 2), ADD("lse", DTYPE_F32, KIND_OUTPUT, 1, 3, 4),
+                            operand_none()};
+    emit(&p, OP_ATTENTION, 6, (struct operand[]){q, k, k, starts, operand_none(), operand_none()}, 3, out);
     refuse(&p, "g|h does not hold", "attention");
 
     begin(&p, 1);

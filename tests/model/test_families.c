@@ -78,6 +78,43 @@ static void defaults_of_models_with_images_are_known(void **state) {
     }
 }
 
+#define GLA                                                                                                 \
+    "{\"model_type\":\"gla\",\"num_hidden_layers\":4,\"hidden_size\":96,\"vocab_size\":100,\"max_position_" \
+    "embeddings\":64"
+
+// What flash-linear-attention's configuration leaves out, and layers with softmax attention among the others.
+static void linear_attention_is_read_and_written(void **state) {
+    (void)state;
+    const struct model_config plain = parsed(GLA "}"),
+                              mixed = parsed(GLA ",\"num_heads\":6,\"expand_k\":0.63,\"hidden_ratio\":null,"
+                                                 "\"intermediate_size\":40,\"attn\":{\"layers\":[3,1],\"num_heads\":8,"
+                                                 "\"num_kv_heads\":2,\"window_size\":9,\"rope_theta\":500}}");
+    assert_string_equal(model_architecture(&plain), "GLAForCausalLM");
+    assert_true(plain.linear.heads == 4 && plain.linear.key_dim == 12 && plain.linear.value_dim == 24);
+    assert_true(plain.intermediate_size == 256 && plain.norm_eps == 1e-6 && plain.eos_token_id == 2);
+    assert_true(mixed.linear.heads == 6 && mixed.linear.key_dim == 10 && mixed.linear.value_dim == 16);
+    assert_true(mixed.num_attention_heads == 8 && mixed.num_key_value_heads == 2 && mixed.head_dim == 12);
+    assert_true(mixed.intermediate_size == 40 && mixed.rope[0].theta == 500);
+    for (int64_t i = 0; i < 4; i++) {
+        assert_int_equal(model_layer(&plain, i)->mixer, MIXER_LINEAR_ATTENTION);
+        assert_int_equal(model_layer(&mixed, i)->mixer, i % 2 ? MIXER_ATTENTION : MIXER_LINEAR_ATTENTION);
+        assert_int_equal(model_layer(&mixed, i)->sliding_window, i % 2 ? 9 : 0);
+    }
+    assert_true(!model_splits_sequences(&mixed) && !model_has_cache(&mixed));
+    for (int which = 0; which < 2; which++) {
+        const struct model_config *c = which ? &mixed : &plain;
+        struct text json = {0}, types = {0}, types_again = {0};
+        model_config_write(c, "float32", &json);
+        const struct model_config again = parsed(json.text);
+        assert_same(c, &again);
+        model_layer_types(c, &types), model_layer_types(&again, &types_again);
+        assert_string_equal(types.text, types_again.text);
+        assert_non_null(strstr(json.text, "\"hidden_act\": \"swish\""));
+        assert_int_equal(strstr(json.text, "\"attn\": null") != NULL, !which);
+        text_release(&json), text_release(&types), text_release(&types_again);
+    }
+}
+
 static void what_changes_nothing_is_kept(void **state) {
     (void)state;
     const struct model_config c =
@@ -123,8 +160,12 @@ static void what_cannot_be_is_refused(void **state) {
          "[1,1,1,1,1,1,1,0],\"long_factor\":[1,1,1,1,1,1,1,1]}}",
          "expected a positive number, found 0"},
         {LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\"}}", "\"factor\" is missing"},
-        {"{\"model_type\":\"stablelm\"," SHAPE ",\"qk_layernorm\":true}", "\"qk_layernorm\": true is not supported"},
-        {"{\"model_type\":\"stablelm\"," SHAPE ",\"use_parallel_residual\":true}", "\"use_parallel_residual\""},
+        {LLAMA ",\"qk_layernorm\":true}", "\"qk_layernorm\": true is not supported"},
+        {LLAMA ",\"use_parallel_residual\":true}", "\"use_parallel_residual\""},
+        {"{\"model_type\":\"granite_swa\"," SHAPE ",\"residual_multiplier\":0.5}",
+         "\"residual_multiplier\": 0.5 is not supported: 1 is"},
+        {"{\"model_type\":\"granite_swa\"," SHAPE ",\"layer_rope_theta\":[10000,500]}",
+         "\"layer_rope_theta\": layers with another than the rest"},
         {"{\"model_type\":\"stablelm\"," SHAPE ",\"partial_rotary_factor\":0.01}", "cannot be rotated"},
         {"{\"model_type\":\"gemma2\"," SHAPE ",\"head_dim\":16,\"use_bidirectional_attention\":true}", "bidirectional"},
         {"{\"model_type\":\"gemma2\"," SHAPE ",\"head_dim\":16,\"attention_bias\":true}", "\"attention_bias\""},
@@ -133,6 +174,14 @@ static void what_cannot_be_is_refused(void **state) {
         {"{\"model_type\":\"gpt_neox\"," SHAPE ",\"hidden_act\":\"silu\"}",
          "\"hidden_act\": \"silu\" is not supported"},
         {"{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[1]}", "lists 1 layers"},
+        {GLA ",\"use_short_conv\":true}", "\"use_short_conv\": true is not supported: false is"},
+        {GLA ",\"hidden_act\":\"silu\"}", "\"hidden_act\": \"silu\" is not supported"},
+        {GLA ",\"num_kv_heads\":2}", "\"num_kv_heads\": 2 is not supported"},
+        {GLA ",\"num_heads\":5,\"attn\":{\"layers\":[1],\"num_heads\":2}}",
+         "\"expand_k\": num_heads 5 does not divide 48"},
+        {GLA ",\"attn\":{\"layers\":[4],\"num_heads\":2}}", "expected the number of a layer, found 4"},
+        {GLA ",\"attn\":{\"layers\":[1]}}", "\"num_heads\""},
+        {GLA ",\"attn\":{\"layers\":[1],\"num_heads\":2,\"qkv_bias\":true}}", "\"qkv_bias\": true is not supported"},
         {"{\"model_type\":\"x\",\"text_config\":{\"model_type\":\"bert\"}}", "\"text_config\": architecture \"bert\""},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(REFUSED); i++) {
@@ -147,6 +196,7 @@ static void what_cannot_be_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_versions_are_read_alike), cmocka_unit_test(defaults_of_models_with_images_are_known),
-        cmocka_unit_test(what_changes_nothing_is_kept), cmocka_unit_test(what_cannot_be_is_refused)};
+        cmocka_unit_test(linear_attention_is_read_and_written), cmocka_unit_test(what_changes_nothing_is_kept),
+        cmocka_unit_test(what_cannot_be_is_refused)};
     return cmocka_run_group_tests_name("families", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // The losses of small models, one of each family, against those that `transformers` computes of the same weights and
-// tokens in f64 (made by tests/run/test_transformers.c: `test_run_transformers losses`). That gradients belong to these
-// losses, test_model_gradients.c shows.
+// tokens in f64 (made by tests/run/test_transformers.c: `test_run_transformers losses`; gla by tools/reference). That
+// gradients belong to these losses, test_model_gradients.c shows.
 #include "support/models.h"
 
 #include <math.h>
@@ -19,7 +19,11 @@ static const double THEIRS[SMALL_COUNT] = {
     4.4419115147, // phi3
     4.1539894654, // olmo2
     4.2527956346, // gpt_neox
+    4.1540962336, // stablelm
+    4.2517130125, // granite_swa
     4.0384036595, // smollm3
+    4.1636525403, // gla
+    4.2171254394, // gla with attention
 };
 
 static void test_loss(void **state) {

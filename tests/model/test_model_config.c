@@ -562,7 +562,7 @@ static void adapters_are_read_back(void **state) {
               &error);
     assert_string_equal(c.lora.targets, "layers.1.mlp.up_proj,q_proj,v_proj");
     assert_string_equal(c.lora.base, "a/base");
-    assert_true(c.lora.rank == 8 && c.lora.rslora && fabs(lora_scale(&c.lora) - 4 / sqrt(8)) < 1e-15);
+    assert_true(c.lora.rank == 8 && c.lora.rslora && fabs(lora_scale(&c.lora, 8, 4) - 4 / sqrt(8)) < 1e-15);
     lora_write(&c, &text);
     assert_ok(adapted(&again, text.text, &error), &error);
     assert_ok(model_config_compare(&c, &again, true, &error), &error);
@@ -570,13 +570,52 @@ static void adapters_are_read_back(void **state) {
     text_release(&text);
     assert_ok(adapted(&c, PEFT "\"all-linear\"}", &error), &error);
     assert_string_equal(c.lora.targets, "down_proj,gate_proj,k_proj,o_proj,q_proj,up_proj,v_proj");
-    assert_true(lora_scale(&c.lora) == 0.5 && *c.lora.base == 0);
+    assert_true(lora_scale(&c.lora, 8, 4) == 0.5 && *c.lora.base == 0);
     struct model_config gpt2 = parsed(GPT2 "}");
     assert_ok(adapted(&gpt2, PEFT "\"all-linear\"}", &error), &error);
     assert_string_equal(gpt2.lora.targets, "c_attn,c_fc,c_proj");
     lora_write(&gpt2, &text);
     assert_non_null(strstr(text.text, "\"fan_in_fan_out\":true"));
     text_release(&text);
+}
+
+// What PEFT chooses, as lists of names.
+static void layers_are_chosen_as_peft_does(void **state) {
+    (void)state;
+#define ALL_NAMES "[\"q_proj\", \"v_proj\"]"
+    static const struct {
+        const char *json, *targets, *others;
+    } OF[] = {
+        {PEFT "\".*\\\\.1\\\\..*(up|gate)_proj\"}", "model.layers.1.mlp.gate_proj,model.layers.1.mlp.up_proj", NULL},
+        {PEFT "\"(?i).*\\\\.[QV]_proj\"}", "self_attn.q_proj,self_attn.v_proj", NULL},
+        {PEFT "\"all-linear\", \"exclude_modules\": [\"mlp.up_proj\", \"self_attn.k_proj\"]}",
+         "mlp.down_proj,mlp.gate_proj,self_attn.o_proj,self_attn.q_proj,self_attn.v_proj", NULL},
+        {PEFT ALL_NAMES ", \"exclude_modules\": \".*q.*\"}", "self_attn.v_proj", NULL},
+        {PEFT ALL_NAMES ", \"layers_to_transform\": 0}",
+         "model.layers.0.self_attn.q_proj,model.layers.0.self_attn.v_proj", NULL},
+        {PEFT ALL_NAMES ", \"layers_to_transform\": [1], \"layers_pattern\": \"layers\"}",
+         "model.layers.1.self_attn.q_proj,model.layers.1.self_attn.v_proj", NULL},
+        {PEFT ALL_NAMES ", \"layers_to_transform\": []}", "q_proj,v_proj", NULL},
+        // The first pattern counts; what is not chosen, and what is as elsewhere, is no exception.
+        {PEFT ALL_NAMES ", \"rank_pattern\": {\"layers.1.self_attn.q_proj\": 2, \"q_proj\": 3, \"down_proj\": 5}, "
+                        "\"alpha_pattern\": {\"(q|v)_proj\": 4, \".*0.*v_proj\": 7}}",
+         "q_proj,v_proj", "model.layers.0.self_attn.q_proj 3 4\nmodel.layers.1.self_attn.q_proj 2 4\n"},
+        {PEFT "[\"v_proj\"], \"alpha_pattern\": {\"0.self_attn.v_proj\": 0.5}}", "v_proj",
+         "model.layers.0.self_attn.v_proj 8 0.5\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(OF); i++) {
+        struct model_config c = parsed(LLAMA "}"), again = c;
+        trireme_error error = {0};
+        struct text text = {0};
+        assert_ok(adapted(&c, OF[i].json, &error), &error);
+        assert_string_equal(c.lora.targets, OF[i].targets);
+        assert_string_equal(c.lora.others ?: "", OF[i].others ?: "");
+        lora_write(&c, &text);
+        assert_ok(adapted(&again, text.text, &error), &error);
+        assert_ok(model_config_compare(&c, &again, true, &error), &error);
+        assert_string_equal(again.lora.others ?: "", c.lora.others ?: "");
+        text_release(&text);
+    }
 }
 
 static void other_adapters_are_refused(void **state) {
@@ -588,7 +627,14 @@ static void other_adapters_are_refused(void **state) {
         {"{\"r\": 8", "adapter_config.json: line 1"},
         {PEFT "[\"v_proj\"], \"use_dora\": true}", "\"use_dora\": true is not supported"},
         {PEFT "[\"v_proj\"], \"modules_to_save\": [\"lm_head\"]}", "\"modules_to_save\": [\"lm_head\"] is not"},
-        {PEFT "[\"v_proj\"], \"rank_pattern\": {\"q_proj\": 1}}", "\"rank_pattern\": an object is not supported"},
+        {PEFT "[\"v_proj\"], \"rank_pattern\": {\"q_proj\": 0}}", "rank_pattern: \"q_proj\" cannot be a rank of less"},
+        {PEFT "[\"v_proj\"], \"alpha_pattern\": {\"q_proj\": \"x\"}}", "alpha_pattern: \"q_proj\" cannot be"},
+        {PEFT "[\"v_proj\"], \"rank_pattern\": [1]}", "\"rank_pattern\": [1] is not what PEFT has there"},
+        {PEFT "[\"v_proj\"], \"rank_pattern\": {\"(q_proj\": 1}}", "missing closing parenthesis"},
+        {PEFT "\"(a+)+x|((.*)*)*y\"}", "takes too long"},
+        {PEFT "\"q_proj\"}", "no layer is chosen; they are called model.layers.0.self_attn.q_proj and so on"},
+        {PEFT "\".*q_proj\", \"layers_to_transform\": [1]}", "\"target_modules\" must be a list then"},
+        {PEFT "[\"q_proj\"], \"layers_to_transform\": 0, \"layers_pattern\": \"h\"}", "are called \"layers\""},
         {PEFT "[\"v_proj\"], \"trainable_token_indices\": [1]}", "\"trainable_token_indices\": [1] is not supported"},
         {PEFT "[\"v_proj\"], \"bias\": \"all\"}", "\"bias\": \"all\" is not supported: \"none\" is"},
         {PEFT "[\"v_proj\"], \"peft_type\": \"IA3\"}", "peft_type"},
@@ -601,7 +647,7 @@ static void other_adapters_are_refused(void **state) {
         {PEFT "[]}", "no layer is named"},
         {PEFT "[3]}", "\"target_modules\": expected names of layers"},
         {PEFT "[\"q_proj,v_proj\"]}", "\"target_modules\": expected names of layers"},
-        {PEFT "null}", "\"target_modules\": a list of names"},
+        {PEFT "null}", "\"target_modules\": a list of names or a pattern is expected"},
         {"{\"r\": 0, \"lora_alpha\": 1}", "\"r\" must be an integer from 1 to 65536, found 0"},
         {"{\"r\": 8}", "lora_alpha"},
         {"{\"r\": 8, \"lora_alpha\": -1}", "\"lora_alpha\" must be a positive number"},
@@ -637,6 +683,7 @@ int main(void) {
         cmocka_unit_test(other_meanings_are_all_named),
         cmocka_unit_test(the_ends_of_another_model_are_taken),
         cmocka_unit_test(adapters_are_read_back),
+        cmocka_unit_test(layers_are_chosen_as_peft_does),
         cmocka_unit_test(other_adapters_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,10 +6,9 @@
 
 #include <math.h>
 
-static const char *const OVERRIDES[] = {"training.dtype=f64",          "training.kernels=reference",
-                                        "training.seq_len=12",         "training.global_batch_size=4",
-                                        "training.micro_batch_size=2", "training.max_norm=0",
-                                        "optimizer.weight_decay=0",    NULL};
+#define OVERRIDES                                                                                              \
+    "training.dtype=f64", "training.kernels=reference", "training.seq_len=12", "training.global_batch_size=4", \
+        "training.micro_batch_size=2", "training.max_norm=0", "optimizer.weight_decay=0"
 
 static double loss_along(struct engine *e, const struct batch *batch, double *x, const double *from,
                          const double *direction, int64_t count, double step) {
@@ -71,12 +70,14 @@ static void check_parameter(struct engine *e, const struct batch *batch, size_t 
     free(direction);
 }
 
-static void check_model(enum small small) {
+// How many of its parameters are trained.
+static int check_model(enum small small, const char *freeze) {
+    const char *const overrides[] = {OVERRIDES, freeze, NULL};
     struct model_config model;
     struct config config;
     struct engine e;
     small_config(&model, small_models[small].json);
-    engine_open(&e, &config, &model, OVERRIDES);
+    engine_open(&e, &config, &model, overrides);
     engine_scatter(&e, 3);
     struct batch batch = batch_create(4, 12, model.vocab_size, 11);
     struct engine_result trained = batch_train(&e, &batch, 0);
@@ -84,19 +85,31 @@ static void check_model(enum small small) {
     double rms = engine_gradient_rms(&e);
     assert_true(rms > 1e-4);
     assert_true(fabs(batch_evaluate(&e, &batch).loss - trained.loss) <= 1e-14 * trained.loss);
+    int trained_parameters = 0;
     for (size_t i = 0; i < e.table->parameters.count; i++)
-        check_parameter(&e, &batch, i, rms);
+        if (!e.table->parameters.item[i].frozen) {
+            check_parameter(&e, &batch, i, rms);
+            trained_parameters++;
+        }
     batch_release(&batch);
     engine_release(&e);
     config_release(&config);
+    return trained_parameters;
 }
 
 static void test_model(void **state) {
-    check_model((enum small)(intptr_t)*state);
+    check_model((enum small)(intptr_t)*state, NULL);
+}
+
+// What is left are vectors, which are added to what frozen matrices and norms make.
+static void test_biases(void **state) {
+    (void)state;
+    assert_int_equal(check_model(SMALL_GPT2, "training.freeze=*.weight"), 2 * 6 + 1);
+    assert_int_equal(check_model(SMALL_LLAMA_BIAS, "training.freeze=*.weight"), 2 * 4);
 }
 
 int main(void) {
-    struct CMUnitTest tests[SMALL_COUNT];
+    struct CMUnitTest tests[SMALL_COUNT + 1] = {[SMALL_COUNT] = {"biases alone", test_biases, NULL, NULL, NULL}};
     for (int i = 0; i < SMALL_COUNT; i++)
         tests[i] = (struct CMUnitTest){small_models[i].name, test_model, NULL, NULL, (void *)(intptr_t)i};
     return cmocka_run_group_tests_name("models", tests, NULL, NULL);

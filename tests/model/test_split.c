@@ -105,13 +105,15 @@ static void check_matrices(const struct model_config *c, int ranks) {
     parameter_table_create(&whole, c);
     int pieces = 0, matrices = 0;
     for (size_t i = 0; i < whole.parameters.count; i++)
-        pieces += whole.parameters.item[i].pieces;
+        pieces += whole.parameters.item[i].ndim == 2 ? whole.parameters.item[i].pieces : 0;
     for (int rank = 0; rank < ranks; rank++) {
         struct parameter_table table;
         parameter_table_split(&table, &whole, c, &split, rank, rank, NULL, false, NULL);
         for (size_t i = 0; i < table.parameters.count; i++) {
             const struct parameter *p = &table.parameters.item[i], *w = &whole.parameters.item[p->whole];
             int64_t rows = 0;
+            if (p->ndim == 1)
+                continue;
             for (int k = 0; k < p->matrices; k++, matrices++) {
                 const struct parameter_matrix *m = &p->matrix[k];
                 const struct parameter_piece *piece = piece_of(w, m);

@@ -21,7 +21,6 @@ struct between {
     struct runs_watch watch;
     const char *folder;
     int64_t recorded; // the last step
-    int unexpected;   // steps before which another step than expected had been recorded last
 };
 
 static void count_steps(void *user, const struct train_step *step) {
@@ -31,7 +30,9 @@ static void count_steps(void *user, const struct train_step *step) {
 }
 
 static void put_aside(const char *folder, size_t run) {
-    assert_int_equal(rename(path_in(folder, "run"), path_in(folder, run ? "second" : "first")), 0);
+    char *aside = mem_printf("aside-%zu", run);
+    assert_int_equal(rename(path_in(folder, "run"), path_in(folder, aside)), 0);
+    free(aside);
 }
 
 // Runs on one rank, and then on two. Each run ends with an error that says `says`, with all saved after these steps.
@@ -130,7 +131,8 @@ static struct meeting_point find_bad_token(const char *folder) {
     assert_ok(corpus_sample(&corpus, &config, 256, false, &error), &error);
     const int64_t rows = config.training.global_batch_size;
     for (int64_t i = 0; i < STEPS * rows && at.batch == STEPS; i++) {
-        const struct sampler_batch to = {0, config.training.seq_len, values[0], values[1], values[2], values[3]};
+        const struct sampler_batch to = {
+            {PLACES_CONTIGUOUS, 1, config.training.seq_len}, 0, values[0], values[1], values[2], values[3]};
         if (sampler_fill(&corpus.train, SAMPLER_TRAIN, i / rows, i % rows, 1, &to, NULL, &error) != TRIREME_OK)
             at = (struct meeting_point){i / rows, i % rows};
     }
@@ -138,6 +140,18 @@ static struct meeting_point find_bad_token(const char *folder) {
     config_release(&config);
     free(path);
     return at;
+}
+
+static void check_bad_token(const char *folder, const char *const *mesh, const char *says, const char *also,
+                            int64_t recorded, size_t run) {
+    struct between b = {.watch = {.stepped = count_steps}, .folder = folder};
+    struct train_result result = {0};
+    trireme_error error = {0};
+    trireme_status status = runs_train(folder, OVERRIDES, mesh, &b.watch, &result, &error);
+    assert_refused(status, TRIREME_ERROR_CORRUPT, &error, says);
+    assert_says(error.message, also);
+    assert_int_equal(b.recorded, recorded);
+    put_aside(folder, run);
 }
 
 // Of two ranks the second, which has the last rows, meets it.
@@ -150,37 +164,130 @@ static void a_bad_token_ends_the_run_at_the_step_that_meets_it(void **state) {
         at = find_bad_token(*state);
     }
     char *says = mem_printf("tokens.bin: token 1000 at position %d ", (int)position);
-    for (size_t i = 0; i < ARRAY_LENGTH(MESHES); i++) {
-        struct between b = {.watch = {.stepped = count_steps}, .folder = *state};
-        struct train_result result = {0};
-        trireme_error error = {0};
-        trireme_status status = runs_train(*state, OVERRIDES, MESHES[i], &b.watch, &result, &error);
-        assert_refused(status, TRIREME_ERROR_CORRUPT, &error, says);
-        assert_int_equal(b.recorded, at.batch);
-        put_aside(*state, i);
-    }
+    for (size_t i = 0; i < ARRAY_LENGTH(MESHES); i++)
+        check_bad_token(*state, MESHES[i], says, "", at.batch, i);
+    // An island alone that meets it ends the run. What came before is not recorded where islands have not met.
+    check_bad_token(*state, (const char *[]){"parallelism.island_degree=2", "outer.method=diloco", NULL}, says,
+                    "is not saved (nothing is saved, the same command begins again)", 1, 2);
     free(says);
 }
 
-// Islands have results of their own. What all of them did is known when the next step is done, for which none waits; so
-// a step is recorded then, except where the run saves, validates or ends.
-static void look_at_recorded(void *user, int rank, int64_t step) {
-    struct between *b = user;
+// ---- islands
+
+enum { ISLAND_STEPS = 12, ISLANDS = 2, AWAIT_SECONDS = 30 };
+
+// They meet after steps 4, 8 and 12: at once, or so that what they exchange arrives after step 6, 10, ...
+#define MEETING "parallelism.island_degree=2", "outer.sync_steps=4", "training.steps=12"
+static const char *const AT_ONCE[] = {MEETING, "outer.method=diloco", NULL};
+static const char *const LATER[] = {MEETING, "outer.method=streaming_diloco", "outer.fragments=1",
+                                    "outer.delay_steps=2", NULL};
+
+// One island does not begin `step` before the other has begun `until`.
+struct held {
+    struct between between;
+    int island;
+    int64_t step, until;
+    _Atomic int64_t begun[ISLANDS];     // the last step of each
+    bool in_vain;                       // it waited too long
+    int64_t recorded[ISLAND_STEPS + 1]; // before island 0 begins a step
+};
+
+static void hold_island(void *user, int rank, int64_t step) {
+    struct held *h = user;
+    h->begun[rank] = step;
     if (rank == 0)
-        b->unexpected += b->recorded != (step <= 2 || step % AT == 1 ? step - 1 : step - 2);
+        h->recorded[step] = h->between.recorded;
+    if (rank != h->island || step != h->step)
+        return;
+    for (int i = 0; h->begun[!rank] < h->until && !h->in_vain; i++) {
+        usleep(1000);
+        h->in_vain = i == 1000 * AWAIT_SECONDS;
+    }
 }
 
-static void islands_do_not_wait_for_what_others_did(void **state) {
-    const char *islands[] = {"parallelism.island_degree=2", "outer.method=local_sgd", "outer.sync_steps=4",
-                             "checkpoint.interval=3", NULL};
-    _Static_assert(AT == 3 && STEPS > 2 * AT + 1, "a save comes between, and steps after it");
-    struct between b = {.watch = {.stepped = count_steps, .rank_step = look_at_recorded}, .folder = *state};
+static void check_held(const char *folder, size_t run, const char *const *way, struct held h, const int64_t *recorded) {
     struct train_result result = {0};
     trireme_error error = {0};
-    runs_prepare(b.folder);
-    assert_ok(runs_train(b.folder, OVERRIDES, islands, &b.watch, &result, &error), &error);
-    assert_int_equal(b.recorded, STEPS);
-    assert_int_equal(b.unexpected, 0);
+    h.between.watch = (struct runs_watch){.stepped = count_steps, .rank_step = hold_island};
+    runs_prepare(folder);
+    assert_ok(runs_train(folder, OVERRIDES, way, &h.between.watch, &result, &error), &error);
+    assert_false(h.in_vain);
+    assert_int_equal(h.between.recorded, ISLAND_STEPS);
+    for (int64_t step = 1; step <= ISLAND_STEPS; step++)
+        if (h.recorded[step] != recorded[step - 1])
+            fail_msg("before step %d, step %d is the last one recorded", (int)step, (int)h.recorded[step]);
+    put_aside(folder, run);
+}
+
+// Whichever is late, the other goes on until it needs what that one gives; then all steps since the last time are
+// recorded. The first step is recorded at once.
+static void no_inner_step_waits_for_another_island(void **state) {
+    static const int64_t WHEN_MET[] = {0, 1, 1, 1, 4, 4, 4, 4, 8, 8, 8, 8},
+                         WHEN_ARRIVED[] = {0, 1, 1, 1, 1, 1, 4, 4, 4, 4, 8, 8};
+    for (int island = 0; island < ISLANDS; island++) {
+        const struct held inner = {.island = island, .step = 5, .until = 8},
+                          later = {.island = island, .step = 7, .until = 10};
+        check_held(*state, 2 * (size_t)island, AT_ONCE, inner, WHEN_MET);
+        check_held(*state, 2 * (size_t)island + 1, LATER, later, WHEN_ARRIVED);
+    }
+}
+
+// A save needs all islands, and so does what is traced.
+static void islands_meet_where_all_do_something_together(void **state) {
+    static const int64_t WHEN_SAVED[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 9, 9, 9};
+    static const char *const SAVES[] = {MEETING, "outer.method=diloco", "outer.sync_steps=100", "checkpoint.interval=3",
+                                        NULL};
+    static const int64_t WHEN_TRACED[] = {0, 1, 1, 1, 1, 5, 6, 6, 6, 6, 6, 6};
+    static const char *const TRACES[] = {MEETING, "outer.method=diloco", "outer.sync_steps=100",
+                                         "profiling.trace_step=6", NULL};
+    check_held(*state, 0, SAVES, (struct held){.island = 1, .step = 5, .until = 6}, WHEN_SAVED);
+    check_held(*state, 1, TRACES, (struct held){.island = 1, .step = 8, .until = 12}, WHEN_TRACED);
+}
+
+// By then both islands have told one another of step 4.
+static void stop_between(void *user, int rank, int64_t step) {
+    struct between *b = user;
+    if (rank == 0 && step == 7)
+        b->watch.stop = true;
+}
+
+// All stop after the same step: that after which they hear of it.
+static void islands_stop_where_they_meet(void **state) {
+    const struct {
+        const char *const *way;
+        int64_t stops;
+    } trials[] = {{AT_ONCE, 8}, {LATER, 10}};
+    for (size_t i = 0; i < ARRAY_LENGTH(trials); i++) {
+        struct between b = {.watch = {.stepped = count_steps, .rank_step = stop_between}, .folder = *state};
+        struct train_result result = {0};
+        trireme_error error = {0};
+        runs_prepare(*state);
+        trireme_status status = runs_train(*state, OVERRIDES, trials[i].way, &b.watch, &result, &error);
+        assert_refused(status, TRIREME_ERROR_INTERRUPTED, &error, "all is saved");
+        assert_int_equal(b.recorded, trials[i].stops);
+        assert_int_equal(result.step, trials[i].stops);
+        put_aside(*state, i);
+    }
+}
+
+// Island 1 is late by half a second in each of three steps, and island 0 waits for it longer than ranks wait otherwise:
+// for what it tells, and for the exchange that has begun.
+static void be_late(void *user, int rank, int64_t step) {
+    (void)user;
+    if (rank == 1 && step >= 6 && step <= 8)
+        usleep(500000);
+}
+
+static void islands_wait_for_as_many_steps_as_are_missing(void **state) {
+    struct between b = {.watch = {.stepped = count_steps, .rank_step = be_late}, .folder = *state};
+    const char *extra[8] = {"comm.train_timeout_seconds=1"};
+    struct train_result result = {0};
+    trireme_error error = {0};
+    for (size_t i = 0; LATER[i]; i++)
+        extra[i + 1] = LATER[i];
+    runs_prepare(*state);
+    assert_ok(runs_train(*state, OVERRIDES, extra, &b.watch, &result, &error), &error);
+    assert_int_equal(b.recorded, ISLAND_STEPS);
 }
 
 // What files and directories of the run were synced and renamed, and which lines were written by then.
@@ -240,7 +347,10 @@ int main(void) {
         IN_FOLDER(tokens_that_are_open_may_be_removed),
         IN_FOLDER(a_bad_token_ends_the_run_at_the_step_that_meets_it),
         IN_FOLDER(lines_reach_the_disk_before_their_checkpoint),
-        IN_FOLDER(islands_do_not_wait_for_what_others_did),
+        IN_FOLDER(no_inner_step_waits_for_another_island),
+        IN_FOLDER(islands_meet_where_all_do_something_together),
+        IN_FOLDER(islands_stop_where_they_meet),
+        IN_FOLDER(islands_wait_for_as_many_steps_as_are_missing),
     };
     return cmocka_run_group_tests_name("run_loop", tests, NULL, NULL);
 }

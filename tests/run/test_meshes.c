@@ -147,7 +147,7 @@ static void try(const struct model *model, const struct spec *spec) {
 }
 
 static void begin(int step) {
-    table.step = (SANITIZED ? 4 * step : step) * MODELS / 10; // as many, however many models there are
+    table.step = (SANITIZED ? 8 * step : step) * MODELS / 10; // as many, however many models there are
     table.rows = table.tried = table.wrong = 0;
     table.worst = (struct distance){0};
     if (table.all)
@@ -171,6 +171,10 @@ enum strategy {
     CP,
     CP_ZERO1,
     CP_ZERO3,
+    CP_ZIGZAG,
+    CP_STRIPED_ZERO3,
+    CP_ULYSSES,
+    CP_HYBRID,
     TP,
     TP_SEQUENCE,
     GPIPE,
@@ -231,8 +235,14 @@ static bool add(struct spec *spec, enum strategy strategy, int degree, const str
     *axis = degree;
     if (strategy > DP && strategy < CP)
         spec->zero = 1 + (int)strategy - ZERO1;
-    if (strategy == CP_ZERO1 || strategy == CP_ZERO3)
+    if (strategy == CP_ZERO1 || strategy == CP_ZERO3 || strategy == CP_STRIPED_ZERO3)
         spec->zero = strategy == CP_ZERO1 ? 1 : 3;
+    if (strategy == CP_ZIGZAG || strategy == CP_STRIPED_ZERO3)
+        spec->ring = strategy == CP_ZIGZAG ? "zigzag" : "striped";
+    if (strategy == CP_HYBRID)
+        spec->ring = "zigzag";
+    if (strategy == CP_ULYSSES || strategy == CP_HYBRID)
+        spec->exchange = 2;
     if (strategy == TP)
         spec->no_sequence = true;
     if (strategy >= GPIPE)
@@ -449,6 +459,8 @@ static void test_frozen(void **state) {
                         try(&all_models[m], &spec);
                 }
     try(&all_models[0], &(struct spec){.island = 2, .freeze = "*.mlp.*"});
+    try(&all_models[0], &(struct spec){.tp = 2, .pp = 2, .freeze = "*.weight"});
+    try(&all_models[0], &(struct spec){.fsdp = 2, .zero = 3, .freeze = "*.c_attn.weight,*.ln_1.weight"});
     try(&all_models[SMALL_COUNT], &(struct spec){.island = 2, .fsdp = 2, .zero = 2, .freeze = "*embed*"});
     end();
 }
@@ -508,6 +520,7 @@ static bool has_key_bias(const struct model_config *model) {
 static bool random_spec(struct dice *dice, const struct model_config *model, struct spec *spec) {
     static const char *const RECOMPUTE[] = {NULL, "selective", "full"}, *const OPTIMIZERS[] = {NULL, "lion", "sgd",
                                                                                                "muon"};
+    static const char *const RINGS[] = {NULL, "contiguous", "zigzag", "striped"};
     *spec = (struct spec){.dp = 1 + roll(dice, 4), .fsdp = 1 + roll(dice, 4)};
     spec->tp = 1 + roll(dice, 8);
     spec->pp = 1 + roll(dice, 5);
@@ -536,8 +549,14 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
         spec->full_layers = "1";
     spec->overlap = spec->tp > 1 && roll(dice, 2);
     spec->cp = 1 + roll(dice, 4);
+    spec->ring = RINGS[roll(dice, ARRAY_LENGTH(RINGS))];
+    spec->exchange = roll(dice, 3);
+    if (!spec_possible(spec, model))
+        spec->exchange = 0;
     if (spec_ranks(spec) > MESH_RANKS || !spec_possible(spec, model))
         spec->cp = 1;
+    if (spec->cp == 1)
+        spec->ring = NULL;
     if (spec->cp > 1 && spec->fsdp == 1)
         spec->zero = roll(dice, 4);
     return true;

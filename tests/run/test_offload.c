@@ -38,7 +38,7 @@ static trireme_status train_steps(void *user, const struct member *member, trire
     trireme_status status = TRIREME_OK;
     for (int s = 0; s < STEPS && status == TRIREME_OK; s++) {
         struct engine_result result;
-        synthetic_fill(&e, (uint64_t)s);
+        synthetic_fill(&e, engine_find(&e, PROGRAM_TRAIN), (uint64_t)s);
         status = engine_step(&e, 1e-2, NULL, &result, error);
         keep(job->kept, rank, &result.loss, sizeof result.loss);
     }

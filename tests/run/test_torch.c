@@ -113,7 +113,8 @@ static void check_training(const char *folder, const struct family_model *small,
     config_release(&config);
 }
 
-static const enum small OTHERS[] = {SMALL_GPT2_PLAIN, SMALL_LLAMA_BIAS, SMALL_MISTRAL, SMALL_QWEN2, SMALL_WINDOWS};
+static const enum small OTHERS[] = {SMALL_GPT2_PLAIN, SMALL_LLAMA_BIAS, SMALL_MISTRAL,  SMALL_QWEN2,
+                                    SMALL_WINDOWS,    SMALL_GLA,        SMALL_GLA_MIXED};
 static size_t current; // of MODELS, then of OTHERS; cmocka's state is the folder
 
 static void test_model(void **state) {

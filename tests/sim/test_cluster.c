@@ -256,12 +256,22 @@ static void refusals_name_line_and_key(void **unused) {
     }
 }
 
-// Whether operations are more than the elements of any operand: a term of three letters or more.
+static bool has_letters(const struct op_operand *operand, const char *letters, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (!memchr(operand->dim, letters[i], OP_MAX_DIMS))
+            return false;
+    return true;
+}
+
+// Whether operations are more than the elements of any operand: a term of letters that no operand has all of.
 static bool is_product(const struct op_info *info) {
     for (const char *s = info->flops; *s;) {
         s += strspn(s, "0123456789+");
-        size_t letters = strcspn(s, "0123456789+");
-        if (letters >= 3)
+        const size_t letters = strcspn(s, "0123456789+");
+        bool alone = letters >= 3;
+        for (int k = 0; k < info->inputs + info->outputs; k++)
+            alone &= !has_letters(op_operand_at(info, k), s, letters);
+        if (alone)
             return true;
         s += letters;
     }
@@ -413,7 +423,7 @@ static void adapters_are_shared_by_groups(void **unused) {
     assert_true(p.route[1][0].bandwidth[1] == 1e9 / 4);
     assert_int_equal(route_only_level(&c, &p.route[0][0]), 0);
     assert_int_equal(route_only_level(&c, &p.route[1][0]), 1);
-    topology_classify(&p, false);
+    topology_classify(&p, AXES_STAGE);
     assert_int_equal(p.classes, 1);
     assert_int_equal(topology_members(&p, 0), 12);
     topology_release(&p);
@@ -517,7 +527,7 @@ static void stragglers_make_classes(void **unused) {
     mesh.degree[AXIS_DP] = 3;
     struct topology p;
     assert_ok(topology_create(&p, &c, &mesh, NULL, 0, &error), &error);
-    topology_classify(&p, false);
+    topology_classify(&p, AXES_STAGE);
     assert_int_equal(p.classes, 4);
     int members = 0;
     for (int who = 0; who < p.classes; who++) {

@@ -110,15 +110,16 @@ static void multiply(struct program *p, int64_t m, int64_t n, int64_t k) {
 // before.
 static void attend(struct program *p, int64_t length, int64_t window) {
     const int64_t dim[] = {1, length, 1, 8}, at[] = {1, length};
-    struct operand in[5], out[2];
+    struct operand in[6], out[3];
     for (int i = 0; i < 3; i++)
         in[i] = operand_shape(values(p, length, 8), 4, dim);
     in[3] = operand_whole(p, program_buffer(p, "starts", DTYPE_I32, KIND_INPUT, SCOPE_LOCAL, 2, at));
-    in[4] = operand_none();
+    in[4] = in[5] = operand_none();
     out[0] = operand_shape(values(p, length, 8), 4, dim);
     out[1] = operand_shape(values(p, 1, length), 3, (int64_t[]){1, 1, length});
+    out[2] = operand_none();
     union attribute attribute[OP_MAX_ATTRIBUTES] = {{.f = 1}, {.i = window}};
-    program_emit(p, 0, OP_ATTENTION, PHASE_FORWARD, NONE, 5, in, 2, out, attribute);
+    program_emit(p, 0, OP_ATTENTION, PHASE_FORWARD, NONE, 6, in, 3, out, attribute);
 }
 
 // Behind all that was computed; 4 bytes each.

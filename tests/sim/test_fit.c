@@ -128,7 +128,7 @@ static double seconds_of_product(const struct device *device, enum op op, int64_
     else
         program_emit(&p, t, op, PHASE_BACKWARD, NONE, 2, (struct operand[]){oy, ow}, 1, &ox, NULL);
     struct station station = {device, 1, 1, 0};
-    double seconds = cost_compute(&station, &p, ops, &p.templates.item[t].instructions.item[0], false);
+    double seconds = cost_compute(&station, &p, ops, &p.templates.item[t].instructions.item[0], 0, false);
     program_release(&p);
     return seconds;
 }

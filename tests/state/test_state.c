@@ -103,11 +103,11 @@ static void a_third_program(void **unused) {
     const struct stage_state *plain = &small.engine.stage->state;
     assert_ok(stages_create(&stages, &small.config, &small.model, NULL, TRAIN_AND_EVALUATE, NULL, &error), &error);
     struct stage_state *s = stages_state(&stages, 0);
-    const struct unit_values values = {"anchor", s->dtype, STATE_OPTIMIZER, false, "y", SPACE_DEVICE};
+    const struct unit_values values = {"anchor", s->dtype, STATE_OPTIMIZER, false, "y", SPACE_DEVICE, NULL};
     enum { UNIT = 1 };
     const int anchor = model_units_add(&s->units, &s->table, UNIT, &values, s->model.unit[UNIT]);
     assert_ok(stages_compile(&stages, EVERY_STAGE, &error), &error);
-    const struct compiled *train = stage_find(&stages.stage[0], PROGRAM_TRAIN);
+    const struct compiled *train = stage_program(&stages.stage[0], stages_find(&stages, PROGRAM_TRAIN));
     // The entries that all have lie where they lie without the further one.
     for (size_t i = 0; i < plain->table.entries.count; i++)
         assert_int_equal(s->table.entries.item[i].offset, plain->table.entries.item[i].offset);
@@ -172,7 +172,7 @@ static void units_with_different_optimizers(void **unused) {
     local_parameters(&s.local, e->table, &small[0].config, e->model, e->parallel, 0);
     model_units_create(&s.units, &s.local, &e->parallel->mesh, &layout);
     model_entries_add(&s.model, &s.table, &s.units, e->model, s.dtype, e->parallel->batch.seq_len,
-                      e->parallel->batch.seq_len);
+                      e->parallel->batch.seq_len, AXES_NONE);
     int *of = mem_alloc((size_t)s.units.units * sizeof *of);
     for (int u = 0; u < s.units.units; u++)
         of[u] = OF[u % KINDS];
@@ -420,7 +420,7 @@ static void what_is_left_is_what_is_expected(void **unused) {
           "is declared something else", "embed.m");
     FAULT(train, strcpy(buffer_named(&p, "embed.m")->as, "v"), &p, train, "is declared something else", "embed.m");
     // Runs prove the pairs, too.
-    struct program *own = &stage_find(&stages.stage[0], PROGRAM_EVALUATE)->program;
+    struct program *own = &stage_program(&stages.stage[0], stages_find(&stages, PROGRAM_EVALUATE))->program;
     buffer_named(own, "embed.parameters")->own = AXES_NONE;
     assert_words(stages_verify(&stages, &error), &error, "evaluate after train", "embed.parameters");
     stages_release(&stages);

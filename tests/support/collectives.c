@@ -1,7 +1,7 @@
 #include "support/collectives.h"
 
 #include "base/base.h"
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 
 const struct collective_kind collective_kinds[COLLECTIVE_KINDS] = {
     {DTYPE_F32, DTYPE_F32, REDUCE_SUM},  {DTYPE_F32, DTYPE_BF16, REDUCE_SUM},  {DTYPE_BF16, DTYPE_BF16, REDUCE_SUM},

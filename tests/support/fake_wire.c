@@ -74,6 +74,7 @@ static bool post(struct wire *wire, struct posted posted, struct wire_request *o
         deliver(all, p, other);
     if (p->sends) {
         all->count.messages++;
+        all->count.bytes += p->bytes;
         all->count.longest = MAX(all->count.longest, p->bytes);
     }
     pthread_mutex_unlock(&all->lock);
@@ -209,6 +210,14 @@ struct fake_wire_count fake_wire_run(int ranks, int locals, int64_t most, double
     if (wrong[0])
         fail_msg("%s", wrong);
     return all.count;
+}
+
+struct fake_wire_count fake_wire_so_far(const struct teammate *mate) {
+    struct fake_wires *all = fake_of(((const struct process_world *)mate->world)->wire)->all;
+    pthread_mutex_lock(&all->lock);
+    const struct fake_wire_count count = all->count;
+    pthread_mutex_unlock(&all->lock);
+    return count;
 }
 
 void fake_wire_cut(struct teammate *mate) {

@@ -5,14 +5,16 @@
 #include "support/team.h"
 
 struct fake_wire_count {
-    int64_t messages, longest; // how many were sent, and the bytes of the longest
+    int64_t messages, bytes, longest; // how many were sent, with how many bytes; those of the longest
 };
 
 // Runs `body` as team_run does, each rank in a world of its own over such a wire, `locals` ranks to a node. A message
 // has at most `most` bytes; to other nodes, less where it can.
 struct fake_wire_count fake_wire_run(int ranks, int locals, int64_t most, double deadline,
                                      void (*body)(struct teammate *mate), void *context);
-// Of a world that fake_wire_run has made: from now on this rank's wire says "the fake cable is cut" to every test.
+// What all ranks of a world that fake_wire_run has made have sent so far.
+struct fake_wire_count fake_wire_so_far(const struct teammate *mate);
+// Of such a world: from now on this rank's wire says "the fake cable is cut" to every test.
 void fake_wire_cut(struct teammate *mate);
 
 #endif

@@ -55,8 +55,8 @@ void fleet_release(struct fleet *f) {
 // ---- running
 
 static void fill(const struct fleet *f, int rank, struct executor *executor) {
-    small_model_batch(stage_find(&f->stages.stage[stage_of(f, rank)], PROGRAM_TRAIN), executor, 7,
-                      mesh_index(&f->stages.plan.mesh, rank, AXES_DATA));
+    small_model_batch(stage_program(&f->stages.stage[stage_of(f, rank)], stages_find(&f->stages, PROGRAM_TRAIN)),
+                      executor, 7, mesh_index(&f->stages.plan.mesh, rank, AXES_DATA));
 }
 
 struct job {

@@ -1,8 +1,8 @@
 #include "support/meshes_internal.h"
 
+#include "base/bf16.h"
 #include "base/rng.h"
 #include "engine/outer_step.h"
-#include "kernels/bf16.h"
 #include "model/lora.h"
 #include "support/team.h"
 
@@ -92,6 +92,14 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     SET("parallelism.data_parallel_replicate_degree=%d", degree(s->dp));
     SET("parallelism.data_parallel_shard_degree=%d", degree(s->fsdp));
     SET("parallelism.context_parallel_degree=%d", degree(s->cp));
+    if (s->ring || s->exchange)
+        SET("parallelism.context_parallel_method=%s", !s->ring ? "ulysses" : s->exchange ? "hybrid" : "ring");
+    if (s->ring)
+        SET("parallelism.context_parallel_layout=%s", s->ring);
+    if (s->ring && s->exchange)
+        SET("parallelism.context_parallel_ulysses_degree=%d", s->exchange);
+    if (s->ring && spec_layout(s) > 0)
+        SET("parallelism.context_parallel_stripe=%d", (int)spec_layout(s));
     SET("parallelism.tensor_parallel_degree=%d", degree(s->tp));
     SET("parallelism.pipeline_parallel_degree=%d", degree(s->pp));
     SET("parallelism.sequence_parallel=%s", s->no_sequence ? "false" : "true");
@@ -159,15 +167,21 @@ void mesh_fill(const struct engine *e, enum program_kind kind, const struct batc
     struct executor *executor = engine_executor(e, kind);
     const struct compiled *c = engine_compiled(e, kind);
     const struct batch_shape *shape = &c->spec.batch;
-    const struct engine_rows part = engine_rows(e, c);
-    const size_t bytes = (size_t)part.rows * sizeof(int32_t);
+    const struct engine_rows own = engine_rows(e, c);
     const int buffer[] = {c->tokens, c->targets, c->starts, c->positions};
     const int32_t *const from[] = {b->tokens, b->targets, b->starts, b->positions};
     for (int64_t s = 0; s < shape->microbatches * shape->sequences; s++)
         for (size_t i = 0; i < ARRAY_LENGTH(buffer); i++) {
             int32_t *to = executor_address(executor, buffer[i], (int)(s / shape->sequences));
-            const int64_t at = (engine_first_sequence(e, c) + s) * shape->seq_len + part.first;
-            memcpy(to + s % shape->sequences * part.rows, from[i] + at, bytes);
+            const bool all = buffer[i] == c->starts;
+            const int64_t first = all ? 0 : own.first, rows = all ? own.places.rows : own.rows;
+            to += s % shape->sequences * rows;
+            for (int64_t row = 0; row < rows; row++) {
+                const int64_t place = place_of(&own.places, own.part, first + row);
+                const int32_t padding[] = {0, -1, (int32_t)place, 0};
+                to[row] = place < shape->seq_len ? from[i][(engine_first_sequence(e, c) + s) * shape->seq_len + place]
+                                                 : padding[i];
+            }
         }
 }
 
@@ -272,8 +286,7 @@ static trireme_status train(struct job *job, struct engine *e, trireme_error *er
         if (!r.finite || !(r.grad_norm > 0 || (is_plain(job->spec) && r.count == 0)))
             FAIL(TRIREME_ERROR_PROGRAM, "step %d was not done: loss %g, norm %g", step, r.loss, r.grad_norm);
         if (job->spec->island > 1) {
-            TRY(outer_step_begin(e, r.count, error));
-            TRY(outer_step_end(e, error));
+            TRY(outer_step_begin(e, 0, r.count, error));
         }
         if (job->losses && e->member.rank == 0)
             job->losses[step] = r.loss;
@@ -407,9 +420,10 @@ void mesh_forget(void) {
 static trireme_status find_reference(const char *name, const struct model_config *model, const struct spec *spec,
                                      const struct reference **out, trireme_error *error) {
     struct shape shape = spec_shape(spec);
-    char *key = mem_printf("%s/%d/%s/%s%s/%s/%s", name, shape.sequences, text_or(spec->optimizer, "adamw"),
-                           text_or(spec->dtype, "f64"), is_plain(spec) ? "/plain" : "",
-                           text_or(spec->freeze, "nothing frozen"), text_or(spec->lora, "no adapters"));
+    char *key =
+        mem_printf("%s/%dx%d/%s/%s%s/%s/%s", name, shape.sequences, shape.seq_len, text_or(spec->optimizer, "adamw"),
+                   text_or(spec->dtype, "f64"), is_plain(spec) ? "/plain" : "", text_or(spec->freeze, "nothing frozen"),
+                   text_or(spec->lora, "no adapters"));
     for (size_t i = 0; i < references.count; i++)
         if (strcmp(references.item[i].key, key) == 0) {
             free(key);

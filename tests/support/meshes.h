@@ -19,6 +19,10 @@ struct spec {
     int node;   // cp x fsdp is cut after so many ranks; 0: it is not cut
     // Bits of classes of units (enum parameter_class): sharded over the ranks before that cut alone; or not at all.
     unsigned inner, whole;
+    // The layout of sequences whose keys go from rank to rank, NULL: keys are gathered; and how many neighbours
+    // exchange tokens for heads, without a ring all.
+    const char *ring;
+    int exchange;
     bool no_sequence; // tensor-parallel ranks hold all rows between layers
     bool overlap;     // tensor-parallel ranks exchange gradients beside products
     bool vocabulary;  // spread over the stages
@@ -42,7 +46,8 @@ int spec_ranks(const struct spec *spec);
 int spec_chunks(const struct spec *spec); // of each rank of the pipeline
 // "dp 2 x fsdp 2 (zero 3) x tp 2 x pp 2 (gpipe 1,2)", followed by everything else that is not the default.
 void spec_print(const struct spec *spec, char text[SPEC_TEXT]);
-// Whether the model has enough heads and layers for it. (A refusal for any other reason is a failure.)
+// Whether the model has enough heads and layers for it, and each rank a token. (A refusal for any other reason is a
+// failure.)
 bool spec_possible(const struct spec *spec, const struct model_config *model);
 
 // How far two runs are apart: the maximum over all tensors and steps of max|a - b| / max(max|b|, floor), where the

@@ -4,13 +4,15 @@
 
 #include "support/meshes.h"
 
-// There are two shapes, so that each number up to eight divides the sequences or the rows of one of them.
+// There are two shapes, so that each number up to eight divides the sequences or the rows of one of them. Where ranks
+// share sequences, these are a token shorter, so that there is padding.
 struct shape {
     int sequences, seq_len;
 };
 
 struct shape spec_shape(const struct spec *spec);
-int spec_replicas(const struct spec *spec); // how many ranks, or groups of them, have other sequences
+int64_t spec_layout(const struct spec *spec); // of sequences (program/places.h)
+int spec_replicas(const struct spec *spec);   // how many ranks, or groups of them, have other sequences
 // Sequences in a microbatch of each data-parallel rank.
 int spec_micro_batch_size(const struct spec *spec, struct shape shape);
 // If the spec's schedule is one for a file, writes it and returns the path, which the caller removes and frees; else

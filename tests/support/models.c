@@ -1,9 +1,9 @@
 #include "support/models.h"
 #include "support/tensors.h"
 
+#include "base/bf16.h"
 #include "base/rng.h"
 #include "ckpt/model_files.h"
-#include "kernels/bf16.h"
 
 #include <math.h>
 
@@ -56,6 +56,21 @@ const struct family_model small_models[SMALL_COUNT] = {
                               "\"num_key_value_heads\": 2, \"tie_word_embeddings\": true}"},
     [SMALL_NEOX] = {"gpt_neox", "{\"architectures\": [\"GPTNeoXForCausalLM\"], " LLAMA_SIZES
                                 "\"layer_norm_eps\": 1e-5, \"rotary_pct\": 0.5}"},
+    [SMALL_STABLELM] = {"stablelm", "{\"architectures\": [\"StableLmForCausalLM\"], " LLAMA_SIZES
+                                    "\"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.5, "
+                                    "\"use_parallel_residual\": true, \"qk_layernorm\": true}"},
+    [SMALL_SINKS] = {"granite_swa", "{\"architectures\": [\"GraniteSWAForCausalLM\"], " LLAMA_SIZES
+                                    "\"num_key_value_heads\": 2, \"sliding_window\": 5, "
+                                    "\"attention_multiplier\": 0.7, \"tie_word_embeddings\": false}"},
+    [SMALL_GLA] = {"gla", "{\"architectures\": [\"GLAForCausalLM\"], \"num_hidden_layers\": 2, \"hidden_size\": 16, "
+                          "\"intermediate_size\": 24, \"num_heads\": 4, \"max_position_embeddings\": 160, "
+                          "\"vocab_size\": 50, \"norm_eps\": 0.05}"},
+    [SMALL_GLA_MIXED] =
+        {"gla with attention",
+         "{\"architectures\": [\"GLAForCausalLM\"], \"num_hidden_layers\": 2, \"hidden_size\": 24, "
+         "\"intermediate_size\": 20, \"num_heads\": 6, \"expand_v\": 0.5, "
+         "\"max_position_embeddings\": 160, \"vocab_size\": 50, \"tie_word_embeddings\": true, "
+         "\"norm_eps\": 0.05, \"attn\": {\"layers\": [1], \"num_heads\": 4, \"num_kv_heads\": 2, \"window_size\": 5}}"},
     [SMALL_SMOLLM3] = {"smollm3", "{\"architectures\": [\"SmolLM3ForCausalLM\"], " LLAMA_SIZES
                                   "\"num_key_value_heads\": 2, \"no_rope_layers\": [1, 0]}"},
 };

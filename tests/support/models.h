@@ -21,13 +21,17 @@ enum small {
     SMALL_MISTRAL,    // sliding window shorter than the sequences
     SMALL_QWEN2,
     SMALL_QWEN3,
-    SMALL_WINDOWS, // a sliding window in the first layer alone
-    SMALL_GEMMA2,  // norms around parts, plus one; soft caps, GEGLU, scaled embeddings
-    SMALL_GEMMA3,  // norms of heads, plus one; layers with a window have another rotary table
-    SMALL_PHI3,    // tensors of several projections, part of each head rotated, longrope
-    SMALL_OLMO2,   // norms after parts, and over the width of queries and keys
-    SMALL_NEOX,    // parallel attention and MLP, LayerNorm with rotary positions, projections head by head
-    SMALL_SMOLLM3, // a layer without rotary positions
+    SMALL_WINDOWS,   // a sliding window in the first layer alone
+    SMALL_GEMMA2,    // norms around parts, plus one; soft caps, GEGLU, scaled embeddings
+    SMALL_GEMMA3,    // norms of heads, plus one; layers with a window have another rotary table
+    SMALL_PHI3,      // tensors of several projections, part of each head rotated, longrope
+    SMALL_OLMO2,     // norms after parts, and over the width of queries and keys
+    SMALL_NEOX,      // parallel attention and MLP, LayerNorm with rotary positions, projections head by head
+    SMALL_STABLELM,  // attention and MLP that share a norm, LayerNorm of heads
+    SMALL_SINKS,     // attention sinks, a factor of scores, a window in the second layer alone
+    SMALL_SMOLLM3,   // a layer without rotary positions
+    SMALL_GLA,       // linear attention
+    SMALL_GLA_MIXED, // the same in the first layer alone, keys and values of one width; a window in the second
     SMALL_COUNT
 };
 extern const struct family_model small_models[SMALL_COUNT];

@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "kernels/ref/tensor.h"
+#include "program/places.h"
 #include "support/ops_internal.h"
 
 #include <ctype.h>
@@ -69,7 +70,7 @@ static trireme_status spec_read(struct spec *spec, const struct op_table *table,
         if (sscanf(at, " %31[a-zA-Z_0-9]=%lf%n", name, &value, &used) != 2)
             FAIL(TRIREME_ERROR_USAGE, "'%s': expected NAME=NUMBER at '%s'", text, at);
         bool known = false;
-        if (!name[1] && has_letter(spec->info, name[0])) {
+        if (!name[1] && (has_letter(spec->info, name[0]) || (spec->forward && has_letter(spec->forward, name[0])))) {
             spec->extent[(int)name[0]] = (int64_t)value;
             known = true;
         }
@@ -93,11 +94,16 @@ enum op op_case_op(const struct op_table *table, const struct op_case *c) {
     return sscanf(c->spec, "%31s", name) == 1 ? op_find(table, name) : OP_COUNT;
 }
 
+// The operand whose presence says whether input i is present: log-sum-exps are there with what they belong to.
+static int deciding(const struct op_info *info, int i) {
+    return strcmp(info->in[i].name, "before_lse") == 0 ? i - 1 : i;
+}
+
 // The remainder of a bf16 parameter is there or not by dtype, not by choice.
 unsigned op_optional(const struct op_info *info) {
     unsigned set = 0;
     for (int i = 0; i < info->inputs; i++)
-        set |= info->in[i].optional && info->in[i].dtype != 'U' ? 1u << i : 0;
+        set |= info->in[i].optional && info->in[i].dtype != 'U' ? 1u << deciding(info, i) : 0;
     for (int i = 0; i < info->outputs; i++)
         set |= info->out[i].optional && info->out[i].dtype != 'U' ? 1u << (16 + i) : 0;
     return set;
@@ -211,16 +217,53 @@ static void place(struct op_memory *memory, struct tensor *t, int64_t first) {
 
 // ---- values
 
-// Documents of rows from position `first` on: the first may have begun before.
-static void fill_starts(const struct tensor *t, int64_t first, uint64_t seed) {
+// Which places of a sequence the rows of queries have: those of one part, those of all parts after one another (the op
+// that attends over them as a whole), or the places from `first` on.
+struct query_places {
+    struct places places;
+    int64_t part, first;
+};
+
+static int64_t attribute_value(const struct spec *spec, const char *name, int64_t otherwise) {
+    for (int i = 0; i < spec->info->attributes; i++)
+        if (strcmp(spec->info->attribute[i].name, name) == 0)
+            return spec->attribute[i].i;
+    return otherwise;
+}
+
+static struct query_places query_places(const struct spec *spec, int64_t rows) {
+    const int64_t parts = attribute_value(spec, "parts", 0), layout = attribute_value(spec, "layout", 0);
+    if (parts == 0)
+        return (struct query_places){{PLACES_CONTIGUOUS, 1, spec->first + rows}, 0, spec->first};
+    if (attribute_value(spec, "keys", NONE) == NONE)
+        return (struct query_places){{layout, parts, rows / parts}, NONE, 0};
+    const int64_t queries = attribute_value(spec, "queries", 0);
+    return (struct query_places){{layout, parts, rows}, (spec->first / rows + parts - queries) % parts, 0};
+}
+
+static int64_t query_place(const struct query_places *q, int64_t row) {
+    if (q->part == NONE)
+        return place_of(&q->places, row / q->places.rows, row % q->places.rows);
+    return place_of(&q->places, q->part, q->first + row);
+}
+
+// Documents of the places from the first query's on, or of all: the first may have begun before.
+static void fill_starts(const struct tensor *t, const struct spec *spec, uint64_t seed) {
+    const struct query_places q = query_places(spec, t->dim[1]);
+    const int64_t places = q.places.parts * q.places.rows;
+    int64_t *start = mem_alloc((size_t)places * sizeof *start);
     for (int64_t b = 0; b < t->dim[0]; b++) {
-        int64_t start = first / 3;
-        for (int64_t i = 0; i < t->dim[1]; i++) {
-            if (rng_uniform(seed, rng_stream("starts"), (uint64_t)(b * t->dim[1] + i)) < 0.15)
-                start = first + i;
-            tensor_set(t, at2(t, b, i), (double)start);
+        for (int64_t p = 0; p < q.first; p++)
+            start[p] = q.first / 3;
+        for (int64_t p = q.first; p < places; p++) {
+            const uint64_t at = (uint64_t)(b * (places - q.first) + p - q.first);
+            const bool begins = rng_uniform(seed, rng_stream("starts"), at) < 0.15;
+            start[p] = begins ? p : p == q.first ? q.first / 3 : start[p - 1];
         }
+        for (int64_t i = 0; i < t->dim[1]; i++)
+            tensor_set(t, at2(t, b, i), (double)start[query_place(&q, i)]);
     }
+    free(start);
 }
 
 // Numbers that add up to `rows`; some are 0.
@@ -238,9 +281,10 @@ static double scalar_value(const char *name, int64_t n) {
     static const struct {
         const char *name;
         double value;
-    } values[] = {{"count", 17}, {"scale", 0.37}, {"sum", 12.5}, {"loss", 2.25},  {"t", 4},
-                  {"lr", 0.01},  {"weight", 3},   {"total", 6},  {"factor", 0.7}, {"a", 1.5},
-                  {"b", 2.5},    {"c", 0.125},    {"d", 7}};
+    } values[] = {{"count", 17},   {"scale", 0.37}, {"sum", 12.5}, {"loss", 2.25},  {"t", 4},
+                  {"lr", 0.01},    {"weight", 3},   {"total", 6},  {"factor", 0.7}, {"a", 1.5},
+                  {"b", 2.5},      {"c", 0.125},    {"d", 7},      {"e", 0.5},      {"last", 3},
+                  {"excess", 0.5}, {"moved", 1.25}, {"since", 1},  {"rounds", 2}};
     for (size_t i = 0; i < ARRAY_LENGTH(values); i++)
         if (strcmp(values[i].name, name) == 0)
             return values[i].value;
@@ -281,13 +325,15 @@ static struct range range_of(const struct op_operand *operand, const struct spec
         {"max", {4, 1, false, 4}},
         {"sum", {1, 20, false, 1}},
         {"s", {1, 20, false, 1}},
+        {"decay", {-0.3, 0.3, false, -1}},
     };
     const char *name = operand->name;
     if (operand->dtype == 'S')
         return (struct range){scalar_value(name, spec->extent['n']), 0, false, -INFINITY};
     if (operand->dtype == 'U')
         return (struct range){0, 65536, true, 0};
-    if (operand->dtype == 'A' && strcmp(name, "v") == 0)
+    if (operand->dtype == 'A' &&
+        (strcmp(name, "v") == 0 || strcmp(name, "squares") == 0 || strcmp(name, "divisor") == 0))
         return (struct range){0, 0.1, false, 0};
     for (size_t i = 0; i < ARRAY_LENGTH(named); i++)
         if (strcmp(named[i].name, name) == 0)
@@ -298,7 +344,7 @@ static struct range range_of(const struct op_operand *operand, const struct spec
 // Random values; the same for the same seed, whatever the layout.
 static void fill(const struct tensor *t, const struct op_operand *operand, const struct spec *spec, uint64_t seed) {
     if (strcmp(operand->name, "starts") == 0) {
-        fill_starts(t, spec->first, seed);
+        fill_starts(t, spec, seed);
         return;
     }
     if (operand->counts) {
@@ -350,7 +396,7 @@ static trireme_status create(struct op_instance *instance, const struct spec *sp
         call->accumulate |= options->accumulate && info->out[i].adds;
     memcpy(call->attribute, spec->attribute, sizeof call->attribute);
     for (int i = 0; i < info->inputs; i++) {
-        if (!is_present(&info->in[i], options, i))
+        if (!is_present(&info->in[i], options, deciding(info, i)))
             continue;
         if (!describe(&call->in[i], &info->in[i], spec, options))
             FAIL(TRIREME_ERROR_USAGE, "%s: a dim of %s has no extent", info->name, info->in[i].name);
@@ -401,8 +447,8 @@ static trireme_status create_forward(struct op_instance *forward, const struct o
 trireme_status op_instance_forward(struct op_instance *forward, const struct op_table *table, const char *text,
                                    const struct op_options *options, trireme_error *error) {
     TRY(create_forward(forward, table, text, options, error));
-    reference_of(forward->info->op).run(&forward->call);
-    return TRIREME_OK;
+    const struct kernel reference = reference_of(forward->info->op);
+    return op_instance_run(forward, &reference, error);
 }
 
 static bool reads_outputs(const struct op_info *info) {

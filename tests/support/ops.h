@@ -35,6 +35,7 @@ struct op_options {
     bool inplace;    // outputs take the memory of inputs, where ops.def says so
     unsigned absent; // bit i: optional input i, bit 16 + i: optional output i is absent
     uint64_t seed;
+    double accepted; // difference of f32 outputs, as a part of the largest; 0: that of sums in f32
 };
 
 struct op_memory {

@@ -53,11 +53,11 @@ static double largest_magnitude(const struct op_instance *instance, int i) {
     return largest;
 }
 
-// `part`: of the tolerance; 0 asks for equality. Outputs that are absent on one side are absent on the other. Where all
-// of an output is zero because what it sums cancels (the gradient of a query that sees one key), the other outputs set
-// the scale.
+// `part`: of the tolerance; 0 asks for equality; `accepted`: as in op_options. Outputs that are absent on one side are
+// absent on the other. Where all of an output is zero because what it sums cancels (the gradient of a query that sees
+// one key), the other outputs set the scale.
 static trireme_status compare_outputs(const struct op_instance *got, const struct op_instance *expected, double part,
-                                      trireme_error *error) {
+                                      double accepted_f32, trireme_error *error) {
     for (int i = 0; i < got->info->outputs; i++) {
         const struct op_operand *operand = &got->info->out[i];
         if (!got->call.out[i].data || is_remainder(operand))
@@ -74,7 +74,8 @@ static trireme_status compare_outputs(const struct op_instance *got, const struc
                 enum dtype dtype, expected_dtype;
                 double x = output_value(got, i, x_at + k, &dtype);
                 double y = output_value(expected, i, y_at + k, &expected_dtype);
-                double accepted = part * tolerance(dtype) * largest;
+                const bool given = dtype == DTYPE_F32 && accepted_f32 > 0;
+                double accepted = part * (given ? accepted_f32 : tolerance(dtype)) * largest;
                 if (!(x == y || fabs(x - y) <= accepted))
                     FAIL(TRIREME_ERROR_CORRUPT,
                          "%s[%lld] is %.9g, should be %.9g (off by %.3g, accepted %.3g of largest %.3g)", operand->name,
@@ -144,7 +145,7 @@ trireme_status op_compare(const struct op_table *table, const char *spec, const 
     if (status == TRIREME_OK)
         status = compare_bits(&first, &second, error);
     if (status == TRIREME_OK)
-        status = compare_outputs(&first, &expected, exact ? 0 : 1, error);
+        status = compare_outputs(&first, &expected, exact ? 0 : 1, options->accepted, error);
     op_instance_release(&first);
     op_instance_release(&second);
     op_instance_release(&expected);
@@ -187,7 +188,7 @@ trireme_status op_compare_dtypes(const struct op_table *table, const char *spec,
     // bf16: a quarter of the tolerance is one rounding; f32: a sixteenth is four (sums of few terms in the output
     // itself).
     if (status == TRIREME_OK)
-        status = compare_outputs(&narrow, &wide, model == DTYPE_BF16 ? 0.5 : 1.0 / 16, error);
+        status = compare_outputs(&narrow, &wide, model == DTYPE_BF16 ? 0.5 : 1.0 / 16, 0, error);
     op_instance_release(&narrow);
     op_instance_release(&wide);
     return describe_failure(spec, &options, status, error);

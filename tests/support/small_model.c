@@ -1,7 +1,7 @@
 #include "support/small_model.h"
 
+#include "base/bf16.h"
 #include "base/rng.h"
-#include "kernels/bf16.h"
 #include "support/test.h"
 
 void small_model_create(struct small_model *small, const char *const *overrides, bool memory) {
@@ -53,7 +53,7 @@ void small_model_values(struct small_model *small, uint64_t seed) {
     }
     for (int u = 0; u < c->model.units; u++) {
         for (int k = 0; k < OPTIMIZER_STATES; k++) {
-            const bool squares = strcmp(optimizer_states[k].operand, "v") == 0;
+            const bool squares = optimizer_states[k].operand[0] != 'm';
             if (c->optimizer.state[k] && c->optimizer.state[k][u] != NONE)
                 fill(small, c->optimizer.state[k][u], seed, squares ? 0.01 : -0.1, 0.1, false);
         }

@@ -17,7 +17,24 @@ static bool divides(int n, int by) {
 
 struct shape spec_shape(const struct spec *s) {
     int replicas = spec_replicas(s), tp = degree(s->tp);
-    return divides(24, replicas) && divides(24, tp) ? (struct shape){24, 12} : (struct shape){35, 5};
+    return divides(24, replicas) && divides(24, tp) ? (struct shape){24, degree(s->cp) > 1 ? 11 : 12}
+                                                    : (struct shape){35, 5};
+}
+
+int64_t spec_layout(const struct spec *s) {
+    enum { STRIPE = 2 };
+    const bool zigzag = s->ring && strcmp(s->ring, "zigzag") == 0, striped = s->ring && strcmp(s->ring, "striped") == 0;
+    return striped ? STRIPE : zigzag ? PLACES_ZIGZAG : PLACES_CONTIGUOUS;
+}
+
+// How many ranks share a part of a sequence.
+static int64_t spec_exchange(const struct spec *s) {
+    return s->exchange && !s->ring ? degree(s->cp) : MAX(s->exchange, 1);
+}
+
+// The parts of sequences.
+static struct places spec_places(const struct spec *s, struct shape shape) {
+    return places_shared(spec_layout(s), degree(s->cp) / spec_exchange(s), spec_exchange(s), shape.seq_len);
 }
 
 int spec_micro_batch_size(const struct spec *s, struct shape shape) {
@@ -26,9 +43,9 @@ int spec_micro_batch_size(const struct spec *s, struct shape shape) {
     size = MAX(size, 1);
     while (size > 1 && !divides(sequences, size))
         size--;
+    const int rows = (int)(spec_places(s, shape).rows / spec_exchange(s));
     // With sequence parallelism the rows of a microbatch divide by the ranks.
-    while (size < sequences &&
-           (!divides(sequences, size) || !divides(size * shape.seq_len / degree(s->cp), degree(s->tp))))
+    while (size < sequences && (!divides(sequences, size) || !divides(size * rows, degree(s->tp))))
         size++;
     return size;
 }
@@ -54,7 +71,9 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
     if (s->fsdp > 1)
         add_word(text, " x fsdp %d (zero %d)", s->fsdp, s->zero);
     if (s->cp > 1)
-        add_word(text, " x cp %d", s->cp);
+        add_word(text, " x cp %d%s%s", s->cp, s->ring ? " in a ring, " : "", text_or(s->ring, ""));
+    if (s->cp > 1 && s->exchange)
+        add_word(text, " (%d exchange)", (int)spec_exchange(s));
     if (s->node)
         add_word(text, " cut at %d (inside %x, whole %x)", s->node, s->inner, s->whole);
     if (s->cp > 1 && s->fsdp <= 1 && s->zero)
@@ -103,8 +122,14 @@ int spec_chunks(const struct spec *s) {
 }
 
 bool spec_possible(const struct spec *s, const struct model_config *model) {
-    return divides(spec_shape(s).seq_len, degree(s->cp)) && s->tp <= model->num_attention_heads &&
-           s->pp * spec_chunks(s) <= model->num_hidden_layers && !(s->vocabulary && model->logits_cap > 0);
+    const struct shape shape = spec_shape(s);
+    if (degree(s->cp) % spec_exchange(s) || spec_exchange(s) * degree(s->tp) > model->num_attention_heads ||
+        (spec_exchange(s) > 1 && model->attention_sinks) || (s->cp > 1 && !model_splits_sequences(model)))
+        return false;
+    const struct places places = spec_places(s, shape);
+    const int64_t last = spec_exchange(s) == 1 ? 0 : places.rows - places.rows / spec_exchange(s);
+    return place_of(&places, places.parts - 1, last) < shape.seq_len && s->tp <= model->num_attention_heads &&
+           s->pp * spec_chunks(s) <= model->num_hidden_layers;
 }
 
 // ---- schedules that are files

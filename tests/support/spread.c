@@ -18,7 +18,7 @@ void spread_create(struct spread *s, const char *json, enum dtype dtype) {
             const int64_t bytes = parameter_count(&s->table.parameters.item[i]) * dtype_size(s->dtype[g]);
             s->whole[g][i] = mem_alloc((size_t)bytes);
             for (int64_t k = 0; k < bytes; k++) // any bits
-                s->whole[g][i][k] = (char)(256 * rng_uniform((uint64_t)g, i, (uint64_t)k));
+                s->whole[g][i][k] = (char)(int)(256 * rng_uniform((uint64_t)g, i, (uint64_t)k));
         }
     }
 }
@@ -97,7 +97,7 @@ void spread_image(const struct spread *s, struct image *image) {
     trireme_error error = {0};
     *image = (struct image){0};
     // Shards of few bytes: several files.
-    assert_ok(model_files_declare(image_add(image, "model", 9000), &s->config, &s->table, s->dtype[0], 0, &error),
+    assert_ok(model_files_declare(image_add(image, "model", 9000), &s->config, &s->table, s->dtype[0], 0, 0, &error),
               &error);
     assert_ok(state_files_declare(image_add(image, STATE_STEM, 0), &s->table, "adamw.m", s->dtype[1], NULL, 1, &error),
               &error);

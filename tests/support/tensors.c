@@ -107,7 +107,7 @@ void model_write(struct directory *directory, const struct model_config *config,
     tensors_ok(model_files_write_config(directory, config, dtype, &error), &error);
     struct holdings own = holdings_of_whole(table, data);
     struct image_set *set = image_add(&image, model_files_stem(config), shard_bytes);
-    tensors_ok(model_files_declare(set, config, table, dtype, 0, &error), &error);
+    tensors_ok(model_files_declare(set, config, table, dtype, 0, 0, &error), &error);
     tensors_ok(image_place(&image, &error), &error);
     image_write(directory, &image, &own, &values);
     image_release(&image);

@@ -189,6 +189,14 @@ def tensors(file):
             for name, entry in header.items() if name != "__metadata__"}
 
 
+def state(checkpoint):
+    """What a checkpoint has of the training state, and how far its islands have come."""
+    data = read(f"{checkpoint}/training/state.safetensors")
+    length = int.from_bytes(data[:8], "little")
+    progress = json.loads(read(f"{checkpoint}/training/progress.json"))
+    return progress.get("islands"), sorted(json.loads(data[8:8 + length])), data[8 + length:]
+
+
 def cores():
     """How many cores we may use; hardware threads of a core do not count."""
     siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"

@@ -267,7 +267,7 @@ static void product_without_a_backward(void **unused) {
     change_until(&t, "  {layers.0.attention.residual}[16,16] = ", "  {layers.0.mlp_norm}[16,16] ",
                  "  {dead end}[16,2,8] = attention_cached {layers.0.attention.heads}[16,2,8] "
                  "{layers.0.attention.out.weight}[16,2,8] {layers.0.attention.out.weight}[16,2,8] {starts}[1] "
-                 "scale 1 window 0 phase forward layer 0\n"
+                 "- scale 1 window 0 phase forward layer 0\n"
                  "  {layers.0.attention.residual}[16,16] = add_bias {dead end}[16,16] {embedding}[16,16] "
                  "{layers.0.attention.out.bias}[16] phase forward layer 0\n");
     change_until(&t, "  {d.layers.0.attention.heads}[16,16] = ", "  {grad.position.weight}",
@@ -286,8 +286,8 @@ static void read_under_another_name(void **unused) {
     declare(&t, ROWS " of {root}+0", "slice");
     declare(&t, LOCAL_ROWS " gradient {root}", "d.root");
     declare(&t, LOCAL_ROWS " of {d.root}+0 gradient {slice}", "d.slice");
-    change(&t, "{layers.0.attention.heads}[2,8,2,8] {layers.0.attention.lse}[2,2,8] = ",
-           "{slice}[2,8,2,8] {layers.0.attention.lse}[2,2,8] = ");
+    change(&t, "{layers.0.attention.heads}[2,8,2,8] {layers.0.attention.lse}[2,2,8] - = ",
+           "{slice}[2,8,2,8] {layers.0.attention.lse}[2,2,8] - = ");
     change(&t, "= matmul {layers.0.attention.heads}[16,16]", "= matmul {root}[16,16]");
     change_until(&t, "  {d.layers.0.attention.heads}[16,16] =", "  {grad.layers.0.attention.out.weight}",
                  "  {d.slice}[256] = zero phase backward layer 0\n");

@@ -324,6 +324,9 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 #define FSDP(n, zero) "parallelism.data_parallel_shard_degree=" #n, "parallelism.zero_stage=" #zero
 #define TP(n) "parallelism.tensor_parallel_degree=" #n
 #define PP(n) "parallelism.pipeline_parallel_degree=" #n
+#define RING(n)                                                                            \
+    "parallelism.context_parallel_degree=" #n, "parallelism.context_parallel_method=ring", \
+        "parallelism.context_parallel_layout=contiguous"
 // Enough layers for several chunks.
 #define DEEP_GPT2_MODEL                                                                                     \
     "model.family=gpt2", "model.num_hidden_layers=4", "model.hidden_size=8", "model.num_attention_heads=2", \
@@ -382,6 +385,7 @@ SUITE(vocabulary_tensor, 83, BATCH(6), SMALL_GPT2_MODEL, PP(2), TP(2), VOCABULAR
 SUITE(matrices, 5, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3), MUON)
 SUITE(matrices_tensor, 29, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1), TP(2), MUON)
 SUITE(matrices_pipeline, 23, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2), MUON)
+SUITE(ring, 9, BATCH(4), SMALL_LLAMA_MODEL, RING(2), "model.sliding_window=3")
 SUITE(everything, 29, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
 
 int main(void) {
@@ -405,6 +409,7 @@ int main(void) {
         cmocka_unit_test(overlap),
         cmocka_unit_test(vocabulary_rows),
         cmocka_unit_test(everything),
+        cmocka_unit_test(ring),
         cmocka_unit_test(matrices),
         cmocka_unit_test(matrices_tensor),
         cmocka_unit_test(matrices_pipeline),

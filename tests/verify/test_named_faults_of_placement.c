@@ -16,6 +16,7 @@
 #define DP(n) "parallelism.data_parallel_replicate_degree=" #n
 #define FSDP(n, zero) "parallelism.data_parallel_shard_degree=" #n, "parallelism.zero_stage=" #zero
 #define CP(n) "parallelism.context_parallel_degree=" #n
+#define RING(n) CP(n), "parallelism.context_parallel_method=ring", "parallelism.context_parallel_layout=contiguous"
 #define TP(n) "parallelism.tensor_parallel_degree=" #n
 #define PP(n) "parallelism.pipeline_parallel_degree=" #n
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
@@ -275,6 +276,51 @@ static void context(void **unused) {
           "before it is written", "d.layers.0.attention.kv.own");
     FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_REDUCE_SCATTER, "layers.0.gradients")),
           "is a partial sum along cp; an all_reduce is missing", "layers.0.gradients");
+    fleet_release(&f);
+}
+
+// An instruction of a set says that its keys are those of another rank.
+static void take_keys_of(struct program *p, enum op op, const char *buffer, int64_t behind) {
+    found(p, op, buffer)->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i = behind;
+}
+
+static void set_everywhere(struct program *p, int attribute, int64_t value) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t k = 0; k < p->templates.item[t].instructions.count; k++) {
+            struct instruction *i = &p->templates.item[t].instructions.item[k];
+            if (i->op == OP_ATTENTION_BLOCK || i->op == OP_ATTENTION_BLOCK_BWD)
+                i->attribute[attribute].i = value;
+        }
+}
+
+// The last keys that come are left out.
+static void end_early(struct program *p) {
+    found(p, OP_ATTENTION_END, "layers.0.attention.heads.seen2")->in[0].buffer =
+        program_find(p, "layers.0.attention.heads.seen1");
+    found(p, OP_ATTENTION_END, "layers.0.attention.heads.seen_lse2")->in[1].buffer =
+        program_find(p, "layers.0.attention.heads.seen_lse1");
+}
+
+// Attention over parts: a set of instructions is to make what the row does on all ranks together.
+static void ring(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LLAMA), BATCH(4), RING(4), FSDP(2, 1), "model.sliding_window=4");
+    const char *const seen = "layers.0.attention.heads.seen1", *const keys = "layers.0.attention.heads.keys1";
+    assert_int_equal(program_find(fleet_program(&f, 0), "layers.0.attention.heads.keys3"), NONE); // the window's reach
+    FAULT(0, FLEET_STAGE, take_keys_of(&p, OP_ATTENTION_BLOCK, seen, 2), "does not make the o of", "attention_parts");
+    FAULT(0, FLEET_STAGE, take_keys_of(&p, OP_ATTENTION_BLOCK_BWD, "d.layers.0.attention.heads.dq1", 0),
+          "does not make the dq of", "attention_parts_bwd");
+    FAULT(0, FLEET_STAGE, end_early(&p), "whose memory", "layers.0.attention.heads.seen2");
+    FAULT(0, FLEET_STAGE, set_everywhere(&p, ATTRIBUTE(ATTENTION_BLOCK, window), 6), "does not make the o of",
+          "attention_parts");
+    FAULT(0, FLEET_STAGE, set_everywhere(&p, ATTRIBUTE(ATTENTION_BLOCK, parts), 2),
+          "of 2 parts, but exchanges between 4", "attention");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ATTENTION_BLOCK, seen)->attribute[ATTRIBUTE(ATTENTION_BLOCK, layout)].i = 1,
+          "its layout is not that of the rest of its set", "attention_block");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_RECEIVE, keys)), "before it is written", keys);
+    FAULT(0, FLEET_STAGE, found(&p, OP_RECEIVE, keys)->peer = -2, "nothing like", keys);
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ATTENTION_ADD, "d.layers.0.attention.heads.key_sums1")),
+          "before it is written", "d.layers.0.attention.heads.key_sums1");
     fleet_release(&f);
 }
 
@@ -574,6 +620,7 @@ int main(void) {
         cmocka_unit_test(tensor),
         cmocka_unit_test(sequence),
         cmocka_unit_test(context),
+        cmocka_unit_test(ring),
         cmocka_unit_test(more_ranks_than_heads),
         cmocka_unit_test(zero_1),
         cmocka_unit_test(zero_2),

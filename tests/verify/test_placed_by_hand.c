@@ -128,8 +128,8 @@ static void positions_of_parts(void **unused) {
                                "buffer %%4 f32 act local [%d,4,8] \"lse\"\n"
                                "template 0 forward \"main\"\n"
                                "  %%2[%d,16] = embed %%0[%d] %%1[20,16] - phase forward\n"
-                               "  %%3[%d,8,4,4] %%4[%d,4,8] = attention %%2[%d,8,4,4] %%2[%d,8,4,4] %%2[%d,8,4,4] "
-                               "%%0[%d,8] - scale 0.5 window 0 phase forward\n";
+                               "  %%3[%d,8,4,4] %%4[%d,4,8] - = attention %%2[%d,8,4,4] %%2[%d,8,4,4] %%2[%d,8,4,4] "
+                               "%%0[%d,8] - - scale 0.5 window 0 phase forward\n";
     struct op_table *ops = op_table_create();
     for (int n = 1; n <= 2; n++) {
         char *body = mem_printf(BODY, n, 8 * n, 8 * n, n, 8 * n, 8 * n, n, n, n, n, n, n);

@@ -2,6 +2,7 @@
 // for, or by none.
 #include "memory/memory_plan.h"
 #include "support/by_hand.h"
+#include "support/checkpoint.h"
 #include "support/fleet.h"
 #include "support/streams.h"
 #include "support/test.h"
@@ -556,6 +557,83 @@ static void contributions_that_are_skipped(void **unused) {
     free(skipped);
 }
 
+// ---- rings
+
+// Each rank of cp has what the one before it has, in one program that all of them run; further round the ring, more.
+#define RING(third)                                     \
+    "buffer %0 f32 input step [4,4] place cp 0 \"x\"\n" \
+    "buffer %1 f32 act local [4,4] \"x.1\"\n" third "template 0 input \"t\"\n"
+#define RING_SEND(what, peer) "  = send " what " phase input stream to_next group cp peer " peer " wait from_previous\n"
+#define RING_RECEIVE(what, peer) "  " what " = receive phase input stream from_previous group cp peer " peer "\n"
+
+static void messages_around_a_ring(void **unused) {
+    (void)unused;
+    static const char *const SOUND[] = {
+        RING() RING_SEND("%0[16]", "1") RING_RECEIVE("%1[16]", "-1"),
+        RING() RING_SEND("%0[16]", "1") RING_RECEIVE("%1[16]", "3"),
+        RING("buffer %2 f32 act local [4,4] \"x.2\"\n") RING_SEND("%0[16]", "1") RING_RECEIVE("%1[16]", "-1")
+            RING_SEND("%1[16]", "2") RING_RECEIVE("%2[16]", "-2"),
+    };
+    static const struct {
+        const char *body, *what;
+    } FAULTS[] = {
+        {RING() RING_SEND("%0[16]", "1") RING_RECEIVE("%1[16]", "1"), "nothing that the peer receives behind it"},
+        {RING() RING_SEND("%0[16]", "1") RING_RECEIVE("%1[16]", "-2"), "nothing that the peer receives behind it"},
+        {RING() RING_SEND("%0[16]", "4") RING_RECEIVE("%1[16]", "-4"), "has no peer"},
+        {RING() RING_RECEIVE("%1[16]", "-1") RING_SEND("%0[16]", "1"), "nothing that the peer has sent"},
+        {RING("buffer %2 f32 act local [4,4] \"x.2\"\n") RING_SEND("%0[16]", "1") RING_RECEIVE("%1[16]", "-1")
+             RING_RECEIVE("%2[16]", "-1"),
+         "nothing that the peer has sent"},
+        {RING("buffer %2 f32 act local [2,4] \"half\"\n") RING_SEND("%0[16]", "1") RING_RECEIVE("%2[8]", "-1"),
+         "has another shape"},
+        {RING() RING_SEND("%0[8]", "1") RING_RECEIVE("%1[8]", "-1"), "does not take all"},
+        {RING("buffer %2 f32 input step [4,4] place cp sum \"terms\"\n") RING_SEND("%2[16]", "1")
+             RING_RECEIVE("%1[16]", "-1"),
+         "is a partial sum along cp"},
+        {RING("buffer %2 f32 act local [16,4] \"all\"\n") RING_SEND("%0[16]", "1") RING_RECEIVE(
+             "%1[16]",
+             "-1") "  %2[64] = all_gather %1[16] wire 0 phase input stream gather group cp wait from_previous\n",
+         "not blocks in the order of the group's ranks"},
+        {RING() RING_SEND("%0[16]", "1") RING_RECEIVE("%1[16]", "-1") RING_SEND("%1[16]", "1"),
+         "nothing that the peer receives behind it"},
+    };
+    struct op_table *ops = op_table_create();
+    for (size_t i = 0; i < ARRAY_LENGTH(SOUND) + ARRAY_LENGTH(FAULTS); i++) {
+        const bool sound = i < ARRAY_LENGTH(SOUND);
+        const char *what = sound ? "" : FAULTS[i - ARRAY_LENGTH(SOUND)].what;
+        struct program p = read_program(ops, "tp 2 cp 4", 1, sound ? SOUND[i] : FAULTS[i - ARRAY_LENGTH(SOUND)].body);
+        const struct program *of_rank[8];
+        trireme_error error = {0};
+        for (int r = 0; r < 8; r++)
+            of_rank[r] = &p;
+        place_state(&p);
+        assert_ok(program_plan(&p, ops, NULL, &error), &error);
+        const trireme_status status = programs_verify(of_rank, 8, ops, &error);
+        if (sound)
+            assert_ok(status, &error);
+        else
+            assert_words(status, &error, what, "");
+        program_release(&p);
+    }
+    free(ops);
+}
+
+// A ring is of ranks that run the same program, and the n-th message is received as the n-th.
+static void rings_of_one_program(void **unused) {
+    (void)unused;
+    struct op_table *ops = op_table_create();
+    struct program p[2] = {read_program(ops, "cp 2", 1, RING() RING_SEND("%0[16]", "1") RING_RECEIVE("%1[16]", "1")),
+                           read_program(ops, "cp 2", 1, RING() RING_SEND("%0[16]", "1") RING_RECEIVE("%1[16]", "1"))};
+    const struct program *of_rank[2] = {&p[0], &p[1]};
+    trireme_error error = {0};
+    for (int r = 0; r < 2; r++)
+        assert_ok(program_plan(&p[r], ops, NULL, &error), &error);
+    assert_words(programs_verify(of_rank, 2, ops, &error), &error, "which receives something else", "x.1");
+    program_release(&p[0]);
+    program_release(&p[1]);
+    free(ops);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_all_ranks),
@@ -580,6 +658,8 @@ int main(void) {
         cmocka_unit_test(messages_of_the_other_pass),
         cmocka_unit_test(reductions_of_parameters),
         cmocka_unit_test(sums_in_place),
+        cmocka_unit_test(messages_around_a_ring),
+        cmocka_unit_test(rings_of_one_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

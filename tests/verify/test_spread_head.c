@@ -1,6 +1,8 @@
 // The head of a vocabulary that is spread over stages: instructions that each belong to the same logits as the others.
 // With an operand of another chunk of rows, or another one of the same shape, the head is refused.
+#include "base/text.h"
 #include "support/by_hand.h"
+#include "support/checkpoint.h"
 #include "support/fleet.h"
 #include "support/test.h"
 
@@ -94,6 +96,31 @@ static void losses_of_other_rows(void **unused) {
     fleet_release(&f);
 }
 
+// Logits that are capped otherwise than their gradient says.
+static void caps_of_other_logits(void **state) {
+    static const char MODEL[] = "{\"model_type\": \"gemma2\", \"num_hidden_layers\": 2, \"hidden_size\": 16, "
+                                "\"intermediate_size\": 24, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
+                                "\"head_dim\": 8, \"vocab_size\": 50, \"max_position_embeddings\": 64, "
+                                "\"final_logit_softcapping\": 1.5}";
+    const char *path = path_in(*state, "capped.json");
+    trireme_error error = {0};
+    assert_ok(file_write_atomic(path, MODEL, sizeof MODEL - 1, &error), &error);
+    char *config = mem_printf("model.config=%s", path);
+    FLEET(config);
+    for (int stage = 0; stage < 2; stage++) {
+        const struct program *program = fleet_program(&f, stage);
+        FAULT_AT(AT(OP_SOFTCAP, "logits.rows8")->attribute[ATTRIBUTE(SOFTCAP, cap)].f = 2,
+                 "nothing caps its logits as it says", "logits");
+        FAULT(AT(OP_LOGITS_DX, "logits.max.rows8")->attribute[ATTRIBUTE(LOGITS_DX, cap)].f = 2,
+              "its cap is not that of the rest of its set");
+        FAULT((AT(OP_LOGITS_DX, "logits.max.rows8")->attribute[ATTRIBUTE(LOGITS_DX, cap)].f = 0,
+               AT(OP_LOGITS_EXP, "logits.rows8")->attribute[ATTRIBUTE(LOGITS_EXP, cap)].f = 0),
+              "its logits are not the product of anything and its weights");
+    }
+    fleet_release(&f);
+    free(config);
+}
+
 // A root for each stage.
 static void two_roots(void **unused) {
     (void)unused;
@@ -119,7 +146,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operands_of_other_logits),    cmocka_unit_test(gradients_of_other_rows),
         cmocka_unit_test(losses_of_other_rows),        cmocka_unit_test(two_roots),
-        cmocka_unit_test(denominators_without_a_loss),
+        cmocka_unit_test(denominators_without_a_loss), IN_FOLDER(caps_of_other_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-"""GPT-2 and the Llama family in plain PyTorch: written to be read beside the papers, not to be fast.
+"""GPT-2, the Llama family and gated linear attention in plain PyTorch: written to be read beside the papers, not to be
+fast.
 
 Everything is computed in one dtype. In the mode "bf16" that dtype is float32, and whatever Trireme keeps in bf16
 (parameters, activations and the gradients of activations) is rounded to the nearest bf16 where it would be stored;
@@ -43,6 +44,7 @@ class Config:
         self.architecture = values["architectures"][0]
         self.gpt2 = self.architecture == "GPT2LMHeadModel"
         get = values.get
+        self.gla = False
         if self.gpt2:
             self.layers, self.width, self.heads = values["n_layer"], values["n_embd"], values["n_head"]
             self.kv_heads, self.head_dim = self.heads, self.width // self.heads
@@ -51,6 +53,10 @@ class Config:
             self.tied = get("tie_word_embeddings", True)
             self.bias = get("bias", True)
             self.windows = [0] * self.layers
+            return
+        self.gla = self.architecture == "GLAForCausalLM"
+        if self.gla:
+            self.read_gla(values)
             return
         if self.architecture not in ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
                                      "MinistralForCausalLM"):
@@ -69,6 +75,18 @@ class Config:
         self.rope = rope
         if self.rope_type not in ("default", "linear", "llama3"):
             raise ValueError(f"rotary scaling {self.rope_type} is not known")
+
+    def read_gla(self, values):
+        """As flash-linear-attention's GLAConfig: layers have linear attention, but those that `attn` lists."""
+        get = values.get
+        attention = get("attn") or {}
+        self.layers, self.width, self.eps = values["num_hidden_layers"], values["hidden_size"], get("norm_eps", 1e-6)
+        self.linear_heads, self.softmax_layers = get("num_heads", 4), attention.get("layers", [])
+        self.heads = attention.get("num_heads", self.linear_heads)
+        self.kv_heads, self.head_dim = attention.get("num_kv_heads") or self.heads, self.width // self.heads
+        self.tied, self.bias = get("tie_word_embeddings", False), True
+        self.windows = [attention.get("window_size") or 0] * self.layers
+        self.rope_type, self.rope_theta, self.rope = "default", attention.get("rope_theta", 10000.0), {}
 
     def windows_of_layers(self, get):
         """How many positions a token of each layer sees, 0 for all before it."""
@@ -194,6 +212,36 @@ class Model:
         gate, up = self.linear(normed, f"{prefix}.mlp.gate_proj"), self.linear(normed, f"{prefix}.mlp.up_proj")
         return self.linear(self.stored(F.silu(gate) * up), f"{prefix}.mlp.down_proj", x)
 
+    def linear_attention(self, normed, name, starts):
+        """Gated linear attention (Yang et al. 2023, section 4): each token sees those of its document, every feature of
+        the keys faded by the gates between the two."""
+        heads = self.config.linear_heads
+        q, k, v, gate = (self.linear(normed, f"{name}.{part}_proj").unflatten(-1, (heads, -1)) for part in "qkvg")
+        decay = self.linear(self.linear(normed, f"{name}.gk_proj.0"), f"{name}.gk_proj.1").unflatten(-1, (heads, -1))
+        faded = (F.logsigmoid(decay) / 16).cumsum(1)  # (B, T, heads, D): up to each token
+        here = torch.arange(q.shape[1])
+        seen = (here[None, None, :] <= here[None, :, None]) & (here[None, None, :] >= starts[:, :, None])
+        between = (faded[:, :, None] - faded[:, None]).masked_fill(~seen[..., None, None], -math.inf)
+        scores = torch.einsum("bthd,bshd,btshd->bhts", q, k, between.exp()) / math.sqrt(q.shape[-1])
+        mixed = self.stored(torch.einsum("bhts,bshd->bthd", scores, v))
+        weight = self.parameter(f"{name}.g_norm_swish_gate.weight")
+        normed = mixed * torch.rsqrt(mixed.pow(2).mean(-1, keepdim=True) + self.config.eps) * weight
+        return self.stored((normed * F.silu(gate)).flatten(2))
+
+    def gla_layer(self, x, layer, positions, starts):
+        prefix = f"model.layers.{layer}"
+        normed = self.norm(x, f"{prefix}.attn_norm")
+        if layer in self.config.softmax_layers:
+            q, k, v = (self.heads(self.linear(normed, f"{prefix}.attn.{part}_proj")) for part in "qkv")
+            q, k = self.rotate(q, positions), self.rotate(k, positions)
+            mixed = self.attention(q, k, v, starts, self.config.windows[layer])
+        else:
+            mixed = self.linear_attention(normed, f"{prefix}.attn", starts)
+        x = self.linear(mixed, f"{prefix}.attn.o_proj", x)
+        normed = self.norm(x, f"{prefix}.mlp_norm")
+        gate, up = self.linear(normed, f"{prefix}.mlp.gate_proj"), self.linear(normed, f"{prefix}.mlp.up_proj")
+        return self.linear(self.stored(F.silu(gate) * up), f"{prefix}.mlp.down_proj", x)
+
     def logits(self, tokens, positions, starts):
         """(B, T, vocabulary) of tokens (B, T)."""
         config = self.config
@@ -204,10 +252,10 @@ class Model:
                 x = self.gpt2_layer(x, layer, starts)
             x = self.norm(x, "transformer.ln_f")
         else:
-            embed = self.parameter("model.embed_tokens.weight")
+            embed = self.parameter("model.embeddings.weight" if config.gla else "model.embed_tokens.weight")
             x = self.stored(embed[tokens])
             for layer in range(config.layers):
-                x = self.llama_layer(x, layer, positions, starts)
+                x = (self.gla_layer if config.gla else self.llama_layer)(x, layer, positions, starts)
             x = self.norm(x, "model.norm")
         if config.tied:
             return self.stored(F.linear(x, embed))

@@ -1,8 +1,8 @@
 // Long reductions: member i reduces part i from what the others send it, in the order of their index. Parts are divided
 // into segments that stay in the caches. Two are under way at a time, so that one arrives while the other is reduced;
 // in an all-reduce a reduced segment goes back meanwhile. Values that travel as bf16 are rounded by the sender.
+#include "base/bf16.h"
 #include "comm/messages/messages.h"
-#include "kernels/bf16.h"
 
 char *part_staging(const struct process_communicator *c, enum staging which, int member) {
     return c->staging[which] + member * c->segment;

@@ -93,7 +93,7 @@ static bool take_posted(struct process_world *w) {
     bool any = c != NULL;
     while (c) {
         struct process_communicator *next = c->next;
-        c->deadline = deadline_begin(w->base.deadline, c->call->wanted);
+        c->deadline = comm_call_deadline(&w->base, c->call);
         round_begin(c, NULL);
         if (atomic_load(&w->base.broken)) {
             give_up(c);

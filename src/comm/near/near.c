@@ -58,7 +58,7 @@ static trireme_status sleep_until(struct near *n, const struct comm_call *call, 
     struct near_member *own = &n->member[n->base->index];
     trireme_status status = TRIREME_OK;
     if (!n->slept)
-        n->deadline = deadline_begin(n->base->world->deadline, call->wanted);
+        n->deadline = comm_call_deadline(n->base->world, call);
     n->slept = true;
     // Others change the word and then look whether this member sleeps; this member says that it sleeps and then looks
     // at the word: so one of the two sees the other.

@@ -72,7 +72,7 @@ trireme_status group_meet(struct thread_communicator *c, const struct comm_call 
         gate_wake(&group->meeting);
         return TRIREME_OK;
     }
-    struct deadline deadline = deadline_begin(c->world->base.deadline, call->wanted);
+    struct deadline deadline = comm_call_deadline(&c->world->base, call);
     while (!gate_wait(&group->meeting, seen, c->world->spin, deadline_sleep(&deadline))) {
         if (!deadline_ended(&deadline))
             continue;

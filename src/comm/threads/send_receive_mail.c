@@ -19,7 +19,7 @@ static trireme_status mail_broken(struct thread_communicator *c, const struct co
 // Waits until the word is `wanted`.
 static trireme_status mail_await(struct thread_communicator *c, const struct comm_call *call, struct gate *mail,
                                  uint32_t wanted, trireme_error *error) {
-    struct deadline deadline = deadline_begin(c->world->base.deadline, call->wanted);
+    struct deadline deadline = comm_call_deadline(&c->world->base, call);
     int64_t spin = c->world->spin;
     uint32_t word;
     while ((word = atomic_load_explicit(&mail->word, memory_order_acquire)) != wanted) {

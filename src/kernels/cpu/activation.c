@@ -164,15 +164,15 @@ struct biased {
 
 VEC_INLINE void add_bias_lanes(int64_t i, int count, void *y, const void *a, const void *b, const void *bias,
                                bool bf16) {
-    row_store(y, i, count, row_load(a, i, count, bf16) + row_load(b, i, count, bf16) + row_load(bias, i, count, bf16),
-              bf16);
+    const vec_f32 sum = b ? row_load(a, i, count, bf16) + row_load(b, i, count, bf16) : row_load(a, i, count, bf16);
+    row_store(y, i, count, sum + row_load(bias, i, count, bf16), bf16);
 }
 
 static void add_bias_rows(const void *args, int64_t from, int64_t to) {
     const struct biased *e = args;
     for (int64_t r = from; r < to; r++) {
         void *y = row_at(e->y, r);
-        const void *a = row_at(e->a, r), *b = row_at(e->b, r);
+        const void *a = row_at(e->a, r), *b = e->b.data ? row_at(e->b, r) : NULL;
         if (e->bf16)
             ROW_EACH(e->columns, add_bias_lanes, y, a, b, e->bias, true);
         else

@@ -1,5 +1,6 @@
 // Forward: for each block of queries, an online softmax over the blocks of keys (attention.h). Also for queries that
-// follow a cache of keys, unless they are few.
+// follow a cache of keys, unless they are few, and over the keys of one part of a sequence: there the softmax begins
+// with what queries have seen of other parts, as one score that is their log-sum-exp and whose value is their output.
 #include "kernels/cpu/attention_matrix.h"
 
 #include <math.h>
@@ -46,7 +47,7 @@ struct sight {
 };
 
 static struct sight sight_of(const struct attention *s, int64_t b, int64_t t, int64_t j0, struct visible span) {
-    const int64_t low = attention_low(s, b, t) - j0, high = t + 1 - j0;
+    const int64_t low = attention_range(s, b, t).low - j0, high = attention_range(s, b, t).high - j0;
     return (struct sight){low, high, low > span.c0 || high < span.c1};
 }
 
@@ -228,89 +229,163 @@ static void forward_tiles_matrix(const struct attention *s, const struct forward
 }
 #endif
 
-// Divides by the softmax's denominator and stores o and lse; returns whether o is finite.
-static bool forward_finish(const struct attention *s, const struct forward_space *w, int64_t b, int64_t head,
-                           int64_t t0, int64_t t1) {
-    const struct tensor *o = s->o;
+// Where row t of one head of x is.
+static char *forward_row(const struct tensor *x, int64_t b, int64_t head, int64_t t) {
+    return (char *)x->data + (b * x->stride[0] + t * x->stride[1] + head * x->stride[2]) * dtype_size(x->dtype);
+}
+
+// The softmax of a block of queries before the first key: of the sink and of what has been seen before.
+static void forward_begin(const struct attention *s, const struct forward_space *w, int64_t b, int64_t head, int64_t t0,
+                          int64_t t1) {
+    const float sink = attention_sink(s, head);
+    memset(w->o, 0, (size_t)(w->rows * s->columns) * sizeof *w->o);
+    memset(w->sum, 0, (size_t)(w->rows * LANES) * sizeof *w->sum);
+    for (int64_t i = 0; i < w->rows; i++) {
+        const bool merges = s->before && i < t1 - t0;
+        const float lse = merges ? s->before_lse[(b * s->heads + head) * s->length + t0 + i] : -INFINITY;
+        w->base[i] = fmaxf(fmaxf(sink, lse), -1e30f); // finite: a row may see no key of a block before its first
+        w->sum[i * LANES] = expf(sink - w->base[i]);
+        if (!merges)
+            continue;
+        const float part = expf(lse - w->base[i]), *row = (const float *)forward_row(s->before, b, head, t0 + i);
+        float *o = w->o + i * s->columns;
+        int64_t c = 0;
+        w->sum[i * LANES] += part;
+        for (; c + LANES <= s->width; c += LANES)
+            vec_store(o + c, vec_load(row + c) * part);
+        for (; c < s->width; c++)
+            o[c] = row[c] * part;
+    }
+}
+
+// The denominator of a row's softmax; of one that has seen nothing, whose sums are 0, it is 1.
+static float forward_divisor(const struct attention *s, const struct forward_space *w, int64_t b, int64_t t,
+                             int64_t row) {
+    const float sum = vec_sum(vec_load(w->sum + row * LANES));
+    return sum == 0 && attention_range(s, b, t).low >= attention_range(s, b, t).high ? 1 : sum;
+}
+
+// Whether all outputs of a block will be finite.
+static bool forward_finite(const struct attention *s, const struct forward_space *w, int64_t b, int64_t t0,
+                           int64_t t1) {
     vec_f32 all = {0};
     for (int64_t t = t0; t < t1; t++) {
-        float *row = w->o + (t - t0) * s->columns;
-        float sum = vec_sum(vec_load(w->sum + (t - t0) * LANES));
-        for (int64_t c = 0; c < s->columns; c += LANES) {
-            const vec_f32 x = vec_load(row + c) / sum;
-            vec_store(row + c, x);
-            all += x * 0; // stays 0, or becomes NaN
-        }
-        int64_t at = b * o->stride[0] + (t - s->first) * o->stride[1] + head * o->stride[2];
-        attention_store((char *)o->data + at * dtype_size(o->dtype), o->dtype, row, s->width);
-        if (s->lse)
-            s->lse[(b * s->heads + head) * s->length + t - s->first] = w->base[t - t0] + logf(sum);
+        const float divisor = forward_divisor(s, w, b, t, t - t0);
+        for (int64_t c = 0; c < s->columns; c += LANES)
+            all += vec_load(w->o + (t - t0) * s->columns + c) / divisor * 0; // stays 0, or becomes NaN
     }
     return vec_sum(all) == 0;
 }
 
+// Divides by the softmax's denominator and stores o and lse; returns whether o is finite.
+static bool forward_finish(const struct attention *s, const struct forward_space *w, int64_t b, int64_t head,
+                           int64_t t0, int64_t t1) {
+    const float sink = attention_sink(s, head);
+    vec_f32 all = {0};
+    for (int64_t t = t0; t < t1; t++) {
+        float *row = w->o + (t - t0) * s->columns;
+        const float sum = vec_sum(vec_load(w->sum + (t - t0) * LANES)), divisor = forward_divisor(s, w, b, t, t - t0);
+        const int64_t at = (b * s->heads + head) * s->length + t;
+        for (int64_t c = 0; c < s->columns; c += LANES) {
+            const vec_f32 x = vec_load(row + c) / divisor;
+            vec_store(row + c, x);
+            all += x * 0; // stays 0, or becomes NaN
+        }
+        attention_store(forward_row(s->o, b, head, t), s->o->dtype, row, s->width);
+        if (s->lse)
+            s->lse[at] = w->base[t - t0] + logf(sum);
+        if (s->sunk)
+            s->sunk[at] = expf(sink - w->base[t - t0]) / sum;
+    }
+    return vec_sum(all) == 0;
+}
+
+// Queries [t0, t1) of one head against one block of keys.
+static void forward_keys(const struct attention *s, const struct forward_space *w, bool careful, int64_t b,
+                         int64_t head, int64_t t0, int64_t t1, int64_t j0, int64_t keys) {
+    const int64_t group = head / (s->heads / s->groups);
+    const struct matrix k = attention_columns(s->k, b, group), v = attention_rows(s->v, b, group);
+    ISA(pack_b)(s->bf16, &k, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
+#ifdef ISA_HAS_AMX
+    if (s->bf16 && !careful) {
+        ISA(pack_b)(true, &v, j0, keys, 0, s->width, (int)(s->columns / LANES), w->v);
+        forward_tiles_matrix(s, w, b, t0, t1, j0, keys);
+        return;
+    }
+#endif
+    attention_widen(&v, s->bf16, j0, keys, s->width, s->columns, w->v);
+    for (int64_t t = t0, end; t < t1; t = end) {
+        end = MIN(t + attention_height(s), t1);
+        if (s->bf16 && TILE_PAIRS)
+            forward_tile(s, true, careful, w, b, t0, t, end, j0, keys);
+        else
+            forward_tile(s, false, careful, w, b, t0, t, end, j0, keys);
+    }
+}
+
 // One block of queries of one head, row by row if `careful` (attention.h); returns whether the outputs are finite.
+// Where they are not, what was seen before is still needed: it is not overwritten then.
 static bool forward_block(const struct attention *s, const struct forward_space *w, bool careful, int64_t b,
                           int64_t head, int64_t t0, int64_t t1) {
-    const bool matrix = attention_matrix(s) && !careful;
-    int64_t group = head / (s->heads / s->groups);
-    const struct matrix q = attention_rows(s->q, b, head), v = attention_rows(s->v, b, group);
-    const struct matrix k = attention_columns(s->k, b, group);
-    ISA(pack_a)(s->bf16, &q, t0 - s->first, t1 - t0, 0, s->width, w->q, NULL);
-    memset(w->o, 0, (size_t)(w->rows * s->columns) * sizeof *w->o);
-    memset(w->sum, 0, (size_t)(w->rows * LANES) * sizeof *w->sum);
-    for (int64_t i = 0; i < w->rows; i++)
-        w->base[i] = -1e30f; // finite: a row may see no key of a block before its first
-    for (int64_t j0 = attention_low(s, b, t0) / ATTENTION_KEYS * ATTENTION_KEYS; j0 < t1; j0 += ATTENTION_KEYS) {
-        int64_t keys = MIN(ATTENTION_KEYS, s->first + s->length - j0);
-        ISA(pack_b)(s->bf16, &k, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
-        if (matrix)
-            ISA(pack_b)(true, &v, j0, keys, 0, s->width, (int)(s->columns / LANES), w->v);
-        else
-            attention_widen(&v, s->bf16, j0, keys, s->width, s->columns, w->v);
-#ifdef ISA_HAS_AMX
-        if (matrix) {
-            forward_tiles_matrix(s, w, b, t0, t1, j0, keys);
-            continue;
-        }
-#endif
-        for (int64_t t = t0, end; t < t1; t = end) {
-            end = MIN(t + attention_height(s), t1);
-            if (s->bf16 && TILE_PAIRS)
-                forward_tile(s, true, careful, w, b, t0, t, end, j0, keys);
-            else
-                forward_tile(s, false, careful, w, b, t0, t, end, j0, keys);
-        }
+    const int64_t low = attention_range(s, b, t0).low, high = attention_range(s, b, t1 - 1).high;
+    const bool in_place = s->before && s->before->data == s->o->data;
+    if (low >= high && in_place && !s->sinks)
+        return true;
+    forward_begin(s, w, b, head, t0, t1);
+    if (low < high) {
+        const struct matrix q = attention_rows(s->q, b, head);
+        ISA(pack_a)(s->bf16, &q, t0, t1 - t0, 0, s->width, w->q, NULL);
     }
+    for (int64_t j0 = low / ATTENTION_KEYS * ATTENTION_KEYS; j0 < high; j0 += ATTENTION_KEYS)
+        if (attention_meets(s, b, t0, t1, j0, j0 + ATTENTION_KEYS))
+            forward_keys(s, w, careful, b, head, t0, t1, j0, MIN(ATTENTION_KEYS, high - j0));
+    if (in_place && !careful && !forward_finite(s, w, b, t0, t1))
+        return false;
     return forward_finish(s, w, b, head, t0, t1);
 }
 
-int64_t ISA(attention_forward_workspace)(const struct attention *s, int threads) {
-    return threads * forward_space(s, threads, NULL).bytes;
+static int64_t ranges_bytes(const struct attention *s) {
+    int64_t bytes = 0;
+    attention_take(NULL, &bytes, attention_range_floats(s));
+    return bytes;
 }
 
-void ISA(attention_forward)(const struct attention *s, int threads, char *workspace) {
-    const int64_t bytes = forward_space(s, threads, NULL).bytes, rows = forward_space(s, threads, NULL).rows;
-    const int64_t end = s->first + s->length;
-    const int64_t blocks = divide_up(s->length, rows);
+int64_t ISA(attention_forward_workspace)(const struct attention *s, int threads) {
+    return ranges_bytes(s) + threads * forward_space(s, threads, NULL).bytes;
+}
+
+void ISA(attention_forward)(const struct attention *given, int threads, char *workspace) {
+    struct attention s = *given;
+    const struct forward_space sizes = forward_space(&s, threads, NULL);
+    const int64_t rows = sizes.rows, blocks = divide_up(s.length, rows);
+    struct range *range = (struct range *)workspace;
+    s.range = range;
+    workspace += ranges_bytes(&s);
 #pragma omp parallel num_threads(threads)
     {
-        tile_begin(s->bf16);
-        const struct forward_space w = forward_space(s, threads, workspace + omp_get_thread_num() * bytes);
+        tile_begin(s.bf16);
+        const struct forward_space w = forward_space(&s, threads, workspace + omp_get_thread_num() * sizes.bytes);
+        attention_find_ranges(&s, range);
 #pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < blocks * s->batch * s->heads; i++) { // of a head the longest first
-            const int64_t head = i / blocks;
-            const int64_t t = s->first + (blocks - 1 - i % blocks) * rows, t1 = MIN(t + rows, end);
-            if (!forward_block(s, &w, false, head / s->heads, head % s->heads, t, t1))
-                forward_block(s, &w, true, head / s->heads, head % s->heads, t, t1);
+        for (int64_t i = 0; i < blocks * s.batch * s.heads; i++) { // of a head the longest first
+            const int64_t b = i / blocks / s.heads, head = i / blocks % s.heads;
+            const int64_t t = (blocks - 1 - i % blocks) * rows, t1 = MIN(t + rows, s.length);
+            if (!forward_block(&s, &w, false, b, head, t, t1))
+                forward_block(&s, &w, true, b, head, t, t1);
         }
-        tile_end(s->bf16);
+        tile_end(s.bf16);
     }
 }
 
 void ISA(cpu_attention)(const struct call *call) {
     struct attention s = attention_of(call, &call->out[0], call->out[1].data);
-    s.first = attention_first(call);
+    attention_place(&s, call);
+    if (call->op == OP_ATTENTION)
+        s.sunk = call->out[OUTPUT(ATTENTION, sunk)].data;
+    else if (call->in[INPUT(ATTENTION_BLOCK, before)].data) {
+        s.before = &call->in[INPUT(ATTENTION_BLOCK, before)];
+        s.before_lse = call->in[INPUT(ATTENTION_BLOCK, before_lse)].data;
+    }
     ISA(attention_forward)(&s, call->threads, call->workspace);
 }
 

@@ -1,10 +1,11 @@
 // Flash attention (Dao et al., "FlashAttention", NeurIPS 2022; Dao, "FlashAttention-2", 2023) on the register tile:
 // scores exist for a tile of queries and a block of keys at a time, never as a T x T matrix.
 //
-// The query at position t sees the keys [attention_low(t), t]. The lower end never decreases with t, so that the keys
-// that a tile of queries sees are one range; only columns in it are computed, rounded outward to whole vectors, and
-// those that some query of the tile does not see are masked. Blocks of keys lie at multiples of ATTENTION_KEYS whatever
-// the thread count, and every sum runs over them in ascending order.
+// A query sees a range of the rows of keys (struct range), and neither end of it decreases from one query to the next:
+// so it is with whole sequences and with any two parts of one (program/places.h), since rows are in the order of their
+// tokens. So the keys that a tile of queries sees lie in one range too; only columns in it are computed, rounded
+// outward to whole vectors, and those that some query of the tile does not see are masked. Blocks of keys lie at
+// multiples of ATTENTION_KEYS whatever the thread count, and every sum runs over them in ascending order.
 //
 // Everything is packed for the tile: operand a as rows along the summed dimension, operand b as rows across it,
 // `columns` (the width rounded up to vectors) wide. bf16 operands that are summed over the width are multiplied in
@@ -20,42 +21,66 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/pack.h"
+#include "program/places.h"
+
+#include <math.h>
 
 enum { ATTENTION_KEYS = 288 }; // per block: a multiple of TILE_COLUMNS everywhere
 // Floats between the rows of scores: rows a power of two apart would fight for the same cache sets.
 enum { SCORE_ROW = ATTENTION_KEYS + LANES };
 
+// The rows of keys [low, high) that a query sees; none if low >= high.
+struct range {
+    int32_t low, high;
+};
+
 struct attention {
     int64_t batch, length, heads, groups, width; // groups: heads of keys and values
-    int64_t first;                               // position of the first of `length` queries
+    int64_t keys;                                // rows of a sequence
     const struct tensor *q, *k, *v, *o;
-    const int32_t *starts; // of each query; NULL: all 0
+    const int32_t *starts; // of each query, the place of the first token that it may see; NULL: all 0
     int64_t starts_row;
-    float *lse;       // [batch, heads, length], or NULL
-    float scale, cap; // scores stay within (-cap, cap); 0: no cap
+    struct places places;        // which tokens rows are
+    int64_t first;               // where all is one part, the place of the first query
+    int64_t q_part, k_part;      // whose rows queries and keys are
+    const struct range *range;   // [batch, length]
+    const struct tensor *before; // what queries have seen elsewhere, or NULL
+    const float *before_lse;
+    float *lse;        // [batch, heads, length], or NULL
+    float *sunk;       // the same: what sinks take of the softmax
+    const void *sinks; // [heads], in the dtype of q, or NULL: scores of value zero
+    float scale, cap;  // scores stay within (-cap, cap); 0: no cap
     int64_t window;
     bool bf16;
     int64_t units;   // of the width
     int64_t columns; // width rounded up to vectors
 };
 
-// `first` is 0: whoever runs sets it (attention_first); whoever prepares has no data to look at.
+static inline bool attention_is_block(const struct call *call) {
+    return call->op == OP_ATTENTION_BLOCK || call->op == OP_ATTENTION_BLOCK_BWD;
+}
+
+// But for what data says: that is attention_place's, since whoever prepares has none to look at.
 static inline struct attention attention_of(const struct call *call, const struct tensor *o, float *lse) {
     const struct tensor *q = &call->in[0], *starts = &call->in[3];
-    bool bf16 = q->dtype == DTYPE_BF16;
+    const bool bf16 = q->dtype == DTYPE_BF16, forward = call->op == OP_ATTENTION || call->op == OP_ATTENTION_BLOCK;
+    _Static_assert((int)INPUT(ATTENTION, sinks) == (int)INPUT(ATTENTION_BLOCK, sinks), "alike");
     return (struct attention){
         .batch = q->dim[0],
         .length = q->dim[1],
         .heads = q->dim[2],
         .groups = call->in[1].dim[2],
         .width = q->dim[3],
+        .keys = call->in[1].dim[1],
         .q = q,
         .k = &call->in[1],
         .v = &call->in[2],
         .o = o,
         .starts = starts->data,
         .starts_row = starts->stride[0],
+        .places.parts = 1,
         .lse = lse,
+        .sinks = forward ? call->in[INPUT(ATTENTION, sinks)].data : NULL, // backward knows them from lse
         .scale = (float)call->attribute[0].f,
         .window = call->attribute[1].i,
         .cap = (float)call->attribute[2].f,
@@ -65,8 +90,68 @@ static inline struct attention attention_of(const struct call *call, const struc
     };
 }
 
-static inline int64_t attention_first(const struct call *call) {
-    return call->in[4].data ? *(const int32_t *)call->in[4].data : 0;
+// Sets which tokens the rows of queries and keys are.
+static inline void attention_place(struct attention *s, const struct call *call) {
+    const int32_t first = call->in[4].data ? *(const int32_t *)call->in[4].data : 0;
+    if (!attention_is_block(call)) {
+        s->first = first;
+        return;
+    }
+    const int64_t parts = call->attribute[ATTRIBUTE(ATTENTION_BLOCK, parts)].i, own = first / s->length;
+    s->places = (struct places){call->attribute[ATTRIBUTE(ATTENTION_BLOCK, layout)].i, parts, s->length};
+    s->q_part = (own + parts - call->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i % parts) % parts;
+    s->k_part = (own + parts - call->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i % parts) % parts;
+}
+
+// The floats of `range`.
+static inline int64_t attention_range_floats(const struct attention *s) {
+    return s->batch * s->length * (int64_t)(sizeof(struct range) / sizeof(float));
+}
+
+// What query row t sees.
+static inline struct range attention_find_range(const struct attention *s, int64_t b, int64_t t) {
+    const bool whole = s->places.parts == 1; // then rows are places
+    const int64_t place = whole ? s->first + t : place_of(&s->places, s->q_part, t);
+    const int64_t start = s->starts ? s->starts[b * s->starts_row + t] : 0;
+    const int64_t from = s->window > 0 ? MAX(start, place - s->window + 1) : start;
+    if (whole)
+        return (struct range){(int32_t)MIN(from, s->keys), (int32_t)MIN(place + 1, s->keys)};
+    return (struct range){(int32_t)MIN(places_below(&s->places, s->k_part, from), s->keys),
+                          (int32_t)MIN(places_below(&s->places, s->k_part, place + 1), s->keys)};
+}
+
+// All threads of a team call this, before they look at ranges.
+static inline void attention_find_ranges(const struct attention *s, struct range *range) {
+#pragma omp for collapse(2) schedule(static)
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t t = 0; t < s->length; t++)
+            range[b * s->length + t] = attention_find_range(s, b, t);
+}
+
+static inline struct range attention_range(const struct attention *s, int64_t b, int64_t t) {
+    return s->range[b * s->length + t];
+}
+
+// The first of the queries [t0, t1) whose range ends, or begins, behind key j; t1 where none does.
+enum attention_end { RANGE_LOW, RANGE_HIGH };
+static inline int64_t attention_behind(const struct attention *s, enum attention_end end, int64_t b, int64_t t0,
+                                       int64_t t1, int64_t j) {
+    while (t0 < t1) {
+        const int64_t t = t0 + (t1 - t0) / 2;
+        const struct range range = attention_range(s, b, t);
+        if ((end == RANGE_LOW ? range.low : range.high) > j)
+            t1 = t;
+        else
+            t0 = t + 1;
+    }
+    return t0;
+}
+
+// Whether queries of [t0, t1) see any of the keys [j0, j1).
+static inline bool attention_meets(const struct attention *s, int64_t b, int64_t t0, int64_t t1, int64_t j0,
+                                   int64_t j1) {
+    const int64_t t = attention_behind(s, RANGE_HIGH, b, t0, t1, j0);
+    return t < t1 && attention_range(s, b, t).low < MIN(j1, attention_range(s, b, t1 - 1).high);
 }
 
 // Whether matrix units do the products (attention_matrix.h).
@@ -79,9 +164,9 @@ static inline int64_t attention_height(const struct attention *s) {
     return attention_matrix(s) ? LANES : TILE_ROWS;
 }
 
-static inline int64_t attention_low(const struct attention *s, int64_t b, int64_t t) {
-    int64_t start = s->starts ? s->starts[b * s->starts_row + t - s->first] : 0;
-    return s->window > 0 ? MAX(start, t - s->window + 1) : start;
+// -infinity: the head has none.
+static inline float attention_sink(const struct attention *s, int64_t head) {
+    return s->sinks ? float_at(s->bf16, s->sinks, head) : -INFINITY;
 }
 
 // Rows t of one head as a matrix [length, width].
@@ -96,22 +181,44 @@ static inline struct matrix attention_columns(const struct tensor *x, int64_t b,
     return (struct matrix){m.data, 1, m.row};
 }
 
+VEC_INLINE float attention_dot(bool bf16, const char *a, const char *b, int64_t width) {
+    vec_f32 sum = {0};
+    int64_t c = 0;
+    for (; c + LANES <= width; c += LANES)
+        sum += vec_at(bf16, a, c) * vec_at(bf16, b, c);
+    float total = vec_sum(sum);
+    for (; c < width; c++)
+        total += float_at(bf16, a, c) * float_at(bf16, b, c);
+    return total;
+}
+
+// delta[batch, heads, length]: sum(do o). All threads of a team call this.
+static inline void attention_find_deltas(const struct tensor *o, const struct tensor *d_o, float *delta) {
+    const int64_t size = dtype_size(o->dtype), heads = o->dim[2], length = o->dim[1];
+#pragma omp for schedule(dynamic)
+    for (int64_t i = 0; i < o->dim[0] * heads; i++) {
+        const struct matrix a = attention_rows(o, i / heads, i % heads), b = attention_rows(d_o, i / heads, i % heads);
+        for (int64_t t = 0; t < length; t++) {
+            const char *x = (const char *)a.data + size * t * a.row, *y = (const char *)b.data + size * t * b.row;
+            delta[i * length + t] =
+                o->dtype == DTYPE_BF16 ? attention_dot(true, x, y, o->dim[3]) : attention_dot(false, x, y, o->dim[3]);
+        }
+    }
+}
+
 // The part of a block of keys that the queries of one tile see, counted from the block's first key.
 struct visible {
     int64_t low, high; // seen by some; empty if low >= high
-    int64_t c0, c1;    // rounded outward to vectors, for matrix units to two
+    int64_t c0, c1;    // rounded outward to vectors, for matrix units to two; if empty, of where it would be
 };
 
-// For the queries at positions [t0, t1) and the keys [j0, j0 + keys).
+// For the queries [t0, t1) and the keys [j0, j0 + keys).
 static inline struct visible attention_span(const struct attention *s, int64_t b, int64_t t0, int64_t t1, int64_t j0,
                                             int64_t keys) {
-    struct visible r = {MAX(attention_low(s, b, t0) - j0, 0), MIN(t1 - j0, keys), 0, 0};
-    if (r.low < r.high) {
-        const int64_t step = attention_matrix(s) ? 2 * LANES : LANES;
-        r.c0 = r.low / step * step;
-        r.c1 = round_up(r.high, step);
-    }
-    return r;
+    const int64_t step = attention_matrix(s) ? 2 * LANES : LANES;
+    const int64_t low = MIN(MAX(attention_range(s, b, t0).low - j0, 0), ATTENTION_KEYS);
+    const int64_t high = MIN(attention_range(s, b, t1 - 1).high - j0, keys);
+    return (struct visible){low, high, low / step * step, round_up(MAX(low, high), step)};
 }
 
 // A mask of the lanes whose columns, from c on, lie in [low, high).
@@ -173,7 +280,7 @@ VEC_INLINE bool attention_finite(const float *x, int64_t floats) {
     return vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) == 0;
 }
 
-// Stores a row of `width` floats, which is 64-byte aligned, as `dtype` (f32 or bf16).
+// Stores a row of `width` floats as `dtype` (f32 or bf16).
 VEC_INLINE void attention_store(void *to, enum dtype dtype, const float *from, int64_t width) {
     if (dtype == DTYPE_F32) {
         memcpy(to, from, (size_t)width * sizeof *from);

@@ -23,7 +23,6 @@ struct backward_space {
     float *k_across;             // keys as they are, as floats; on matrix units in pairs
     float *dk, *dv;              // [ATTENTION_KEYS, columns]; on matrix units transposed
     float *p, *ds;               // [QUERIES, SCORE_ROW]
-    float *delta;                // [heads of the group, length]: sum(do o)
     float *split;                // on matrix units: p and ds in two parts, in pairs of queries; ds of a tile likewise
     int64_t bytes;
 };
@@ -31,8 +30,9 @@ struct backward_space {
 struct backward {
     struct attention s;
     const struct tensor *d_o, *dq, *dk, *dv;
-    int64_t keys;   // of a sequence
-    int64_t shared; // heads of queries that share one of keys
+    const float *delta;          // [batch, heads, length]: sum(do o)
+    const struct tensor *before; // what dq begins with, or NULL
+    int64_t shared;              // heads of queries that share one of keys
     int64_t parts;
     int64_t whole, dealt; // items (heads of keys) that threads take whole, and those whose parts are dealt out
     int64_t units;        // the whole items and the parts
@@ -69,23 +69,27 @@ static struct backward_space backward_space(const struct attention *s, char *bas
     w.dv = attention_take(base, &w.bytes, ATTENTION_KEYS * s->columns);
     w.p = attention_take(base, &w.bytes, QUERIES * SCORE_ROW);
     w.ds = attention_take(base, &w.bytes, QUERIES * SCORE_ROW);
-    w.delta = attention_take(base, &w.bytes, s->heads / s->groups * s->length);
     return w;
 }
 
 static struct backward backward_of(const struct call *call) {
+    const bool block = attention_is_block(call);
+    _Static_assert((int)INPUT(ATTENTION_BWD, do) == (int)INPUT(ATTENTION_BLOCK_BWD, do), "alike");
     struct backward r = {
-        .s = attention_of(call, &call->in[5], call->in[6].data),
-        .d_o = &call->in[7],
+        .s = attention_of(call, block ? NULL : &call->in[INPUT(ATTENTION_BWD, o)],
+                          call->in[block ? INPUT(ATTENTION_BLOCK_BWD, lse) : INPUT(ATTENTION_BWD, lse)].data),
+        .d_o = &call->in[INPUT(ATTENTION_BWD, do)],
         .dq = &call->out[0],
         .dk = &call->out[1],
         .dv = &call->out[2],
-        .keys = call->in[1].dim[1],
+        .delta = block ? call->in[INPUT(ATTENTION_BLOCK_BWD, delta)].data : NULL,
         .threads = call->threads,
         .workspace = call->workspace,
     };
+    if (block && call->in[INPUT(ATTENTION_BLOCK_BWD, before)].data)
+        r.before = &call->in[INPUT(ATTENTION_BLOCK_BWD, before)];
     const struct attention *s = &r.s;
-    const int64_t items = s->batch * s->groups, blocks = divide_up(r.keys, ATTENTION_KEYS);
+    const int64_t items = s->batch * s->groups, blocks = divide_up(s->keys, ATTENTION_KEYS);
     r.shared = s->heads / s->groups;
     r.parts = MIN(MAX((blocks + PART_BLOCKS - 1) / PART_BLOCKS, 1), PARTS_MAX);
     r.dealt = r.parts > 1 ? items % r.threads : 0;
@@ -98,10 +102,13 @@ static struct backward backward_of(const struct call *call) {
 }
 
 // What lies in the workspace after the threads' own: dq of the part (if there are several) and of the item at hand, for
-// each thread or, if fewer, unit; for each item that is dealt out, its dq and how many of its parts have been added.
+// each thread or, if fewer, unit; for each item that is dealt out, its dq and how many of its parts have been added;
+// what queries see; delta, unless it is given.
 struct backward_sums {
     float *part, *item, *dealt;
     int64_t *added; // [dealt]
+    struct range *range;
+    float *delta;
     int64_t bytes;
 };
 
@@ -112,28 +119,9 @@ static struct backward_sums backward_sums(const struct backward *r) {
     sums.item = attention_take(r->workspace, &sums.bytes, r->whole > 0 ? floats : 0);
     sums.dealt = attention_take(r->workspace, &sums.bytes, r->dealt * r->dq_floats);
     sums.added = (int64_t *)attention_take(r->workspace, &sums.bytes, r->dealt * 2);
+    sums.range = (struct range *)attention_take(r->workspace, &sums.bytes, attention_range_floats(&r->s));
+    sums.delta = attention_take(r->workspace, &sums.bytes, r->delta ? 0 : r->s.batch * r->s.heads * r->s.length);
     return sums;
-}
-
-static float dot(bool bf16, const char *a, const char *b, int64_t width) {
-    vec_f32 sum = {0};
-    int64_t c = 0;
-    for (; c + LANES <= width; c += LANES)
-        sum += bf16 ? vec_load_bf16((const uint16_t *)a + c) * vec_load_bf16((const uint16_t *)b + c)
-                    : vec_load((const float *)a + c) * vec_load((const float *)b + c);
-    float total = vec_sum(sum);
-    for (; c < width; c++)
-        total += bf16 ? bf16_to_float(((const uint16_t *)a)[c]) * bf16_to_float(((const uint16_t *)b)[c])
-                      : ((const float *)a)[c] * ((const float *)b)[c];
-    return total;
-}
-
-static void delta_head(const struct backward *r, int64_t b, int64_t head, int64_t t0, float *delta) {
-    const struct matrix o = attention_rows(r->s.o, b, head), d_o = attention_rows(r->d_o, b, head);
-    const int64_t size = r->s.bf16 ? 2 : 4;
-    for (int64_t t = t0; t < r->s.length; t++)
-        delta[t] = dot(r->s.bf16, (const char *)o.data + size * t * o.row, (const char *)d_o.data + size * t * d_o.row,
-                       r->s.width);
 }
 
 // Caps a row of scores, and brings the factor that ds has then into dp: ds is made of dp - delta.
@@ -170,9 +158,10 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct blocks *m, 
     const struct attention *s = &r->s;
     const float *lse = s->lse + (m->b * s->heads + m->head) * s->length;
     for (int64_t i = 0; i < rows; i++) {
-        int64_t t = m->t0 + i0 + i, at = s->first + t;
-        bool present = i0 + i < m->queries;
-        int64_t low = present ? attention_low(s, m->b, at) - m->j0 : 0, high = present ? at + 1 - m->j0 : 0;
+        const int64_t t = m->t0 + i0 + i;
+        const bool present = i0 + i < m->queries;
+        const struct range range = present ? attention_range(s, m->b, t) : (struct range){0, 0};
+        const int64_t low = range.low - m->j0, high = range.high - m->j0;
         float *pi = p + i * SCORE_ROW, *dsi = ds + i * SCORE_ROW;
         if (s->cap > 0 && present)
             cap_gradient_row(s, span, delta[t], pi, dsi);
@@ -187,8 +176,9 @@ VEC_INLINE void gradient_rows(const struct backward *r, const struct blocks *m, 
 static void bwd_add_seen(const struct backward *r, const struct backward_space *w, const struct blocks *m,
                          struct visible span, int64_t i, const float *ds, float *dq) {
     const struct attention *s = &r->s;
-    const int64_t t = m->t0 + i, at = s->first + t, columns = s->columns;
-    const int64_t low = MAX(attention_low(s, m->b, at) - m->j0, span.low), high = MIN(at + 1 - m->j0, span.high);
+    const int64_t t = m->t0 + i, columns = s->columns;
+    const struct range range = attention_range(s, m->b, t);
+    const int64_t low = MAX(range.low - m->j0, span.low), high = MIN(range.high - m->j0, span.high);
     attention_add_row(columns, high - low, ds + low, 1, w->k_across + low * columns, columns, dq + t * columns);
 }
 
@@ -209,6 +199,15 @@ VEC_INLINE void query_tile(const struct backward *r, bool pairs, const struct ba
         attention_multiply(false, s->columns, MIN(span.c1, m->keys) - span.c0, ds + span.c0, SCORE_ROW, 1,
                            w->k_across + span.c0 * s->columns, s->columns, dq + (m->t0 + i0) * s->columns, s->columns,
                            true);
+}
+
+// A tile that sees no key of the block: tiles before and behind it may both see some of a vector of keys.
+static void unseen_tile(const struct backward_space *w, struct visible span, int64_t i0, int64_t rows) {
+    for (int64_t i = i0; i < i0 + rows; i++)
+        for (int64_t c = span.c0; c < span.c1; c += LANES) {
+            vec_store(w->p + i * SCORE_ROW + c, (vec_f32){0});
+            vec_store(w->ds + i * SCORE_ROW + c, (vec_f32){0});
+        }
 }
 
 // Adds what the block of queries contributes to dk and dv of the TILE_ROWS keys from k on.
@@ -232,10 +231,9 @@ static void key_tile(const struct backward *r, const struct backward_space *w, c
 // Adds what the queries that see a key contribute to its dk and dv.
 static void key_seen(const struct backward *r, const struct backward_space *w, const struct blocks *m, int64_t k) {
     const struct attention *s = &r->s;
-    const int64_t at = s->first + m->t0, first = MAX(m->j0 + k - at, 0), columns = s->columns;
-    int64_t end = first;
-    while (end < m->queries && attention_low(s, m->b, at + end) <= m->j0 + k)
-        end++;
+    const int64_t t1 = m->t0 + m->queries, columns = s->columns;
+    const int64_t first = attention_behind(s, RANGE_HIGH, m->b, m->t0, t1, m->j0 + k) - m->t0;
+    const int64_t end = MAX(attention_behind(s, RANGE_LOW, m->b, m->t0, t1, m->j0 + k) - m->t0, first);
     attention_add_row(columns, end - first, w->p + first * SCORE_ROW + k, SCORE_ROW,
                       w->do_across + first * w->across_row, w->across_row, w->dv + k * columns);
     attention_add_row(columns, end - first, w->ds + first * SCORE_ROW + k, SCORE_ROW,
@@ -255,12 +253,12 @@ VEC_INLINE void blocks_gradients(const struct backward *r, bool pairs, const str
     const int64_t height = attention_height(s);
     const int tiles = (int)divide_up(m->queries, height);
     for (int i = 0; i < tiles; i++) {
-        int64_t at = s->first + m->t0 + i * height, end = s->first + m->t0 + m->queries;
-        m->span[i] = attention_span(s, m->b, at, MIN(at + height, end), m->j0, m->keys);
+        const int64_t t = m->t0 + i * height;
+        m->span[i] = attention_span(s, m->b, t, MIN(t + height, m->t0 + m->queries), m->j0, m->keys);
         if (m->span[i].low < m->span[i].high)
             query_tile(r, pairs, w, m, i, delta, dq);
-        else // it sees no key of this block: all lie after its queries, or before what these see
-            m->span[i].c0 = m->span[i].c1 = m->span[i].high <= 0 ? 0 : ATTENTION_KEYS;
+        else
+            unseen_tile(w, m->span[i], i * height, height);
     }
     for (int64_t k = 0; k < m->keys && m->careful; k++)
         key_seen(r, w, m, k);
@@ -290,11 +288,12 @@ struct query {
 
 static struct query query_of(const struct backward *r, const struct blocks *m, int64_t i, const float *delta) {
     const struct attention *s = &r->s;
-    const int64_t t = m->t0 + i, at = s->first + t;
+    const int64_t t = m->t0 + i;
     if (i >= m->queries)
         return (struct query){0};
-    return (struct query){attention_low(s, m->b, at) - m->j0, at + 1 - m->j0,
-                          s->lse[(m->b * s->heads + m->head) * s->length + t], delta[t]};
+    const struct range range = attention_range(s, m->b, t);
+    return (struct query){range.low - m->j0, range.high - m->j0, s->lse[(m->b * s->heads + m->head) * s->length + t],
+                          delta[t]};
 }
 
 // A tile that begins at row i0, with its scores and dp; its ds goes to `squares`.
@@ -391,9 +390,9 @@ static int64_t gradient_tiles(const struct backward *r, const struct backward_sp
     int64_t count = 0;
     *c0 = ATTENTION_KEYS, *c1 = 0;
     for (int64_t i = 0; i < m->queries; i += AMX_SIDE) {
-        const int64_t at = r->s.first + m->t0 + i, end = r->s.first + m->t0 + m->queries;
-        const int64_t set = count % 2 * AMX_SIDE * SCORE_ROW;
-        const struct visible span = attention_span(&r->s, m->b, at, MIN(at + AMX_SIDE, end), m->j0, m->keys);
+        const int64_t t = m->t0 + i, set = count % 2 * AMX_SIDE * SCORE_ROW;
+        const struct visible span =
+            attention_span(&r->s, m->b, t, MIN(t + AMX_SIDE, m->t0 + m->queries), m->j0, m->keys);
         if (span.low >= span.high)
             continue;
         *c0 = MIN(*c0, span.c0);
@@ -421,8 +420,10 @@ static void blocks_gradients_matrix(const struct backward *r, const struct backw
     ISA(pack_a)(true, &d_o, m->t0, m->queries, 0, s->width, w->d_o, NULL);
     ISA(pack_a)(true, &q_columns, 0, s->width, m->t0, m->queries, w->q_across, NULL);
     ISA(pack_a)(true, &do_columns, 0, s->width, m->t0, m->queries, w->do_across, NULL);
-    for (int64_t i = 0; i < 2 * units; i += AMX_SIDE)
-        if (i < tile[0].i0 || i > tile[tiles - 1].i0) {
+    for (int64_t i = 0, next = 0; i < 2 * units; i += AMX_SIDE)
+        if (next < tiles && tile[next].i0 == i) {
+            next++;
+        } else {
             clear_pairs(parts.p, i, c0, c1);
             clear_pairs(parts.ds, i, c0, c1);
         }
@@ -457,24 +458,31 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
                       int64_t j0, float *dq) {
     const struct attention *s = &r->s;
     const bool matrix = attention_matrix(s) && !careful;
-    const int64_t keys = MIN(ATTENTION_KEYS, r->keys - j0);
+    const int64_t keys = MIN(ATTENTION_KEYS, s->keys - j0);
     const struct matrix k = attention_rows(s->k, b, group), k_columns = attention_columns(s->k, b, group);
     const struct matrix v_columns = attention_columns(s->v, b, group);
-    ISA(pack_b)(s->bf16, &k_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
-    ISA(pack_b)(s->bf16, &v_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->v);
-    if (matrix)
+    const bool seen = attention_meets(s, b, 0, s->length, j0, j0 + keys);
+    if (seen) {
+        ISA(pack_b)(s->bf16, &k_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->k);
+        ISA(pack_b)(s->bf16, &v_columns, 0, s->width, j0, keys, ATTENTION_KEYS / LANES, w->v);
+    }
+    if (seen && matrix)
         ISA(pack_b)(true, &k, j0, keys, 0, s->width, (int)(s->columns / LANES), w->k_across);
-    else
+    else if (seen)
         attention_widen(&k, s->bf16, j0, keys, s->width, s->columns, w->k_across);
     memset(w->dk, 0, (size_t)(ATTENTION_KEYS * s->columns) * sizeof *w->dk);
     memset(w->dv, 0, (size_t)(ATTENTION_KEYS * s->columns) * sizeof *w->dv);
-    for (int64_t h = 0; h < r->shared; h++) {
+    for (int64_t h = 0; h < r->shared && seen; h++) {
+        const int64_t head = group * r->shared + h, first = attention_behind(s, RANGE_HIGH, b, 0, s->length, j0);
+        const float *delta = r->delta + (b * s->heads + head) * s->length;
         float *dq_head = dq + h * r->rows * s->columns;
-        const float *delta = w->delta + h * s->length;
-        for (int64_t t = MAX(j0 - s->first, 0) / QUERIES * QUERIES; t < s->length; t += QUERIES) {
-            if (attention_low(s, b, s->first + t) >= j0 + keys)
+        for (int64_t t = first / QUERIES * QUERIES; t < s->length; t += QUERIES) {
+            const int64_t t1 = MIN(t + QUERIES, s->length);
+            if (attention_range(s, b, t).low >= j0 + keys)
                 break;
-            struct blocks m = {b, group * r->shared + h, t, MIN(QUERIES, s->length - t), j0, keys, careful, {{0}}};
+            if (!attention_meets(s, b, t, t1, j0, j0 + keys))
+                continue;
+            struct blocks m = {b, head, t, t1 - t, j0, keys, careful, {{0}}};
 #ifdef ISA_HAS_AMX
             if (matrix) {
                 blocks_gradients_matrix(r, w, &m, delta, dq_head);
@@ -501,38 +509,40 @@ static bool key_block(const struct backward *r, const struct backward_space *w, 
     return attention_finite(dk, keys * s->columns) && attention_finite(dv, keys * s->columns);
 }
 
-// The work of the block of keys from j on: the number of queries from its first key on; 1 where none sees it.
-static int64_t block_work(const struct backward *r, int64_t j) {
+// The work of the block of keys from j on: how many queries see some of it; 1 where none does.
+static int64_t block_work(const struct backward *r, int64_t b, int64_t j) {
     const struct attention *s = &r->s;
-    const int64_t end = s->first + s->length, reach = s->window > 0 ? j + s->window + ATTENTION_KEYS : end;
-    return MAX(MIN(end, reach) - MAX(j, s->first), 1);
+    return MAX(attention_behind(s, RANGE_LOW, b, 0, s->length, j + ATTENTION_KEYS - 1) -
+                   attention_behind(s, RANGE_HIGH, b, 0, s->length, j),
+               1);
 }
 
 // The first key of a part. Parts have about equal work.
-static int64_t part_start(const struct backward *r, int64_t part) {
+static int64_t part_start(const struct backward *r, int64_t b, int64_t part) {
     int64_t total = 0, before = 0, j = 0;
-    for (j = 0; j < r->keys; j += ATTENTION_KEYS)
-        total += block_work(r, j);
-    for (j = 0; j < r->keys && before * r->parts < total * part; j += ATTENTION_KEYS)
-        before += block_work(r, j);
+    for (j = 0; j < r->s.keys; j += ATTENTION_KEYS)
+        total += block_work(r, b, j);
+    for (j = 0; j < r->s.keys && before * r->parts < total * part; j += ATTENTION_KEYS)
+        before += block_work(r, b, j);
     return j;
 }
 
-// The first query that a part is for, rounded down to whole blocks; its dq has no rows before.
-static int64_t part_row(const struct backward *r, int64_t part) {
-    return MIN(MAX(part_start(r, part) - r->s.first, 0) / QUERIES * QUERIES, r->s.length);
+// The first query that a part is for, rounded down to whole blocks; its dq has no rows before. The first part has all.
+static int64_t part_row(const struct backward *r, int64_t b, int64_t part) {
+    const struct attention *s = &r->s;
+    return part == 0 ? 0 : attention_behind(s, RANGE_HIGH, b, 0, s->length, part_start(r, b, part)) / QUERIES * QUERIES;
 }
 
-// One part of a head of keys, row by row if `careful` (attention.h); needs delta. Whether all gradients are finite.
+// One part of a head of keys, row by row if `careful` (attention.h). Whether all gradients are finite.
 static bool part_once(const struct backward *r, const struct backward_space *w, bool careful, int64_t item,
                       int64_t part, float *dq) {
     const struct attention *s = &r->s;
-    const int64_t end = part_start(r, part + 1), row = part_row(r, part);
+    const int64_t b = item / s->groups, end = part_start(r, b, part + 1), row = part_row(r, b, part);
     bool finite = true;
     for (int64_t h = 0; h < r->shared; h++)
         memset(dq + (h * r->rows + row) * s->columns, 0, (size_t)((r->rows - row) * s->columns) * sizeof *dq);
-    for (int64_t j0 = part_start(r, part); j0 < end && (finite || careful); j0 += ATTENTION_KEYS)
-        finite &= key_block(r, w, careful, item / s->groups, item % s->groups, j0, dq);
+    for (int64_t j0 = part_start(r, b, part); j0 < end && (finite || careful); j0 += ATTENTION_KEYS)
+        finite &= key_block(r, w, careful, b, item % s->groups, j0, dq);
     for (int64_t h = 0; h < r->shared && finite; h++)
         finite = attention_finite(dq + (h * r->rows + row) * s->columns, (s->length - row) * s->columns);
     return finite;
@@ -540,27 +550,41 @@ static bool part_once(const struct backward *r, const struct backward_space *w, 
 
 static void backward_part(const struct backward *r, const struct backward_space *w, int64_t item, int64_t part,
                           float *dq) {
-    const int64_t b = item / r->s.groups, head = item % r->s.groups * r->shared;
-    for (int64_t h = 0; h < r->shared; h++)
-        delta_head(r, b, head + h, part_row(r, part), w->delta + h * r->s.length);
     if (!part_once(r, w, false, item, part, dq))
         part_once(r, w, true, item, part, dq);
+}
+
+static void add_floats(float *to, const float *from, int64_t floats) {
+    int64_t i = 0;
+    for (; i + LANES <= floats; i += LANES)
+        vec_store(to + i, vec_load(to + i) + vec_load(from + i));
+    for (; i < floats; i++)
+        to[i] += from[i];
+}
+
+// Stores a row of dq, plus what it begins with.
+static void store_query(const struct backward *r, int64_t b, int64_t t, int64_t head, float *row) {
+    const struct tensor *before = r->before, *x = r->dq;
+    if (before)
+        add_floats(
+            row, (const float *)before->data + b * before->stride[0] + t * before->stride[1] + head * before->stride[2],
+            r->s.width);
+    const int64_t at = b * x->stride[0] + t * x->stride[1] + head * x->stride[2];
+    attention_store((char *)x->data + at * dtype_size(x->dtype), x->dtype, row, r->s.width);
 }
 
 // Adds dq of a part of a head of keys to `sum`, which the first part already is, and stores the queries that no later
 // part has.
 static void add_part(const struct backward *r, int64_t item, int64_t part, float *sum, const float *dq) {
     const struct attention *s = &r->s;
-    const struct tensor *x = r->dq;
-    const int64_t row = part_row(r, part), end = part + 1 < r->parts ? part_row(r, part + 1) : s->length;
+    const int64_t b = item / s->groups, row = part_row(r, b, part);
+    const int64_t end = part + 1 < r->parts ? part_row(r, b, part + 1) : s->length;
     for (int64_t h = 0; h < r->shared; h++) {
-        const int64_t to = item / s->groups * x->stride[0] + (item % s->groups * r->shared + h) * x->stride[2];
         float *head = sum + h * r->rows * s->columns;
-        for (int64_t c = row * s->columns; part > 0 && c < s->length * s->columns; c += LANES)
-            vec_store(head + c, vec_load(head + c) + vec_load(dq + (head - sum) + c));
+        if (part > 0)
+            add_floats(head + row * s->columns, dq + (head - sum) + row * s->columns, (s->length - row) * s->columns);
         for (int64_t t = row; t < end; t++)
-            attention_store((char *)x->data + (to + t * x->stride[1]) * dtype_size(x->dtype), x->dtype,
-                            head + t * s->columns, s->width);
+            store_query(r, b, t, item % s->groups * r->shared + h, head + t * s->columns);
     }
 }
 
@@ -588,9 +612,12 @@ static void backward_dealt(const struct backward *r, const struct backward_space
 
 void ISA(cpu_attention_bwd)(const struct call *call) {
     struct backward r = backward_of(call);
-    r.s.first = attention_first(call);
     const struct backward_sums sums = backward_sums(&r);
+    const bool given = r.delta != NULL;
     memset(sums.added, 0, (size_t)r.dealt * sizeof *sums.added);
+    attention_place(&r.s, call);
+    r.s.range = sums.range;
+    r.delta = given ? r.delta : sums.delta;
 #pragma omp parallel num_threads(r.threads)
     {
         tile_begin(r.s.bf16);
@@ -600,7 +627,10 @@ void ISA(cpu_attention_bwd)(const struct call *call) {
             memset(w.q, 0, (size_t)(QUERIES * w.across_row) * sizeof *w.q);
             memset(w.d_o, 0, (size_t)(QUERIES * w.across_row) * sizeof *w.d_o);
         }
-        // In this order on each thread, so that the first part that is not done waits for none.
+        attention_find_ranges(&r.s, sums.range);
+        if (!given)
+            attention_find_deltas(r.s.o, r.d_o, sums.delta);
+            // In this order on each thread, so that the first part that is not done waits for none.
 #pragma omp for schedule(monotonic : dynamic)
         for (int64_t i = 0; i < r.units; i++) {
             const int64_t at = (r.units < r.threads ? i : thread) * r.dq_floats;
@@ -610,6 +640,26 @@ void ISA(cpu_attention_bwd)(const struct call *call) {
                 backward_dealt(&r, &w, &sums, i - r.whole, sums.part + at);
         }
         tile_end(r.s.bf16);
+    }
+}
+
+// Of a sink, whose value is zero: -sum over queries of its share times sum(do o).
+void ISA(cpu_attention_sinks_dw)(const struct call *call) {
+    const struct tensor *o = &call->in[0], *d_o = &call->in[2];
+    const bool bf16 = o->dtype == DTYPE_BF16;
+    const int64_t size = dtype_size(o->dtype), heads = o->dim[2], length = o->dim[1];
+    float *out = call->out[0].data;
+#pragma omp parallel for num_threads(call->threads) schedule(dynamic)
+    for (int64_t head = 0; head < heads; head++) {
+        double sum = 0;
+        for (int64_t b = 0; b < o->dim[0]; b++) {
+            const struct matrix a = attention_rows(o, b, head), d = attention_rows(d_o, b, head);
+            const float *sunk = (const float *)call->in[1].data + (b * heads + head) * length;
+            for (int64_t t = 0; t < length; t++)
+                sum += sunk[t] * attention_dot(bf16, (const char *)a.data + size * t * a.row,
+                                               (const char *)d.data + size * t * d.row, o->dim[3]);
+        }
+        out[head] = (call->accumulate ? out[head] : 0) - (float)sum;
     }
 }
 

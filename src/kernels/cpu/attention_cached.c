@@ -54,10 +54,13 @@ static void cached_of(const struct call *call, struct cached *c) {
         .heads = c->q.dim[2],
         .groups = c->k.dim[2],
         .width = c->q.dim[3],
+        .keys = c->k.dim[1],
+        .places.parts = 1,
         .q = &c->q,
         .k = &c->k,
         .v = &c->v,
         .o = &c->o,
+        .sinks = call->in[4].data,
         .scale = (float)call->attribute[0].f,
         .window = call->attribute[1].i,
         .cap = (float)call->attribute[2].f,
@@ -116,7 +119,7 @@ VEC_INLINE void values(const struct attention *s, bool bf16, const float *score,
 // Query i of one head. `score`: room for the cache's rows and LANES more, then for a row of the output.
 static void cached_single(const struct attention *s, int64_t i, int64_t head, float *score, float *out) {
     const int64_t group = head / (s->heads / s->groups), high = s->first + i + 1;
-    const int64_t low = attention_low(s, 0, high - 1), count = high - low;
+    const int64_t low = s->window > 0 ? MAX(high - s->window, 0) : 0, count = high - low;
     const struct matrix q = attention_rows(s->q, 0, head), k = attention_rows(s->k, 0, group);
     const struct matrix v = attention_rows(s->v, 0, group), o = attention_rows(s->o, 0, head);
     const void *row = cached_row_of(s->bf16, &q, i);
@@ -127,6 +130,8 @@ static void cached_single(const struct attention *s, int64_t i, int64_t head, fl
         for (int64_t j = 0; j < count; j += LANES)
             vec_store(score + j, vec_tanh(vec_load(score + j) / cap) * cap);
     }
+    const float sink = attention_sink(s, head);
+    greatest = fmaxf(greatest, sink);
     for (int64_t j = 0; j < LANES; j++)
         score[count + j] = -INFINITY;
     vec_f32 sum = {0};
@@ -135,7 +140,7 @@ static void cached_single(const struct attention *s, int64_t i, int64_t head, fl
         sum += p;
         vec_store(score + j, p);
     }
-    float part = 1 / vec_sum(sum);
+    float part = 1 / (vec_sum(sum) + expf(sink - greatest));
     for (int64_t j = 0; j < count; j += LANES)
         vec_store(score + j, vec_load(score + j) * part);
     if (s->bf16)

@@ -39,13 +39,14 @@ void ISA_OTHERS(cpu_newton_schulz)(const struct call *call);
 trireme_status ISA_OTHERS(cpu_newton_schulz_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                                      trireme_error *error);
 
-// attention.c
+// attention.c, for OP_ATTENTION and OP_ATTENTION_BLOCK
 void ISA(cpu_attention)(const struct call *call);
 trireme_status ISA(cpu_attention_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                           trireme_error *error);
 
-// attention_bwd.c
+// attention_bwd.c, for OP_ATTENTION_BWD and OP_ATTENTION_BLOCK_BWD
 void ISA(cpu_attention_bwd)(const struct call *call);
+void ISA(cpu_attention_sinks_dw)(const struct call *call);
 trireme_status ISA(cpu_attention_bwd_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                               trireme_error *error);
 

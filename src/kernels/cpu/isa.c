@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "kernels/cpu/fast_codecs.h"
 #include "kernels/cpu/peak.h"
 #include "kernels/cpu/reduction_loops.h"
 
@@ -15,6 +16,7 @@
 // TRIREME_ISA_VARIANTS: cmake/isa.cmake compiles the x86 copies.
 const struct kernel *cpu_table_base(enum dtype model);
 const struct reduction_loops *cpu_reduction_loops_base(enum dtype dtype, enum dtype wire);
+const struct codec_loops *cpu_codec_loops_base(enum codec codec);
 #ifdef TRIREME_ISA_VARIANTS
 const struct kernel *cpu_table_avx2(enum dtype model);
 const struct kernel *cpu_table_avx512(enum dtype model);
@@ -23,6 +25,9 @@ const struct kernel *cpu_table_amx(enum dtype model);
 const struct reduction_loops *cpu_reduction_loops_avx2(enum dtype dtype, enum dtype wire);
 const struct reduction_loops *cpu_reduction_loops_avx512(enum dtype dtype, enum dtype wire);
 const struct reduction_loops *cpu_reduction_loops_avx512bf16(enum dtype dtype, enum dtype wire);
+const struct codec_loops *cpu_codec_loops_avx2(enum codec codec);
+const struct codec_loops *cpu_codec_loops_avx512(enum codec codec);
+const struct codec_loops *cpu_codec_loops_avx512bf16(enum codec codec);
 #endif
 
 const char *isa_name(enum isa isa) {
@@ -177,5 +182,26 @@ const struct reduction_loops *cpu_reduction_loops_for(enum dtype dtype, enum dty
 #endif
     default:
         return cpu_reduction_loops_base(dtype, wire);
+    }
+}
+
+const struct codec_loops *codec_loops(enum codec codec) {
+    return cpu_codec_loops_for(codec, isa_best());
+}
+
+const struct codec_loops *cpu_codec_loops_for(enum codec codec, enum isa isa) {
+    CHECK(isa_usable(isa));
+    switch (isa) {
+#ifdef TRIREME_ISA_VARIANTS
+    case ISA_AVX2:
+        return cpu_codec_loops_avx2(codec);
+    case ISA_AVX512:
+        return cpu_codec_loops_avx512(codec);
+    case ISA_AVX512_BF16:
+    case ISA_AMX:
+        return cpu_codec_loops_avx512bf16(codec);
+#endif
+    default:
+        return cpu_codec_loops_base(codec);
     }
 }

@@ -144,6 +144,7 @@ struct split {
     const float *max, *sum; // of all ranks
     float *out, *picked;    // one number per row
     double scale;
+    float per_cap; // 1 / the cap of the logits, 0 where there is none
 };
 
 static struct split split_of(const struct call *call, int first) {
@@ -256,9 +257,9 @@ void ISA(cpu_logits_grad)(const struct call *call) {
 enum { OWN_MAX, OWN_SUM, OWN_PICKED };
 
 VEC_INLINE void exp_store_lanes(int64_t i, int count, int slot, vec_f32 *sum, void *e, const void *x, float max,
-                                bool bf16) {
-    vec_f32 value = vec_exp(row_load(x, i, count, bf16) - max);
-    row_store(e, i, count, value, bf16);
+                                float per_cap, bool bf16) {
+    const vec_f32 logits = row_load(x, i, count, bf16), value = vec_exp(logits - max), part = logits * per_cap;
+    row_store(e, i, count, per_cap > 0 ? value * (1.0f - part * part) : value, bf16);
     sum[slot] += vec_first(value, count);
 }
 
@@ -280,7 +281,7 @@ VEC_INLINE void exp_row(const struct split *split, int64_t rows, int64_t r, bool
     for (int64_t i = 0; i < n; i += CHUNK_ELEMENTS) {
         vec_f32 part[SLOTS] = {0};
         ROW_SUM(MIN(CHUNK_ELEMENTS, n - i), exp_store_lanes, part, row_part(e, i, bf16), row_part(x, i, bf16), max,
-                bf16);
+                split->per_cap, bf16);
         sum += slots_sum(part);
     }
     memset(row_part(e, n, bf16), 0, (size_t)(split->columns - n) * (bf16 ? 2 : 4));
@@ -308,6 +309,7 @@ void ISA(cpu_logits_exp)(const struct call *call) {
     e.split.target = call->in[1].data;
     e.split.dlogits = rows_of(&call->out[0]);
     e.split.out = call->out[1].data;
+    e.split.per_cap = call->attribute[1].f > 0 ? (float)(1 / call->attribute[1].f) : 0;
     run_split(call, e.rows, e.rows * e.split.columns, exp_rows, &e);
 }
 
@@ -317,7 +319,7 @@ struct late {
     struct rows a, b, dx;
     const float *own, *max, *sum;
     const int32_t *target;
-    double scale;
+    double scale, cap;
 };
 
 VEC_INLINE void late_lanes(int64_t i, int count, void *dx, const void *a, const void *b, float factor, float scale,
@@ -335,7 +337,8 @@ VEC_INLINE void late_row(const struct late *l, int64_t r, bool bf16) {
     double factor = 0;
     if (l->own[OWN_SUM * l->rows + r] != 0)
         factor = l->scale * exp((double)l->own[OWN_MAX * l->rows + r] - l->max[r]) / l->sum[r];
-    ROW_EACH(l->columns, late_lanes, dx, a, b, (float)factor, (float)l->scale, bf16);
+    const double part = l->cap > 0 ? l->own[OWN_PICKED * l->rows + r] / l->cap : 0;
+    ROW_EACH(l->columns, late_lanes, dx, a, b, (float)factor, (float)(l->scale * (1 - part * part)), bf16);
 }
 
 static void late_rows(const void *args, int64_t from, int64_t to) {
@@ -360,6 +363,7 @@ void ISA(cpu_logits_dx)(const struct call *call) {
                      .max = call->in[3].data,
                      .sum = call->in[4].data,
                      .target = call->in[5].data,
-                     .scale = *(const double *)call->in[6].data};
+                     .scale = *(const double *)call->in[6].data,
+                     .cap = call->attribute[0].f};
     run_split(call, l.rows, l.rows * l.columns, late_rows, &l);
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/heads.h"
 
 // Blocks of rows for dw and db, and columns that one thread adds up over the blocks at a time.
 enum { BLOCK_ROWS = 32, MAX_BLOCKS = 256, COLUMN_GROUP = 64 };
@@ -270,4 +271,24 @@ void ISA(cpu_rmsnorm_dw)(const struct call *call) {
 
 void ISA(cpu_rmsnorm_bwd)(const struct call *call) {
     norm_backward(call, false, true, true);
+}
+
+// ---- of heads
+
+void ISA(cpu_layernorm_heads)(const struct call *call) {
+    for_heads(call, ISA(cpu_layernorm));
+}
+
+void ISA(cpu_layernorm_heads_dx)(const struct call *call) {
+    for_heads(call, ISA(cpu_layernorm_dx));
+}
+
+void ISA(cpu_layernorm_heads_dw)(const struct call *call) {
+    for_heads(call, ISA(cpu_layernorm_dw));
+}
+
+trireme_status ISA(cpu_norm_heads_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                           trireme_error *error) {
+    const struct call one = head_call(call, 0);
+    return ISA(cpu_norm_prepare)(&one, prepared, workspace_bytes, error);
 }

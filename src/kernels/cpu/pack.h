@@ -2,7 +2,7 @@
 #ifndef KERNELS_CPU_PACK_H
 #define KERNELS_CPU_PACK_H
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/tile.h"
 

@@ -6,11 +6,24 @@
 
 #include "kernels/cpu/isa.h"
 
+// attention_parts.c
+void ISA_OTHERS(cpu_attention_pack)(const struct call *call);
+void ISA_OTHERS(cpu_attention_merge)(const struct call *call);
+void ISA_OTHERS(cpu_attention_end)(const struct call *call);
+void ISA_OTHERS(cpu_attention_delta)(const struct call *call);
+void ISA_OTHERS(cpu_attention_add)(const struct call *call);
+void ISA_OTHERS(cpu_attention_bwd_end)(const struct call *call);
+
 // norm.c
 void ISA_OTHERS(cpu_layernorm)(const struct call *call);
 void ISA_OTHERS(cpu_layernorm_dx)(const struct call *call);
 void ISA_OTHERS(cpu_layernorm_dw)(const struct call *call);
 void ISA_OTHERS(cpu_layernorm_bwd)(const struct call *call);
+void ISA_OTHERS(cpu_layernorm_heads)(const struct call *call);
+void ISA_OTHERS(cpu_layernorm_heads_dx)(const struct call *call);
+void ISA_OTHERS(cpu_layernorm_heads_dw)(const struct call *call);
+trireme_status ISA_OTHERS(cpu_norm_heads_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                                  trireme_error *error);
 void ISA_OTHERS(cpu_rmsnorm)(const struct call *call);
 void ISA_OTHERS(cpu_rmsnorm_dx)(const struct call *call);
 void ISA_OTHERS(cpu_rmsnorm_dw)(const struct call *call);
@@ -25,6 +38,23 @@ void ISA_OTHERS(cpu_qknorm_dx)(const struct call *call);
 void ISA_OTHERS(cpu_qknorm_dw)(const struct call *call);
 trireme_status ISA_OTHERS(cpu_qknorm_dw_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                                  trireme_error *error);
+
+// gates.c
+void ISA_OTHERS(cpu_log_sigmoid)(const struct call *call);
+void ISA_OTHERS(cpu_log_sigmoid_dx)(const struct call *call);
+void ISA_OTHERS(cpu_gated_rmsnorm)(const struct call *call);
+void ISA_OTHERS(cpu_gated_rmsnorm_dx)(const struct call *call);
+void ISA_OTHERS(cpu_gated_rmsnorm_dw)(const struct call *call);
+trireme_status ISA_OTHERS(cpu_gated_rmsnorm_dw_prepare)(const struct call *call, void **prepared,
+                                                        int64_t *workspace_bytes, trireme_error *error);
+
+// linear_attention.c
+void ISA_OTHERS(cpu_linear_attention)(const struct call *call);
+void ISA_OTHERS(cpu_linear_attention_bwd)(const struct call *call);
+trireme_status ISA_OTHERS(cpu_linear_attention_prepare)(const struct call *call, void **prepared,
+                                                        int64_t *workspace_bytes, trireme_error *error);
+trireme_status ISA_OTHERS(cpu_linear_attention_bwd_prepare)(const struct call *call, void **prepared,
+                                                            int64_t *workspace_bytes, trireme_error *error);
 
 // row_norm.c
 void ISA_OTHERS(cpu_row_squares)(const struct call *call);
@@ -80,12 +110,22 @@ trireme_status ISA_OTHERS(cpu_square_sum_prepare)(const struct call *call, void 
 void ISA_OTHERS(cpu_adamw)(const struct call *call);
 void ISA_OTHERS(cpu_lion)(const struct call *call);
 void ISA_OTHERS(cpu_sgd)(const struct call *call);
+void ISA_OTHERS(cpu_scaled)(const struct call *call);
 void ISA_OTHERS(cpu_muon_momentum)(const struct call *call);
 void ISA_OTHERS(cpu_muon)(const struct call *call);
 
 // average.c
 void ISA_OTHERS(cpu_take)(const struct call *call);
 void ISA_OTHERS(cpu_weigh)(const struct call *call);
+void ISA_OTHERS(cpu_compress)(const struct call *call);
+void ISA_OTHERS(cpu_weigh_codes)(const struct call *call);
+void ISA_OTHERS(cpu_eager)(const struct call *call);
+void ISA_OTHERS(cpu_outer_sgd)(const struct call *call);
 void ISA_OTHERS(cpu_settle)(const struct call *call);
+void ISA_OTHERS(cpu_keep)(const struct call *call);
+void ISA_OTHERS(cpu_restore)(const struct call *call);
+void ISA_OTHERS(cpu_adopt)(const struct call *call);
+void ISA_OTHERS(cpu_weigh_squares)(const struct call *call);
+void ISA_OTHERS(cpu_rescale)(const struct call *call);
 
 #endif

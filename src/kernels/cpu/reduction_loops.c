@@ -1,6 +1,6 @@
 #include "kernels/cpu/reduction_loops.h"
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 
 // One loop over n elements; `expression` sees the elements a (accumulator), x and y.
 #define LOOP_TWO(name, accumulated, element, expression)                                                        \

@@ -8,7 +8,7 @@
 
 #include <omp.h>
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/vec.h"
 

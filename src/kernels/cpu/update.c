@@ -12,7 +12,7 @@ enum { GROUP_ELEMENTS = 4096 }; // what threads split the vectors into
 
 // ---- update
 
-enum rule { ADAMW, LION, SGD, MUON };
+enum rule { ADAMW, LION, SGD, SCALED, MUON };
 
 // Constants of a step. `decay` is lr * weight_decay (sgd: weight_decay).
 struct update {
@@ -97,6 +97,10 @@ VEC_INLINE void update_lanes(int64_t i, int count, const struct update *u, enum 
         sign = vec_select_less(zero, direction, zero + 1.0f, sign);
         m = m * u->beta2 + g * u->rest2;
         p -= p * decay + sign * u->lr;
+    } else if (rule == SCALED) {
+        vec_f32 v = row_load(u->v, i, count, false), least = (vec_f32){0} + u->eps;
+        m += g * g;
+        p -= p * decay + g * u->lr / vec_select_less(least, v, v, least);
     } else {
         m = m * u->beta1 + (g + p * decay);
         p -= m * u->lr;
@@ -125,6 +129,9 @@ static void update_part(const struct update *u, int64_t from, int64_t to, float 
         break;
     case SGD:
         u->bf16 ? update_range(u, SGD, from, to, decay, true) : update_range(u, SGD, from, to, decay, false);
+        break;
+    case SCALED:
+        u->bf16 ? update_range(u, SCALED, from, to, decay, true) : update_range(u, SCALED, from, to, decay, false);
         break;
     case MUON:
         u->bf16 ? update_range(u, MUON, from, to, decay, true) : update_range(u, MUON, from, to, decay, false);
@@ -214,6 +221,19 @@ void ISA(cpu_sgd)(const struct call *call) {
     u.lr = (float)update_scalar(&call->in[4]);
     u.decay = (float)call->attribute[1].f;
     u.beta1 = (float)call->attribute[0].f;
+    update_run(call, &u);
+}
+
+// in: p rem g squares divisor lr factor decayed
+void ISA(cpu_scaled)(const struct call *call) {
+    struct update u = moved_update_of(call, SCALED);
+    const double lr = update_scalar(&call->in[5]);
+    u.v = call->in[4].data;
+    u.factor = (float)update_scalar(&call->in[6]);
+    u.decayed = (int64_t)update_scalar(&call->in[7]);
+    u.lr = (float)lr;
+    u.decay = (float)(lr * call->attribute[1].f);
+    u.eps = (float)call->attribute[0].f;
     update_run(call, &u);
 }
 

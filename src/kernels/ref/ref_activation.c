@@ -46,6 +46,24 @@ static double sigmoid(double x) {
     return 1 / (1 + math_exp(-x));
 }
 
+// log(sigmoid(x)) = min(x, 0) - log(1 + exp(-|x|))
+void ref_log_sigmoid(const struct call *call) {
+    const struct tensor *x = &call->in[0], *y = &call->out[0];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < x->dim[1]; i++) {
+            const double value = tensor_get(x, at2(x, m, i));
+            tensor_set(y, at2(y, m, i), (fmin(value, 0) - math_log(1 + math_exp(-fabs(value)))) / call->attribute[0].f);
+        }
+}
+
+void ref_log_sigmoid_dx(const struct call *call) {
+    const struct tensor *x = &call->in[0], *dy = &call->in[1], *dx = &call->out[0];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t i = 0; i < x->dim[1]; i++)
+            tensor_set(dx, at2(dx, m, i),
+                       tensor_get(dy, at2(dy, m, i)) * sigmoid(-tensor_get(x, at2(x, m, i))) / call->attribute[0].f);
+}
+
 // x = [gate | up]: y = gate sigmoid(gate) up
 void ref_swiglu(const struct call *call) {
     const struct tensor *x = &call->in[0], *y = &call->out[0];

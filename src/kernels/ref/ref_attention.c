@@ -1,12 +1,14 @@
 // Scaled dot-product attention (Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, equation 1), causal,
-// with grouped key-value heads (Ainslie et al., "GQA", arXiv 2305.13245, section 2.2), a sliding window and document
-// boundaries; and rotary positions (Su et al., "RoFormer", arXiv 2104.09864, equation 34) in the order of elements that
-// Hugging Face's Llama uses: element i is rotated with element i + D/2.
+// with grouped key-value heads (Ainslie et al., "GQA", arXiv 2305.13245, section 2.2), a sliding window, document
+// boundaries and sinks (gpt-oss; Xiao et al., arXiv 2309.17453, are where the name is from); and rotary positions (Su
+// et al., "RoFormer", arXiv 2104.09864, equation 34) in the order of elements that Hugging Face's Llama uses: element i
+// is rotated with element i + D/2.
 #include "base/math.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
 
 #include <float.h>
+#include <math.h>
 
 enum { TILE = 256 }; // head elements summed at a time; scores are computed again for each further tile
 
@@ -37,18 +39,25 @@ static double capped(double s, double cap) {
     return cap > 0 ? cap * math_tanh(s / cap) : s;
 }
 
+// The score of head h beside those of keys; none: -infinity.
+static double sink_of(const struct tensor *sinks, int64_t h) {
+    return tensor_present(sinks) ? tensor_get(sinks, at1(sinks, h)) : -INFINITY;
+}
+
 // Writes sum over keys j of p[j] v[j], p = softmax(capped(scale q k[j])), to o and returns the log of the sum of
-// exp(capped(scale q k[j])). One pass: whenever a larger score appears, what has been summed so far is scaled down
-// (Milakov, Gimelshein, "Online normalizer calculation for softmax", arXiv 1805.02867, algorithm 3).
+// exp(capped(scale q k[j])); both sums begin with `sink`, a score of value zero. One pass: whenever a larger score
+// appears, what has been summed so far is scaled down (Milakov, Gimelshein, "Online normalizer calculation for
+// softmax", arXiv 1805.02867, algorithm 3).
 static double attention_attend(const struct tensor *q, int64_t q_at, struct rows k, struct rows v, int64_t keys,
-                               double scale, double cap, int64_t width, const struct tensor *o, int64_t o_at) {
+                               double scale, double cap, double sink, int64_t width, const struct tensor *o,
+                               int64_t o_at) {
     double largest, total;
     int64_t d0 = 0;
     do {
         double sum[TILE] = {0};
         int64_t n = MIN(TILE, width - d0);
-        largest = -DBL_MAX; // finite: a score of -infinity is no part of the sum, also where it comes first
-        total = 0;
+        largest = fmax(sink, -DBL_MAX); // finite: a score of -infinity is no part of the sum, also where it comes first
+        total = math_exp(sink - largest);
         for (int64_t j = 0; j < keys; j++) {
             double s = capped(scale * tensor_dot(q, q_at, k.tensor, k.at + j * k.step, width), cap);
             if (s > largest) {
@@ -81,9 +90,12 @@ void ref_attention(const struct call *call) {
                 int64_t first = first_key(call, b, t), count = first_position(call) + t - first + 1;
                 struct rows keys = {k, head_at(k, b, first, h / group), k->stride[1]};
                 struct rows values = {v, head_at(v, b, first, h / group), v->stride[1]};
+                const double sink = sink_of(&call->in[5], h);
                 double l = attention_attend(q, head_at(q, b, t, h), keys, values, count, call->attribute[0].f,
-                                            call->attribute[2].f, q->dim[3], o, head_at(o, b, t, h));
+                                            call->attribute[2].f, sink, q->dim[3], o, head_at(o, b, t, h));
                 tensor_set(lse, at3(lse, b, h, t), l);
+                if (tensor_present(&call->out[2]))
+                    tensor_set(&call->out[2], at3(&call->out[2], b, h, t), math_exp(sink - l));
             }
 }
 
@@ -97,7 +109,7 @@ void ref_attention_cached(const struct call *call) {
             struct rows keys = {k, at3(k, first, h / group, 0), k->stride[0]};
             struct rows values = {v, at3(v, first, h / group, 0), v->stride[0]};
             attention_attend(q, at3(q, m, h, 0), keys, values, last - first + 1, call->attribute[0].f,
-                             call->attribute[2].f, q->dim[2], o, at3(o, m, h, 0));
+                             call->attribute[2].f, sink_of(&call->in[4], h), q->dim[2], o, at3(o, m, h, 0));
         }
 }
 
@@ -171,6 +183,19 @@ static void attention_dk_dv(const struct call *call) {
 void ref_attention_bwd(const struct call *call) {
     attention_dq(call);
     attention_dk_dv(call);
+}
+
+// A sink's value is zero, so that the gradient of its score is that of a key whose `do v` is: -p sum(do o).
+void ref_attention_sinks_dw(const struct call *call) {
+    const struct tensor *o = &call->in[0], *sunk = &call->in[1], *dout = &call->in[2], *ds = &call->out[0];
+    for (int64_t h = 0; h < o->dim[2]; h++) {
+        double sum = 0;
+        for (int64_t b = 0; b < o->dim[0]; b++)
+            for (int64_t t = 0; t < o->dim[1]; t++)
+                sum -= tensor_get(sunk, at3(sunk, b, h, t)) *
+                       tensor_dot(o, head_at(o, b, t, h), dout, head_at(dout, b, t, h), o->dim[3]);
+        tensor_put(ds, at1(ds, h), sum, call->accumulate);
+    }
 }
 
 // ---- rotary positions

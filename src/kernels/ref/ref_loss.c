@@ -55,6 +55,11 @@ void ref_cross_entropy_grad(const struct call *call) {
     }
 }
 
+// The slope of cap tanh(x / cap) where that is y; no cap: 0.
+static double cap_slope(double y, double cap) {
+    return cap > 0 ? 1 - y / cap * (y / cap) : 1;
+}
+
 // The same, and its product with the weights.
 void ref_cross_entropy_head(const struct call *call) {
     const struct tensor *logits = &call->in[0], *w = &call->in[3], *dx = &call->out[1];
@@ -64,7 +69,9 @@ void ref_cross_entropy_head(const struct call *call) {
         for (int64_t c = 0; c < dx->dim[1]; c++) {
             double sum = 0;
             for (int64_t v = 0; v < w->dim[0]; v++)
-                sum += logit_gradient(call, m, v, lse) * tensor_get(w, at2(w, v, c));
+                sum += logit_gradient(call, m, v, lse) *
+                       cap_slope(tensor_get(logits, at2(logits, m, v)), call->attribute[1].f) *
+                       tensor_get(w, at2(w, v, c));
             tensor_set(dx, at2(dx, m, c), sum);
         }
     }
@@ -145,7 +152,8 @@ static double own_of(const struct tensor *own, int64_t rank, int what, int64_t m
     return tensor_get(own, at3(own, rank, what, m));
 }
 
-// e = exp(logits - max) with the row's own maximum, 0 for padding and where all is -infinity.
+// e = exp(logits - max) with the row's own maximum, 0 for padding and where all is -infinity; times the slope of a cap,
+// which the sum lacks.
 void ref_logits_exp(const struct call *call) {
     const struct tensor *logits = &call->in[0], *targets = &call->in[1], *first = &call->in[2];
     const struct tensor *e = &call->out[0], *own = &call->out[1];
@@ -159,8 +167,8 @@ void ref_logits_exp(const struct call *call) {
         }
         for (int64_t v = 0; v < logits->dim[1]; v++) {
             bool counts = v < columns && largest != -INFINITY;
-            double value = counts ? math_exp(tensor_get(logits, at2(logits, m, v)) - largest) : 0;
-            tensor_set(e, at2(e, m, v), value);
+            const double s = tensor_get(logits, at2(logits, m, v)), value = counts ? math_exp(s - largest) : 0;
+            tensor_set(e, at2(e, m, v), counts ? value * cap_slope(s, call->attribute[1].f) : 0);
             sum += value;
         }
         tensor_set(own, at3(own, 0, OWN_MAX, m), largest);
@@ -190,7 +198,7 @@ void ref_logits_merge(const struct call *call) {
     }
 }
 
-// dx = scale (a exp(own max - max) / sum - b)
+// dx = scale (a exp(own max - max) / sum - b), b times the slope of a cap
 void ref_logits_dx(const struct call *call) {
     const struct tensor *a = &call->in[0], *b = &call->in[1], *own = &call->in[2], *max = &call->in[3];
     const struct tensor *sum = &call->in[4], *targets = &call->in[5], *dx = &call->out[0];
@@ -201,8 +209,9 @@ void ref_logits_dx(const struct call *call) {
             own_of(own, 0, OWN_SUM, m) == 0
                 ? 0
                 : math_exp(own_of(own, 0, OWN_MAX, m) - tensor_get(max, at1(max, m))) / tensor_get(sum, at1(sum, m));
+        const double slope = cap_slope(own_of(own, 0, OWN_PICKED, m), call->attribute[0].f);
         for (int64_t c = 0; c < dx->dim[1]; c++) {
-            double value = tensor_get(a, at2(a, m, c)) * factor - tensor_get(b, at2(b, m, c));
+            double value = tensor_get(a, at2(a, m, c)) * factor - tensor_get(b, at2(b, m, c)) * slope;
             tensor_set(dx, at2(dx, m, c), counts ? scale * value : 0);
         }
     }

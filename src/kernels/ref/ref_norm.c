@@ -1,6 +1,8 @@
 // Layer norm (Ba, Kiros, Hinton, "Layer Normalization", arXiv 1607.06450, section 3), RMS norm (Zhang, Sennrich, "Root
 // Mean Square Layer Normalization", arXiv 1910.07467, equation 4), and the RMS norm of each query and key head. Their
 // backward ops read the statistics that the forward op stored.
+#include "base/math.h"
+#include "kernels/heads.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/tensor.h"
 
@@ -110,6 +112,18 @@ void ref_layernorm_bwd(const struct call *call) {
     norm_dx(&in[0], &in[1], 0, &in[2], &in[3], &in[4], &in[5], &call->out[0]);
 }
 
+void ref_layernorm_heads(const struct call *call) {
+    for_heads(call, ref_layernorm);
+}
+
+void ref_layernorm_heads_dx(const struct call *call) {
+    for_heads(call, ref_layernorm_dx);
+}
+
+void ref_layernorm_heads_dw(const struct call *call) {
+    for_heads(call, ref_layernorm_dw);
+}
+
 void ref_rmsnorm(const struct call *call) {
     const struct tensor *x = &call->in[0], *w = &call->in[1], *y = &call->out[0], *rstd = &call->out[1];
     for (int64_t m = 0; m < x->dim[0]; m++) {
@@ -184,6 +198,64 @@ void ref_qknorm_dw(const struct call *call) {
                            tensor_get(rstd, at2(rstd, m, h));
             tensor_put(dw, at1(dw, i), sum, call->accumulate);
         }
+    }
+}
+
+// ---- heads that are gated: with r = 1 / sqrt(mean(x^2) + eps), y = x r w gate sigmoid(gate)
+
+static double swish(double x, double *derivative) {
+    const double s = 1 / (1 + math_exp(-x));
+    *derivative = s + x * s * (1 - s);
+    return x * s;
+}
+
+void ref_gated_rmsnorm(const struct call *call) {
+    const struct tensor *x = &call->in[0], *gate = &call->in[1], *w = &call->in[2];
+    const struct tensor *y = &call->out[0], *rstd = &call->out[1];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t h = 0; h < x->dim[1]; h++) {
+            const double r = row_rstd(x, at3(x, m, h, 0), x->dim[2], 0, call->attribute[0].f);
+            tensor_set(rstd, at2(rstd, m, h), r);
+            for (int64_t i = 0; i < x->dim[2]; i++) {
+                double derivative, open = swish(tensor_get(gate, at3(gate, m, h, i)), &derivative);
+                tensor_set(y, at3(y, m, h, i), tensor_get(x, at3(x, m, h, i)) * r * tensor_get(w, at1(w, i)) * open);
+            }
+        }
+}
+
+// With d = dy w swish(gate) and n = x r: dx = r (d - n mean(d n)), dgate = dy w n swish'(gate).
+void ref_gated_rmsnorm_dx(const struct call *call) {
+    const struct tensor *x = &call->in[0], *gate = &call->in[1], *w = &call->in[2], *rstd = &call->in[3],
+                        *dy = &call->in[4];
+    const struct tensor *dx = &call->out[0], *dgate = &call->out[1];
+    const int64_t width = x->dim[2];
+    for (int64_t m = 0; m < x->dim[0]; m++)
+        for (int64_t h = 0; h < x->dim[1]; h++) {
+            const double r = tensor_get(rstd, at2(rstd, m, h));
+            double derivative, sum = 0;
+            for (int64_t i = 0; i < width; i++)
+                sum += tensor_get(dy, at3(dy, m, h, i)) * tensor_get(w, at1(w, i)) *
+                       swish(tensor_get(gate, at3(gate, m, h, i)), &derivative) * tensor_get(x, at3(x, m, h, i)) * r;
+            for (int64_t i = 0; i < width; i++) {
+                const double d = tensor_get(dy, at3(dy, m, h, i)) * tensor_get(w, at1(w, i));
+                const double n = tensor_get(x, at3(x, m, h, i)) * r;
+                const double open = swish(tensor_get(gate, at3(gate, m, h, i)), &derivative);
+                tensor_set(dx, at3(dx, m, h, i), r * (d * open - n * sum / (double)width));
+                tensor_set(dgate, at3(dgate, m, h, i), d * n * derivative);
+            }
+        }
+}
+
+void ref_gated_rmsnorm_dw(const struct call *call) {
+    const struct tensor *x = &call->in[0], *gate = &call->in[1], *rstd = &call->in[2], *dy = &call->in[3];
+    const struct tensor *dw = &call->out[0];
+    for (int64_t i = 0; i < x->dim[2]; i++) {
+        double derivative, sum = 0;
+        for (int64_t m = 0; m < x->dim[0]; m++)
+            for (int64_t h = 0; h < x->dim[1]; h++)
+                sum += tensor_get(dy, at3(dy, m, h, i)) * swish(tensor_get(gate, at3(gate, m, h, i)), &derivative) *
+                       tensor_get(x, at3(x, m, h, i)) * tensor_get(rstd, at2(rstd, m, h));
+        tensor_put(dw, at1(dw, i), sum, call->accumulate);
     }
 }
 

@@ -3,7 +3,7 @@
 #ifndef KERNELS_REF_TENSOR_H
 #define KERNELS_REF_TENSOR_H
 
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 #include "kernels/kernels.h"
 
 static inline double tensor_get(const struct tensor *t, int64_t at) {

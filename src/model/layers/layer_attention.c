@@ -2,6 +2,7 @@
 // which may be normed and rotated, and one out of the heads. Tensor ranks have some of the heads. Where there are fewer
 // key-value heads than ranks, queries are apart from keys and values, of which some ranks have copies.
 #include "model/layer.h"
+#include "model/layers/attention_ranks.h"
 #include "model/layers/layer_windows.h"
 
 #include <math.h>
@@ -17,6 +18,7 @@ static void attention_split_qkv(const struct splitter *s, const struct parameter
 static void attention_split_out(const struct splitter *s, const struct parameter *p);
 static void attention_split_queries(const struct splitter *s, const struct parameter *p);
 static void attention_split_keys(const struct splitter *s, const struct parameter *p);
+static void attention_split_sinks(const struct splitter *s, const struct parameter *p);
 
 // struct parameter_piece, heads: of the one tensor of queries, keys and values.
 static int64_t attention_interleaved(const struct model_config *c) {
@@ -39,8 +41,26 @@ static void attention_pieces(struct builder *b, struct parameter *p) {
         builder_tensor(b, p, names->qkv[i], rows[i]);
 }
 
+// A weight for each element of each head; heads are tensors of their own.
+static void attention_head_norms(struct builder *b, const char *name, const char *hf, int64_t heads,
+                                 parameter_rule *rule) {
+    const int64_t size = b->config->head_dim;
+    struct parameter *p = builder_vector(b, name, NULL, heads * size, INIT_ONE, rule);
+    for (int64_t h = 0; h < heads; h++) {
+        char *tensor = mem_printf("self_attn.%s.norms.%lld.weight", hf, (long long)h);
+        builder_piece(b, p, tensor, size, false);
+        free(tensor);
+    }
+}
+
 static void attention_qk_norms(struct builder *b) {
     const struct model_config *c = b->config;
+    if (c->qk_norm == QK_NORM_LAYER) {
+        attention_head_norms(b, "attention.q_norm.weight", "q_layernorm", c->num_attention_heads,
+                             attention_split_queries);
+        attention_head_norms(b, "attention.k_norm.weight", "k_layernorm", c->num_key_value_heads, attention_split_keys);
+        return;
+    }
     const bool whole = c->qk_norm == QK_NORM_WIDTH;
     const int64_t q = whole ? c->num_attention_heads : 1, k = whole ? c->num_key_value_heads : 1;
     const enum parameter_init init = c->form.norm == NORM_RMS_PLUS_ONE ? INIT_ZERO : INIT_ONE;
@@ -78,6 +98,9 @@ static void attention_parameters(struct builder *b) {
         builder_norm(b, "attention_after", names->attention_after);
     if (c->qk_norm)
         attention_qk_norms(b);
+    if (c->attention_sinks)
+        builder_vector(b, "attention.sinks", "self_attn.sinks", c->num_attention_heads, INIT_ZERO,
+                       attention_split_sinks);
     if (gpt2 ? c->bias : c->attention_bias)
         attention_pieces(b, builder_vector(b, "attention.qkv.bias", NULL, q + 2 * kv, INIT_ZERO, attention_split_qkv));
     if (gpt2 ? c->bias : c->attention_output_bias)
@@ -160,16 +183,11 @@ static void attention_split_keys(const struct splitter *s, const struct paramete
                    split_scaled(kv_heads(s), s->config->head_dim), 0);
 }
 
-// ---- emitting
-
-// `heads` heads of packed projections, those of `length` rows of each sequence, the first of them number `first`.
-static struct operand heads_of(const struct emitter *e, int qkv, int64_t length, int64_t first, int64_t heads) {
-    int64_t width = e->program->buffers.item[qkv].dim[1], size = e->config->head_dim;
-    struct operand view = {.buffer = qkv, .offset = first * size, .ndim = 4};
-    memcpy(view.dim, (int64_t[]){e->batch->sequences, length, heads, size}, 4 * sizeof(int64_t));
-    memcpy(view.stride, (int64_t[]){length * width, width, size, 1}, 4 * sizeof(int64_t));
-    return view;
+static void attention_split_sinks(const struct splitter *s, const struct parameter *p) {
+    split_add_rows(split_add(s, p, p->name, CLASS_SPLIT), p, query_heads(s), 0);
 }
+
+// ---- emitting
 
 // Sequence `number` of a view whose first dim counts sequences.
 static struct operand sequence_view(struct operand view, int64_t number) {
@@ -201,65 +219,30 @@ static void attention_cached(struct emitter *e, int layer, const struct operand 
         emit_forward(e, OP_ATTENTION_CACHED, layer,
                      GIVEN(ATTENTION_CACHED, [INPUT(ATTENTION_CACHED, q)] = sequence_view(qkv[0], s),
                            [INPUT(ATTENTION_CACHED, kc)] = kc, [INPUT(ATTENTION_CACHED, vc)] = vc,
-                           [INPUT(ATTENTION_CACHED, at)] = from),
+                           [INPUT(ATTENTION_CACHED, at)] = from,
+                           [INPUT(ATTENTION_CACHED, sinks)] = emit_parameter(e, layer, "attention.sinks")),
                      1, &heads, how);
     }
 }
 
-// Packed projections of a layer: queries, keys and values in one buffer, or queries apart from the others.
-struct projections {
-    int queries, others; // the same buffer when together
-};
-
-// Sequence `number` of a buffer that has `length` rows of each.
-static int sequence_of(const struct emitter *e, int buffer, int64_t number, int64_t length) {
-    const struct buffer b = e->program->buffers.item[buffer];
-    if (e->batch->sequences == 1)
-        return buffer;
-    char *name = mem_printf("%s.%lld", b.name, (long long)number);
-    int slice = program_slice(e->program, buffer, name, number * length * b.dim[1], 2, (int64_t[]){length, b.dim[1]});
-    free(name);
-    return slice;
+static double attention_scale(const struct model_config *c) {
+    const double scalar = c->attention_scalar > 0 ? c->attention_scalar : (double)c->head_dim;
+    return c->attention_multiplier > 0 ? c->attention_multiplier : 1 / sqrt(scalar);
 }
 
-// Keys and values of all rows of the sequences of which ranks have parts: [sequences * seq_len, 2 * kv_heads *
-// head_dim].
-static int attention_gather(struct emitter *e, int layer, struct projections in) {
+// Attention of these projections; by parts where ranks share sequences and each has its own keys. Returns a buffer of
+// what heads have made, [sequences * rows, heads * head_dim].
+static int attention_attend(struct emitter *e, int layer, struct projections in, struct operand starts,
+                            const char *result) {
     const struct model_config *c = e->config;
-    const int64_t heads = 2 * e->split->kv_heads, width = heads * c->head_dim;
-    int own = in.others;
-    if (in.queries == in.others) {
-        own = emit_new_activation(e, layer, "attention.kv.own", emit_row_count(e), width);
-        const int64_t dim[3] = {e->batch->sequences, e->seq_rows, width};
-        const struct operand packed = heads_of(e, in.others, e->seq_rows, e->split->heads, heads);
-        struct operand from = {.buffer = packed.buffer, .offset = packed.offset, .ndim = 3};
-        memcpy(from.dim, dim, sizeof dim);
-        memcpy(from.stride, (int64_t[]){packed.stride[0], packed.stride[1], 1}, sizeof dim);
-        emit_forward(e, OP_COPY, layer, 1, &from, 1,
-                     (struct operand[]){operand_shape(emit_whole_operand(e, own), 3, dim)}, NULL);
-    }
-    int all = emit_new_activation(e, layer, "attention.kv.all", e->batch->sequences * e->batch->seq_len, width);
-    for (int64_t s = 0; s < e->batch->sequences; s++)
-        program_communicate(e->program, e->template, OP_ALL_GATHER, PHASE_FORWARD, tensor_stream(e->program),
-                            AXES_PARTS, emit_whole_operand(e, sequence_of(e, own, s, e->seq_rows)),
-                            emit_whole_operand(e, sequence_of(e, all, s, e->batch->seq_len)))
-            ->layer = layer;
-    return all;
-}
-
-static int attention_heads(struct emitter *e, int layer, struct projections in) {
-    const struct model_config *c = e->config;
-    const bool gathers = e->first_position != NONE;
-    int64_t h = e->split->heads, g = e->split->kv_heads, size = c->head_dim;
-    int64_t first = in.queries == in.others && !gathers ? h : 0;
-    int others = gathers ? attention_gather(e, layer, in) : in.others;
-    struct operand q = heads_of(e, in.queries, e->seq_rows, 0, h), k = heads_of(e, others, e->batch->seq_len, first, g),
-                   v = heads_of(e, others, e->batch->seq_len, first + g, g);
-    int o = emit_new_activation(e, layer, "attention.heads", emit_row_count(e), h * size);
-    const double scale = 1 / sqrt(c->attention_scalar > 0 ? c->attention_scalar : (double)size), cap = c->attention_cap;
+    const int64_t first = in.queries == in.others ? in.heads : 0, size = c->head_dim, n = e->batch->sequences;
+    const struct operand q = attention_heads_of(e, in.queries, in.rows, 0, in.heads),
+                         k = attention_heads_of(e, in.others, in.keys, first, in.kv_heads),
+                         v = attention_heads_of(e, in.others, in.keys, first + in.kv_heads, in.kv_heads);
+    const int o = emit_new_activation(e, layer, result, n * in.rows, in.heads * size);
+    const double scale = attention_scale(c), cap = c->attention_cap;
     const int64_t window = model_layer(c, layer)->sliding_window;
-    struct operand heads =
-        operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){e->batch->sequences, e->seq_rows, h, size});
+    const struct operand heads = operand_shape(emit_whole_operand(e, o), 4, (int64_t[]){n, in.rows, in.heads, size});
     if (e->cache) {
         attention_cached(e, layer, (struct operand[]){q, k, v}, heads,
                          (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ATTENTION_CACHED, scale)] = {.f = scale},
@@ -267,20 +250,45 @@ static int attention_heads(struct emitter *e, int layer, struct projections in) 
                                                               [ATTRIBUTE(ATTENTION_CACHED, cap)] = {.f = cap}});
         return o;
     }
-    int lse = emit_new_statistic(e, layer, "attention.lse", 3, (int64_t[]){e->batch->sequences, h, e->seq_rows});
-    struct operand starts =
-        operand_shape(emit_whole_operand(e, e->starts), 2, (int64_t[]){e->batch->sequences, e->seq_rows});
-    emit_forward(e, OP_ATTENTION, layer,
+    const int64_t numbers[] = {n, in.heads, in.rows};
+    const int lse = emit_new_statistic(e, layer, "attention.lse", 3, numbers);
+    const struct operand sinks = emit_parameter(e, layer, "attention.sinks");
+    struct operand sunk = operand_none();
+    if (sinks.buffer != NONE)
+        sunk = emit_whole_operand(e, emit_new_statistic(e, layer, "attention.sunk", 3, numbers));
+    const bool parts = e->places.parts > 1, by_parts = parts && !e->gathers_keys;
+    emit_forward(e, by_parts ? OP_ATTENTION_PARTS : OP_ATTENTION, layer,
                  GIVEN(ATTENTION, [INPUT(ATTENTION, q)] = q, [INPUT(ATTENTION, k)] = k, [INPUT(ATTENTION, v)] = v,
                        [INPUT(ATTENTION, starts)] = starts,
-                       [INPUT(ATTENTION, first)] = emit_whole_operand(e, e->first_position)),
-                 MADE(ATTENTION, [OUTPUT(ATTENTION, o)] = heads, [OUTPUT(ATTENTION, lse)] = emit_whole_operand(e, lse)),
-                 (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ATTENTION, scale)] = {.f = scale},
-                                                      [ATTRIBUTE(ATTENTION, window)] = {.i = window},
-                                                      [ATTRIBUTE(ATTENTION, cap)] = {.f = cap}});
-    if (e->heads_end == NONE)
+                       [INPUT(ATTENTION, first)] = emit_whole_operand(e, e->first_position),
+                       [INPUT(ATTENTION, sinks)] = sinks),
+                 MADE(ATTENTION, [OUTPUT(ATTENTION, o)] = heads, [OUTPUT(ATTENTION, lse)] = emit_whole_operand(e, lse),
+                      [OUTPUT(ATTENTION, sunk)] = sunk),
+                 (union attribute[OP_MAX_ATTRIBUTES]){
+                     [ATTRIBUTE(ATTENTION, scale)] = {.f = scale},
+                     [ATTRIBUTE(ATTENTION, window)] = {.i = window},
+                     [ATTRIBUTE(ATTENTION, cap)] = {.f = cap},
+                     [ATTRIBUTE(ATTENTION_PARTS, layout)] = {.i = by_parts ? e->places.layout : 0},
+                     [ATTRIBUTE(ATTENTION_PARTS, parts)] = {.i = by_parts ? e->places.parts : 0}});
+    return o;
+}
+
+static int attention_heads(struct emitter *e, int layer, struct projections in) {
+    struct operand starts = emit_whole_operand(e, e->starts);
+    if (e->starts != NONE)
+        starts =
+            operand_shape(starts, 2, (int64_t[]){e->batch->sequences, operand_count(&starts) / e->batch->sequences});
+    int o;
+    if (e->exchange) {
+        o = attention_attend(e, layer, attention_exchange(e, layer, in), starts, "attention.made");
+        o = attention_return(e, layer, o, &in);
+    } else {
+        const bool gathers = e->places.parts > 1 && e->gathers_keys;
+        o = attention_attend(e, layer, gathers ? attention_gather(e, layer, in) : in, starts, "attention.heads");
+    }
+    if (e->cache || e->heads_end == NONE)
         return o;
-    int kept = emit_new_activation(e, layer, "attention.kept", emit_row_count(e), h * size);
+    int kept = emit_new_activation(e, layer, "attention.kept", emit_row_count(e), in.heads * e->config->head_dim);
     emit_forward(e, OP_KEEP_COLUMNS, layer,
                  GIVEN(KEEP_COLUMNS, [INPUT(KEEP_COLUMNS, x)] = emit_whole_operand(e, o),
                        [INPUT(KEEP_COLUMNS, end)] = emit_whole_operand(e, e->heads_end)),
@@ -321,34 +329,68 @@ static int attention_squares(struct emitter *e, int layer, const char *name, str
     return s;
 }
 
-// RMS norm of all queries of a row together, with which packed projection `x` begins, and of all keys, which follow;
-// values are copied.
-static int attention_width_norm(struct emitter *e, int layer, int x, int64_t heads, int64_t kv_heads,
-                                const char *norm) {
+// Columns of a packed projection: the rank's heads, from column `at` on, of all `of` that the ranks along `axes` have.
+struct normed_band {
+    const char *name;
+    int64_t heads, of;
+    axis_set axes;
+    int64_t at;
+};
+
+// RMS norm of all heads of a row together.
+static void attention_width_norm(struct emitter *e, int layer, int x, int y, const struct normed_band *band) {
     const struct model_config *c = e->config;
-    const int64_t size = c->head_dim, columns = e->program->buffers.item[x].dim[1];
-    const struct {
-        const char *name;
-        int64_t heads, of;
-        axis_set axes;
-    } band[] = {{"q", heads, c->num_attention_heads, AXES_TENSOR}, {"k", kv_heads, c->num_key_value_heads, AXES_TP}};
+    const int64_t size = c->head_dim;
+    char *weight = mem_printf("attention.%s_norm.weight", band->name),
+         *squares = mem_printf("attention.%s_norm.squares", band->name);
+    const struct operand from = band_of(e, x, band->at, band->heads * size, 2);
+    const int s = attention_squares(e, layer, squares, from, band->axes);
+    emit_forward(e, OP_ROW_NORM, layer,
+                 GIVEN(ROW_NORM, [INPUT(ROW_NORM, x)] = from, [INPUT(ROW_NORM, s)] = emit_whole_operand(e, s),
+                       [INPUT(ROW_NORM, w)] = emit_parameter(e, layer, weight)),
+                 MADE(ROW_NORM, [OUTPUT(ROW_NORM, y)] = band_of(e, y, band->at, band->heads * size, 2)),
+                 (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ROW_NORM, width)] = {.i = band->of * size},
+                                                      [ATTRIBUTE(ROW_NORM, eps)] = {.f = c->norm_eps}});
+    free(weight), free(squares);
+}
+
+// The heads of a band: [rows, heads, size].
+static struct operand heads_of_band(const struct emitter *e, int buffer, const struct normed_band *band) {
+    const int64_t width = e->program->buffers.item[buffer].dim[1], size = e->config->head_dim;
+    struct operand view = {.buffer = buffer, .offset = band->at, .ndim = 3};
+    memcpy(view.dim, (int64_t[]){emit_row_count(e), band->heads, size}, 3 * sizeof(int64_t));
+    memcpy(view.stride, (int64_t[]){width, size, 1}, 3 * sizeof(int64_t));
+    return view;
+}
+
+// LayerNorm of each head.
+static void attention_layer_norm(struct emitter *e, int layer, int x, int y, const struct normed_band *band) {
+    const int64_t dim[] = {band->heads, emit_row_count(e)}, of_weight[] = {band->heads, e->config->head_dim};
+    char *weight = mem_printf("attention.%s_norm.weight", band->name),
+         *mean = mem_printf("attention.%s_norm.mean", band->name),
+         *rstd = mem_printf("attention.%s_norm.rstd", band->name);
+    const int m = emit_new_statistic(e, layer, mean, 2, dim), r = emit_new_statistic(e, layer, rstd, 2, dim);
+    emit_forward(e, OP_LAYERNORM_HEADS, layer,
+                 GIVEN(LAYERNORM_HEADS, [INPUT(LAYERNORM_HEADS, x)] = heads_of_band(e, x, band),
+                       [INPUT(LAYERNORM_HEADS, w)] = operand_shape(emit_parameter(e, layer, weight), 2, of_weight)),
+                 MADE(LAYERNORM_HEADS, [OUTPUT(LAYERNORM_HEADS, y)] = heads_of_band(e, y, band),
+                      [OUTPUT(LAYERNORM_HEADS, mean)] = emit_whole_operand(e, m),
+                      [OUTPUT(LAYERNORM_HEADS, rstd)] = emit_whole_operand(e, r)),
+                 (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(LAYERNORM_HEADS, eps)] = {.f = e->config->norm_eps}});
+    free(weight), free(mean), free(rstd);
+}
+
+// Norms of queries, with which packed projection `x` begins, and of keys, which follow; values are copied.
+static int attention_normed_bands(struct emitter *e, int layer, int x, int64_t heads, int64_t kv_heads,
+                                  const char *norm) {
+    const struct model_config *c = e->config;
+    const int64_t size = c->head_dim, columns = e->program->buffers.item[x].dim[1], at = (heads + kv_heads) * size;
+    const struct normed_band band[] = {{"q", heads, c->num_attention_heads, AXES_TENSOR, 0},
+                                       {"k", kv_heads, c->num_key_value_heads, AXES_TP, heads * size}};
     int y = emit_new_activation(e, layer, norm, emit_row_count(e), columns);
-    int64_t at = 0;
-    for (size_t i = 0; i < ARRAY_LENGTH(band); at += band[i++].heads * size) {
-        if (band[i].heads == 0)
-            continue;
-        char *weight = mem_printf("attention.%s_norm.weight", band[i].name),
-             *squares = mem_printf("attention.%s_norm.squares", band[i].name);
-        const struct operand from = band_of(e, x, at, band[i].heads * size, 2);
-        const int s = attention_squares(e, layer, squares, from, band[i].axes);
-        emit_forward(e, OP_ROW_NORM, layer,
-                     GIVEN(ROW_NORM, [INPUT(ROW_NORM, x)] = from, [INPUT(ROW_NORM, s)] = emit_whole_operand(e, s),
-                           [INPUT(ROW_NORM, w)] = emit_parameter(e, layer, weight)),
-                     MADE(ROW_NORM, [OUTPUT(ROW_NORM, y)] = band_of(e, y, at, band[i].heads * size, 2)),
-                     (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(ROW_NORM, width)] = {.i = band[i].of * size},
-                                                          [ATTRIBUTE(ROW_NORM, eps)] = {.f = c->norm_eps}});
-        free(weight), free(squares);
-    }
+    for (size_t i = 0; i < ARRAY_LENGTH(band); i++)
+        if (band[i].heads > 0)
+            (c->qk_norm == QK_NORM_WIDTH ? attention_width_norm : attention_layer_norm)(e, layer, x, y, &band[i]);
     if (at < columns) {
         const struct operand from = band_of(e, x, at, columns - at, 3), to = band_of(e, y, at, columns - at, 3);
         emit_forward(e, OP_COPY, layer, 1, &from, 1, &to, NULL);
@@ -365,8 +407,8 @@ static int attention_positioned(struct emitter *e, int layer, int x, int64_t hea
     const int64_t number = model_layer(c, layer)->rope, table = number == NONE ? NONE : e->rope[number];
     char *norm = mem_printf("attention.qk_norm%s", suffix), *rstd_name = mem_printf("%s.rstd", norm),
          *rope = mem_printf("attention.rope%s", suffix);
-    if (c->qk_norm == QK_NORM_WIDTH)
-        x = attention_width_norm(e, layer, x, heads, kv_heads, norm);
+    if (c->qk_norm == QK_NORM_WIDTH || c->qk_norm == QK_NORM_LAYER)
+        x = attention_normed_bands(e, layer, x, heads, kv_heads, norm);
     if (c->qk_norm == QK_NORM_HEADS) {
         int y = emit_new_activation(e, layer, norm, emit_row_count(e), columns);
         int rstd = emit_new_statistic(e, layer, rstd_name, 2, (int64_t[]){emit_row_count(e), heads + kv_heads});
@@ -416,12 +458,12 @@ static struct projections attention_projections(struct emitter *e, int layer, in
     if (e->split->copies == 1) {
         int qkv = attention_linear(e, layer, "attention.qkv", n, 0, 3);
         qkv = attention_positioned(e, layer, qkv, h, g, "");
-        return (struct projections){qkv, qkv};
+        return (struct projections){qkv, qkv, e->seq_rows, e->seq_rows, h, g};
     }
     int q = attention_linear(e, layer, "attention.q", n, 0, 1);
     int kv = attention_linear(e, layer, "attention.kv", n, 1, 3);
     q = attention_positioned(e, layer, q, h, 0, ".q");
-    return (struct projections){q, attention_positioned(e, layer, kv, 0, g, ".kv")};
+    return (struct projections){q, attention_positioned(e, layer, kv, 0, g, ".kv"), e->seq_rows, e->seq_rows, h, g};
 }
 
 static int attention_emit(struct emitter *e, int layer, int x, int onto) {

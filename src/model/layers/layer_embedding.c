@@ -1,5 +1,5 @@
 // The beginning of a model: embeddings of tokens and, in GPT-2, of positions.
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 #include "model/layer.h"
 
 #include <math.h>

@@ -49,7 +49,7 @@ static void mlp_parameters(struct builder *b) {
         builder_adapter(b, mlp_tensors(c) > 1 ? MLP_UP[i] : "mlp.up", names->up[i], rows / mlp_tensors(c), width, 0,
                         split_share, mlp_split_up);
     builder_adapter(b, "mlp.down", names->down, width, inner, 0, mlp_split_down, NULL);
-    if (c->form.norms != NORM_AFTER)
+    if (c->form.norms != NORM_AFTER && !model_shares_norm(c))
         builder_norm(b, "mlp_norm", names->mlp_norm);
     if (c->form.norms != NORM_BEFORE)
         builder_norm(b, "mlp_after", names->mlp_after);

@@ -1,7 +1,7 @@
 // bfloat16, the upper half of an f32's bits, and the split of an f32 master weight into a bf16 parameter and a 16-bit
 // remainder. All functions are branch-free, so that loops over them vectorise. Includes no other header of src/.
-#ifndef KERNELS_BF16_H
-#define KERNELS_BF16_H
+#ifndef BASE_BF16_H
+#define BASE_BF16_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 // bf16 conversion and the master weight's split: every bf16, every low half under many upper halves.
-#include "kernels/bf16.h"
+#include "base/bf16.h"
 
 #include <math.h>
 #include <setjmp.h>

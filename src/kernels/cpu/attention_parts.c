@@ -1,0 +1,129 @@
+// What joins the pieces of attention over parts (attention.c and attention_bwd.c compute these): copies, sums and the
+// merger of two results. A turn has tokens, with all their heads.
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/rows.h"
+
+#include <math.h>
+
+// Where token `row` of all sequences has its head h.
+static char *token_head(const struct tensor *x, int64_t row, int64_t h) {
+    const int64_t at = row / x->dim[1] * x->stride[0] + row % x->dim[1] * x->stride[1] + h * x->stride[2];
+    return (char *)x->data + at * dtype_size(x->dtype);
+}
+
+// Of the numbers [batch, heads, tokens], that of token `row` of all sequences.
+static float *token_number(const struct tensor *x, int64_t row, int64_t h) {
+    return (float *)x->data + (row / x->dim[2] * x->dim[1] + h) * x->dim[2] + row % x->dim[2];
+}
+
+static void run_tokens(const struct call *call, const struct tensor *x,
+                       void (*body)(const void *args, int64_t from, int64_t to), const void *args) {
+    const int64_t tokens = x->dim[0] * x->dim[1];
+    run_split(call, tokens, tokens * x->dim[2] * x->dim[3], body, args);
+}
+
+struct heads_copy {
+    const struct tensor *from, *to;
+};
+
+static void copy_tokens(const void *args, int64_t first, int64_t end) {
+    const struct tensor *from = ((const struct heads_copy *)args)->from, *to = ((const struct heads_copy *)args)->to;
+    for (int64_t row = first; row < end; row++)
+        for (int64_t h = 0; h < to->dim[2]; h++)
+            if (from->dtype == to->dtype)
+                memcpy(token_head(to, row, h), token_head(from, row, h), (size_t)(to->dim[3] * dtype_size(to->dtype)));
+            else
+                attention_store(token_head(to, row, h), to->dtype, (const float *)token_head(from, row, h), to->dim[3]);
+}
+
+// The same elements, or floats in the dtype of the result.
+static void copy_heads(const struct call *call, const struct tensor *from, const struct tensor *to) {
+    run_tokens(call, to, copy_tokens, &(struct heads_copy){from, to});
+}
+
+void ISA(cpu_attention_pack)(const struct call *call) {
+    for (int i = 0; i < 2; i++)
+        copy_heads(call, &call->in[i], &call->out[i]);
+}
+
+void ISA(cpu_attention_bwd_end)(const struct call *call) {
+    for (int i = 0; i < 3; i++)
+        copy_heads(call, &call->in[i], &call->out[i]);
+}
+
+void ISA(cpu_attention_end)(const struct call *call) {
+    const struct tensor *lse = &call->out[OUTPUT(ATTENTION_END, lse)], *sunk = &call->out[OUTPUT(ATTENTION_END, sunk)];
+    const struct tensor *sinks = &call->in[INPUT(ATTENTION_END, sinks)];
+    const float *from = call->in[INPUT(ATTENTION_END, seen_lse)].data;
+    copy_heads(call, &call->in[INPUT(ATTENTION_END, seen)], &call->out[OUTPUT(ATTENTION_END, o)]);
+    const int64_t numbers = lse->dim[0] * lse->dim[1] * lse->dim[2];
+    memcpy(lse->data, from, (size_t)numbers * sizeof *from);
+    for (int64_t i = 0; i < numbers && sunk->data; i++) {
+        const int64_t h = i / lse->dim[2] % lse->dim[1];
+        const float sink = sinks->data ? float_at(sinks->dtype == DTYPE_BF16, sinks->data, h) : -INFINITY;
+        ((float *)sunk->data)[i] = expf(sink - from[i]);
+    }
+}
+
+// What merges: outputs and log-sum-exps.
+struct merger {
+    const struct tensor *a, *a_lse, *b, *b_lse, *o, *lse;
+};
+
+static void merge_tokens(const void *args, int64_t first, int64_t end) {
+    const struct merger *m = args;
+    for (int64_t row = first; row < end; row++)
+        for (int64_t h = 0; h < m->o->dim[2]; h++) {
+            const float x = *token_number(m->a_lse, row, h), y = *token_number(m->b_lse, row, h), top = fmaxf(x, y);
+            const bool none = top == -INFINITY;
+            const float of_x = none ? 0 : expf(x - top), of_y = none ? 0 : expf(y - top), sum = of_x + of_y;
+            const float *a = (const float *)token_head(m->a, row, h), *b = (const float *)token_head(m->b, row, h);
+            float *o = (float *)token_head(m->o, row, h);
+            *token_number(m->lse, row, h) = top + logf(sum);
+            for (int64_t c = 0; c < m->o->dim[3]; c += LANES) {
+                const int count = (int)MIN(LANES, m->o->dim[3] - c);
+                row_store(o, c, count,
+                          (row_load(a, c, count, false) * of_x + row_load(b, c, count, false) * of_y) /
+                              (none ? 1 : sum),
+                          false);
+            }
+        }
+}
+
+void ISA(cpu_attention_merge)(const struct call *call) {
+    const struct merger m = {.a = &call->in[INPUT(ATTENTION_MERGE, before)],
+                             .a_lse = &call->in[INPUT(ATTENTION_MERGE, before_lse)],
+                             .b = &call->in[INPUT(ATTENTION_MERGE, other)],
+                             .b_lse = &call->in[INPUT(ATTENTION_MERGE, other_lse)],
+                             .o = &call->out[OUTPUT(ATTENTION_MERGE, seen)],
+                             .lse = &call->out[OUTPUT(ATTENTION_MERGE, seen_lse)]};
+    run_tokens(call, m.o, merge_tokens, &m);
+}
+
+void ISA(cpu_attention_delta)(const struct call *call) {
+#pragma omp parallel num_threads(call->threads)
+    attention_find_deltas(&call->in[0], &call->in[1], call->out[0].data);
+}
+
+struct heads_sum {
+    const struct tensor *x, *y, *sum;
+};
+
+static void add_tokens(const void *args, int64_t first, int64_t end) {
+    const struct heads_sum *s = args;
+    for (int64_t row = first; row < end; row++)
+        for (int64_t h = 0; h < s->sum->dim[2]; h++) {
+            const float *x = (const float *)token_head(s->x, row, h), *y = (const float *)token_head(s->y, row, h);
+            float *sum = (float *)token_head(s->sum, row, h);
+            for (int64_t c = 0; c < s->sum->dim[3]; c += LANES) {
+                const int count = (int)MIN(LANES, s->sum->dim[3] - c);
+                row_store(sum, c, count, row_load(x, c, count, false) + row_load(y, c, count, false), false);
+            }
+        }
+}
+
+void ISA(cpu_attention_add)(const struct call *call) {
+    for (int i = 0; i < 2; i++)
+        run_tokens(call, &call->out[i], add_tokens, &(struct heads_sum){&call->in[i], &call->in[2 + i], &call->out[i]});
+}

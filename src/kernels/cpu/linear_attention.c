@@ -1,0 +1,279 @@
+// Gated linear attention, forward and backward (ref/ref_linear_attention.c has the formulas).
+//
+// The state of a head is [rows, columns], and each token makes it
+//
+//   state[r,:] = keep state[r,:] + into[r] across[:],  and gives  out[:] = sum over r of through[r] state[r,:]
+//
+// where `keep` is the decay of the row or of the column. Forward is one such scan; backward is three: for dq one over
+// the same states transposed, whose rows are values, and for dv and dk two from the last token to the first. No decay
+// is divided by, so that nothing can overflow, and a document that begins has a keep of zero. A few tokens pass through
+// a row of the state at once while it is in registers; sums of chunks as products of matrices (Yang et al., section
+// 4.2) would take hardly fewer operations at the widths that heads have.
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/rows.h"
+
+enum { TOKENS = 16, STRIP = 4, TOGETHER = 2 }; // of a block; that pass at once; vectors of columns at once
+
+// What each token of one head has of an operand: `width` numbers. `data` NULL: of nothing.
+struct series {
+    char *data;
+    int64_t step, width; // step in bytes
+    bool bf16;
+};
+
+struct scan {
+    struct series into, across, through, out, decay;
+    const int32_t *starts;
+    int64_t length;
+    float into_scale, through_scale;
+    bool by_row, reverse; // decays are those of rows; from the last token to the first
+    float *copy;          // [length, columns rounded up]: `out` once more, in f32; NULL: not wanted
+};
+
+// What a block's tokens have, each row padded with zeros.
+struct block {
+    float *into, *through, *across, *keep, *out;
+    int64_t rows, columns; // rounded up to vectors
+};
+
+static int64_t padded(int64_t width) {
+    return round_up(width, LANES);
+}
+
+static struct series series_of(const struct tensor *x, int64_t b, int64_t h) {
+    const int64_t size = dtype_size(x->dtype);
+    return (struct series){(char *)x->data + size * (b * x->stride[0] + h * x->stride[2]), size * x->stride[1],
+                           x->dim[3], x->dtype == DTYPE_BF16};
+}
+
+// ---- a block of tokens
+
+VEC_INLINE void series_lanes(int64_t i, int count, float *out, const void *x, float scale, bool bf16) {
+    vec_store(out + i, row_load(x, i, count, bf16) * scale);
+}
+
+static void series_load(const struct series *s, int64_t t, float scale, float *out) {
+    const void *x = s->data + t * s->step;
+    if (s->bf16)
+        ROW_EACH(s->width, series_lanes, out, x, scale, true);
+    else
+        ROW_EACH(s->width, series_lanes, out, x, scale, false);
+}
+
+VEC_INLINE void store_lanes(int64_t i, int count, void *y, const float *x, bool bf16) {
+    row_store(y, i, count, vec_load(x + i), bf16);
+}
+
+static void series_store(const struct series *s, int64_t t, const float *x) {
+    void *y = s->data + t * s->step;
+    if (s->bf16)
+        ROW_EACH(s->width, store_lanes, y, x, true);
+    else
+        ROW_EACH(s->width, store_lanes, y, x, false);
+}
+
+static bool begins_document(const struct scan *s, int64_t t) {
+    return t == 0 || s->starts[t] == t;
+}
+
+VEC_INLINE void keep_lanes(int64_t i, int count, float *keep, const void *decay) {
+    vec_store(keep + i, vec_exp(row_load(decay, i, count, false)));
+}
+
+// By what the state is multiplied before token t is added; backward that is the decay of the token after it.
+static void keep_load(const struct scan *s, int64_t t, float *keep) {
+    const int64_t of = t + s->reverse;
+    if (of == s->length || begins_document(s, of))
+        memset(keep, 0, (size_t)padded(s->decay.width) * sizeof *keep);
+    else
+        ROW_EACH(s->decay.width, keep_lanes, keep, s->decay.data + of * s->decay.step);
+}
+
+// `tokens` tokens from the first of the block on pass through `vectors` vectors of columns from `column` on.
+VEC_INLINE void strip(float *state, const struct block *b, int64_t rows, int first, int tokens, int64_t column,
+                      int vectors, bool by_row) {
+    const int64_t keeps = by_row ? b->rows : b->columns;
+    vec_f32 sum[STRIP][TOGETHER] = {{{0}}}, across[STRIP][TOGETHER], keep[STRIP][TOGETHER] = {{{0}}};
+    for (int t = 0; t < tokens; t++)
+        for (int v = 0; v < vectors; v++) {
+            across[t][v] = vec_load(b->across + (first + t) * b->columns + column + v * LANES);
+            if (!by_row)
+                keep[t][v] = vec_load(b->keep + (first + t) * keeps + column + v * LANES);
+        }
+    for (int64_t r = 0; r < rows; r++) {
+        float *at = state + r * b->columns + column;
+        vec_f32 s[TOGETHER];
+        for (int v = 0; v < vectors; v++)
+            s[v] = vec_load(at + v * LANES);
+        for (int t = 0; t < tokens; t++) {
+            const float into = b->into[(first + t) * b->rows + r], through = b->through[(first + t) * b->rows + r];
+            const float kept = by_row ? b->keep[(first + t) * keeps + r] : 0;
+            for (int v = 0; v < vectors; v++) {
+                s[v] = s[v] * (by_row ? vec_splat(kept) : keep[t][v]) + across[t][v] * into;
+                sum[t][v] += s[v] * through;
+            }
+        }
+        for (int v = 0; v < vectors; v++)
+            vec_store(at + v * LANES, s[v]);
+    }
+    for (int t = 0; t < tokens; t++)
+        for (int v = 0; v < vectors; v++)
+            vec_store(b->out + (first + t) * b->columns + column + v * LANES, sum[t][v]);
+}
+
+VEC_INLINE void pass_columns(float *state, const struct block *b, int64_t rows, int tokens, int64_t column, int vectors,
+                             bool by_row) {
+    int first = 0;
+    for (; first + STRIP <= tokens; first += STRIP)
+        strip(state, b, rows, first, STRIP, column, vectors, by_row);
+    for (; first < tokens; first++)
+        strip(state, b, rows, first, 1, column, vectors, by_row);
+}
+
+VEC_INLINE void pass(float *state, const struct block *b, int64_t rows, int tokens, bool by_row) {
+    int64_t column = 0;
+    for (; column + TOGETHER * LANES <= b->columns; column += TOGETHER * LANES)
+        pass_columns(state, b, rows, tokens, column, TOGETHER, by_row);
+    for (; column < b->columns; column += LANES)
+        pass_columns(state, b, rows, tokens, column, 1, by_row);
+}
+
+// ---- a head
+
+// Floats for the state and the block of a scan; both ways, since the state may be transposed.
+static int64_t scan_floats(int64_t rows, int64_t columns) {
+    return padded(rows) * padded(columns) + 5 * TOKENS * MAX(padded(rows), padded(columns));
+}
+
+static void scan_run(const struct scan *s, float *space) {
+    const int64_t rows = padded(s->into.width), columns = padded(s->across.width), each = TOKENS * MAX(rows, columns);
+    float *state = space, *at = space + rows * columns;
+    const struct block b = {at, at + each, at + 2 * each, at + 3 * each, at + 4 * each, rows, columns};
+    memset(state, 0, (size_t)(rows * columns) * sizeof *state);
+    for (int64_t done = 0; done < s->length; done += TOKENS) {
+        const int tokens = (int)MIN(TOKENS, s->length - done);
+        for (int i = 0; i < tokens; i++) {
+            const int64_t t = s->reverse ? s->length - 1 - done - i : done + i;
+            series_load(&s->into, t, s->into_scale, b.into + i * rows);
+            series_load(&s->through, t, s->through_scale, b.through + i * rows);
+            series_load(&s->across, t, 1, b.across + i * columns);
+            keep_load(s, t, b.keep + i * (s->by_row ? rows : columns));
+        }
+        if (s->by_row)
+            pass(state, &b, s->into.width, tokens, true);
+        else
+            pass(state, &b, s->into.width, tokens, false);
+        for (int i = 0; i < tokens; i++) {
+            const int64_t t = s->reverse ? s->length - 1 - done - i : done + i;
+            series_store(&s->out, t, b.out + i * columns);
+            if (s->copy)
+                memcpy(s->copy + t * columns, b.out + i * columns, (size_t)columns * sizeof *s->copy);
+        }
+    }
+}
+
+// q, k, v, decays and starts of head h of batch row b, for a scan over states [K, V].
+static struct scan scan_of(const struct call *call, int64_t b, int64_t h) {
+    const struct tensor *in = call->in;
+    return (struct scan){.into = series_of(&in[1], b, h),
+                         .across = series_of(&in[2], b, h),
+                         .through = series_of(&in[0], b, h),
+                         .decay = series_of(&in[3], b, h),
+                         .starts = (const int32_t *)in[4].data + b * in[4].stride[0],
+                         .length = in[0].dim[1],
+                         .into_scale = 1,
+                         .through_scale = (float)call->attribute[0].f,
+                         .by_row = true};
+}
+
+trireme_status ISA(cpu_linear_attention_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                                 trireme_error *error) {
+    (void)error;
+    *prepared = NULL;
+    *workspace_bytes = call->threads * scan_floats(call->in[0].dim[3], call->in[2].dim[3]) * (int64_t)sizeof(float);
+    return TRIREME_OK;
+}
+
+void ISA(cpu_linear_attention)(const struct call *call) {
+    const int64_t heads = call->in[0].dim[2], floats = scan_floats(call->in[0].dim[3], call->in[2].dim[3]);
+#pragma omp parallel for num_threads(call->threads) schedule(dynamic)
+    for (int64_t item = 0; item < call->in[0].dim[0] * heads; item++) {
+        struct scan s = scan_of(call, item / heads, item % heads);
+        s.out = series_of(&call->out[0], item / heads, item % heads);
+        scan_run(&s, (float *)call->workspace + omp_get_thread_num() * floats);
+    }
+}
+
+// ---- backward
+
+// The gradient of the sum of decays up to a token is q dq - k dk, and that of a decay the sum of these over the
+// document from there on.
+static void decay_gradient(const struct scan *s, const struct series *q, const struct series *k, const float *dq,
+                           const float *dk, const struct series *ddecay, float *row) {
+    const int64_t width = q->width, keys = padded(width);
+    float *sum = row, *q_row = row + keys, *k_row = row + 2 * keys;
+    for (int64_t t = s->length - 1; t >= 0; t--) {
+        if (t + 1 == s->length || begins_document(s, t + 1))
+            memset(sum, 0, (size_t)keys * sizeof *sum);
+        series_load(q, t, 1, q_row);
+        series_load(k, t, 1, k_row);
+        for (int64_t i = 0; i < keys; i += LANES)
+            vec_store(sum + i, vec_load(sum + i) + (vec_load(q_row + i) * vec_load(dq + t * keys + i) -
+                                                    vec_load(k_row + i) * vec_load(dk + t * keys + i)));
+        if (begins_document(s, t))
+            memset(ddecay->data + t * ddecay->step, 0, (size_t)width * sizeof(float));
+        else
+            series_store(ddecay, t, sum);
+    }
+}
+
+// Beside a scan's: dq and dk of all tokens in f32, and three rows.
+static int64_t backward_floats(const struct call *call) {
+    const int64_t keys = call->in[0].dim[3], values = call->in[2].dim[3];
+    return scan_floats(keys, values) + (2 * call->in[0].dim[1] + 3) * padded(keys);
+}
+
+trireme_status ISA(cpu_linear_attention_bwd_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                                     trireme_error *error) {
+    (void)error;
+    *prepared = NULL;
+    *workspace_bytes = call->threads * backward_floats(call) * (int64_t)sizeof(float);
+    return TRIREME_OK;
+}
+
+static void backward_head(const struct call *call, int64_t b, int64_t h, float *space) {
+    const struct scan forward = scan_of(call, b, h);
+    const struct series q = forward.through, k = forward.into, v = forward.across, d_o = series_of(&call->in[5], b, h),
+                        ddecay = series_of(&call->out[3], b, h);
+    const float scale = forward.through_scale;
+    float *dq = space + scan_floats(q.width, v.width), *dk = dq + forward.length * padded(q.width),
+          *rows = dk + forward.length * padded(q.width);
+    // dq: through the states, transposed.
+    struct scan s = forward;
+    s.by_row = false;
+    s.into = v, s.across = k, s.through = d_o;
+    s.out = series_of(&call->out[0], b, h);
+    s.copy = dq;
+    scan_run(&s, space);
+    // dk: through their gradients, transposed.
+    s.reverse = true;
+    s.into = d_o, s.across = q, s.through = v;
+    s.into_scale = scale, s.through_scale = 1;
+    s.out = series_of(&call->out[1], b, h);
+    s.copy = dk;
+    scan_run(&s, space);
+    // dv: through their gradients.
+    s.by_row = true;
+    s.into = q, s.across = d_o, s.through = k;
+    s.out = series_of(&call->out[2], b, h);
+    s.copy = NULL;
+    scan_run(&s, space);
+    decay_gradient(&forward, &q, &k, dq, dk, &ddecay, rows);
+}
+
+void ISA(cpu_linear_attention_bwd)(const struct call *call) {
+    const int64_t heads = call->in[0].dim[2], floats = backward_floats(call);
+#pragma omp parallel for num_threads(call->threads) schedule(dynamic)
+    for (int64_t item = 0; item < call->in[0].dim[0] * heads; item++)
+        backward_head(call, item / heads, item % heads, (float *)call->workspace + omp_get_thread_num() * floats);
+}
