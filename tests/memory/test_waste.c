@@ -135,6 +135,8 @@ static void hardly_any(void **unused) {
 
 // Schedules under which microbatches hold different amounts at different times. The last stage of gpt2 has logits that
 // are much larger than a layer's activations.
+// How large workspaces are depends on the instruction set, and with them the waste: of the plan with the most
+// allocations it is 2.2% with AVX2.
 static void hardly_any_by_schedule(void **unused) {
     (void)unused;
     static const struct {
@@ -161,7 +163,7 @@ static void hardly_any_by_schedule(void **unused) {
         {{"gpt2-124m", 1, 1024}, {1, 4, 2, 2, "zb-v", 0, false}, 16, "full", ALLOWED},
         {{"llama-42m", 4, 512}, {1, 4, 2, 3, "v-min", 0, true}, 8, "full", ALLOWED},
         {{"llama-15m", 8, 256}, {1, 2, 2, 3, "interleaved", 3, true}, 24, "full", ALLOWED},
-        {{"gpt2-124m", 2, 1024}, {1, 2, 2, 2, "v-min", 0, false}, 32, "none", ALLOWED}, // many allocations
+        {{"gpt2-124m", 2, 1024}, {1, 2, 2, 2, "v-min", 0, false}, 32, "none", .03}, // many allocations
         {{"llama-42m", 1, 512}, {1, 4, 1, 1, "zb-v", 0, false}, 1500, "none", .05}, // allocations are placed in blocks
     };
     double sum = 0;

@@ -389,6 +389,8 @@ static void parameters_become_the_mean(void **state) {
         {"local_sgd", 2, 8, {FSDP "2", ZERO "3", DP "2"}, .sync = 3, .steps = 6},
         {"local_sgd", 2, 8, {PP "2", TP "2", "parallelism.vocabulary_parallel=true", ZERO "0"}, .sync = 3, .steps = 6},
         {"local_sgd", 2, 8, {CP "2", PP "2", ZERO "2"}, .sync = 2, .steps = 5},
+        {"local_sgd", 2, 4, {CP "2", "parallelism.context_parallel_method=ring", ZERO "1"}, .sync = 2, .steps = 5},
+        {"local_sgd", 2, 8, {CP "2", "parallelism.context_parallel_method=ulysses", TP "2"}, .sync = 2, .steps = 5},
         {"local_sgd", 4, 4, {ZERO "0"}, .sync = 5, .steps = 24},
         {"qsr", 4, 4, {ZERO "0"}, .sync = 2, .steps = 24, .more = "outer.interval_lr=0.0125"},
     };
