@@ -173,7 +173,7 @@ static const char *read_reference(const char *s, struct op_reference *reference)
 }
 
 static const char *ops_read_op(const char *s, enum op *out) {
-    char name[24];
+    char name[OP_NAME];
     s = ops_read_word(s, name, sizeof name);
     for (*out = 0; *out < OP_COUNT; (*out)++)
         if (strcmp(ROWS[*out].name, name) == 0)

@@ -338,7 +338,7 @@ static trireme_status parse_otherwise(struct parser *p, struct instruction *in) 
 }
 
 static trireme_status parse_set(struct parser *p, struct instruction *in) {
-    char name[24];
+    char name[OP_NAME];
     TRY(parse_integer(p, 1, MAX_SETS, &in->set));
     if (!accept_word(p, "of"))
         BAD(p, "of");
@@ -401,7 +401,7 @@ static trireme_status parse_instruction(struct parser *p) {
             BAD(p, "\"=\"");
         TRY(parse_operand(p, &out[outputs++]));
     }
-    char name[24];
+    char name[OP_NAME];
     TRY(parse_word(p, name, sizeof name, "an op"));
     enum op op = op_find(p->table, name);
     if (op == OP_COUNT)
