@@ -324,15 +324,18 @@ static struct begun begun_of(const struct placement_check *c, const struct instr
     return (struct begun){0, AXES_NONE};
 }
 
-// Only along these axes may a dim of that letter be split. Rows of parts of sequences lie in blocks, as other rows do:
-// in an operand that has sequences and positions as dims, it is the latter that is split.
+// Only along these axes may a dim of that letter be split, or of one that is split with it. Rows of parts of sequences
+// lie in blocks, as other rows do: in an operand that has sequences and positions as dims, it is the latter that is
+// split.
 static trireme_status read_begun(const struct placement_check *c, const struct instruction *i, int input,
                                  const struct begun *begun, struct seen seen[AXIS_COUNT]) {
     const struct op_operand *row = &info_of(c, i)->in[input];
     char whole[OP_MAX_DIMS];
     struct seen part[AXIS_COUNT];
-    for (int d = 0; d < row->ndim; d++)
-        whole[d] = (char)(begun->letter && row->dim[d] == begun->letter ? toupper(row->dim[d]) : row->dim[d]);
+    for (int d = 0; d < row->ndim; d++) {
+        const bool begins = begun->letter && (row->dim[d] == begun->letter || row->follows[d] == begun->letter);
+        whole[d] = (char)(begins ? toupper(row->dim[d]) : row->dim[d]);
+    }
     PREFIXED(placement_read(&c->placement, &i->in[input], whole, seen, c->error));
     if (!begun->along)
         return TRIREME_OK;

@@ -102,6 +102,11 @@ static void find_trial_splits(struct trial *t) {
                     info->in[n].dim[d] == begins && !set_is_internal(t->set, t->program, k, &i->in[n]);
         }
     }
+    for (int k = 0; k < t->row->inputs + t->row->outputs; k++) {
+        const struct op_operand *operand = op_operand_at(t->row, k);
+        for (int d = 0; d < operand->ndim; d++)
+            t->split[(int)operand->dim[d]] |= operand->follows[d] && t->split[(int)operand->follows[d]];
+    }
 }
 
 // Rows that attend over parts: few of them, in the layout of the program, and a window with which as many parts reach
@@ -116,13 +121,16 @@ static trireme_status draw_places(struct trial *t) {
     if (real[parts].i != t->ranks)
         REFUSE("%s: stands for a row of %lld parts, but exchanges between %d ranks", trial_site(t).text,
                (long long)real[parts].i, t->ranks);
-    const struct places there = {real[layout].i, t->ranks, t->set->in[0].dim[1]};
-    const int64_t reach = places_reach(&there, real[window].i);
-    t->places = (struct places){MIN(real[layout].i, draw_between(t, 1, 2)), t->ranks, 0};
+    t->places =
+        (struct places){layout < 0 ? PLACES_CONTIGUOUS : MIN(real[layout].i, draw_between(t, 1, 2)), t->ranks, 0};
     t->places.rows = places_step(t->places.layout) * draw_between(t, 1, 3);
     t->extent['t'] = t->ranks * t->places.rows;
-    t->attribute[layout].i = t->places.layout;
     t->attribute[parts].i = t->ranks;
+    if (layout < 0)
+        return TRIREME_OK; // neighbours, of which each sees all that come before
+    const struct places there = {real[layout].i, t->ranks, t->set->in[0].dim[1]};
+    const int64_t reach = places_reach(&there, real[window].i);
+    t->attribute[layout].i = t->places.layout;
     t->attribute[window].i = real[window].i ? t->extent['t'] : 0;
     while (t->attribute[window].i > 1 && places_reach(&t->places, t->attribute[window].i) > reach)
         t->attribute[window].i--;
@@ -409,10 +417,44 @@ static trireme_status bind_to_row(const struct trial *t, int64_t extent[DIM_LETT
     return TRIREME_OK;
 }
 
-// What letters of a member are in the trial: by the row's operands, by the values that it reads, else as they are.
-static trireme_status bind_member(struct trial *t, const struct instruction *i, const bool *internal,
+// Attributes of the row stand in all of its set.
+static void member_attributes(const struct trial *t, const struct instruction *i, union attribute *attribute) {
+    const struct op_info *info = &t->table->op[i->op];
+    memcpy(attribute, i->attribute, sizeof i->attribute);
+    for (int a = 0; a < info->attributes; a++) {
+        const int of = op_attribute_find(t->row, info->attribute[a].name);
+        if (of >= 0)
+            attribute[a] = t->attribute[of];
+    }
+}
+
+// What nothing ties to the row stays as it is, or is what the member's conditions make of all else.
+static trireme_status bind_untied(const struct trial *t, const struct instruction *i, const bool *untied,
                                   int64_t extent[DIM_LETTERS]) {
     trireme_error *error = t->error;
+    const struct op_info *info = &t->table->op[i->op];
+    union attribute attribute[OP_MAX_ATTRIBUTES];
+    char broken[OP_CONDITION_TEXT];
+    member_attributes(t, i, attribute);
+    for (int letter = 0; letter < DIM_LETTERS; letter++) {
+        if (!untied[letter])
+            continue;
+        const int64_t actual = extent[letter];
+        for (int64_t other = 1; other <= EXTENT_KEPT_MOST && !op_fits(info, extent, attribute, broken); other++)
+            extent[letter] = other;
+        if (!op_fits(info, extent, attribute, broken))
+            extent[letter] = actual;
+        if (extent[letter] > EXTENT_KEPT_MOST)
+            REFUSE("%s: nothing ties its %c to %s, and it is too large to be kept", trial_site(t).text, letter,
+                   t->row->name);
+    }
+    return TRIREME_OK;
+}
+
+// What letters of a member are in the trial: by the row's operands, by the values that it reads, by conditions.
+static trireme_status bind_member(struct trial *t, const struct instruction *i, const bool *internal,
+                                  int64_t extent[DIM_LETTERS]) {
+    bool untied[DIM_LETTERS] = {false};
     const struct op_info *info = &t->table->op[i->op];
     for (int l = 0; l < DIM_LETTERS; l++)
         extent[l] = -1;
@@ -439,12 +481,10 @@ static trireme_status bind_member(struct trial *t, const struct instruction *i, 
             const int64_t actual = instruction_operand_at(i, k)->dim[d];
             if (extent[letter] >= 0)
                 continue;
-            if (actual > EXTENT_KEPT_MOST)
-                REFUSE("%s: nothing ties its %c to %s, and it is too large to be kept", trial_site(t).text, letter,
-                       t->row->name);
             extent[letter] = actual;
+            untied[letter] = true;
         }
-    return TRIREME_OK;
+    return bind_untied(t, i, untied, extent);
 }
 
 // A rank's block of an input of the row.
@@ -498,17 +538,6 @@ static trireme_status member_input(struct trial *t, const struct instruction *i,
     *out = tensor_new(DTYPE_F64, info->in[n].ndim, dim);
     copy_flat(t, &i->in[n], rank, out->data, true);
     return TRIREME_OK;
-}
-
-// Attributes of the row stand in all of its set.
-static void member_attributes(const struct trial *t, const struct instruction *i, union attribute *attribute) {
-    const struct op_info *info = &t->table->op[i->op];
-    memcpy(attribute, i->attribute, sizeof i->attribute);
-    for (int a = 0; a < info->attributes; a++) {
-        const int of = op_attribute_find(t->row, info->attribute[a].name);
-        if (of >= 0)
-            attribute[a] = t->attribute[of];
-    }
 }
 
 static trireme_status run_member_of(struct trial *t, const struct instruction *i, const bool *internal,
@@ -611,6 +640,19 @@ static trireme_status make_exchanged(struct trial *t, const struct operand *out,
     return TRIREME_OK;
 }
 
+// One value of each rank, one after another, is a value whose outermost dim is as much longer.
+static trireme_status make_gathered(struct trial *t, const struct operand *out, const struct value *of) {
+    const enum op coder = of->coder;
+    int64_t dim[OP_MAX_DIMS];
+    const int ndim = of->ndim;
+    memcpy(dim, of->dim, sizeof dim);
+    dim[0] *= t->ranks;
+    struct value *made;
+    TRY(make_value(t, out, ndim, dim, &made));
+    made->coder = coder;
+    return TRIREME_OK;
+}
+
 static trireme_status run_send(struct trial *t, const struct instruction *i) {
     trireme_error *error = t->error;
     const int64_t count = small_count(t, &i->in[0]);
@@ -672,7 +714,9 @@ static trireme_status run_exchange(struct trial *t, const struct instruction *i)
                          : i->op == OP_REDUCE_SCATTER ? count / t->ranks
                                                       : count;
     if (small_count(t, out) != gets)
-        TRY(make_exchanged(t, out, i->op == OP_ALL_TO_ALL ? t->ranks : 1, gets, coder));
+        TRY(i->op == OP_ALL_GATHER && find_value(t, in)
+                ? make_gathered(t, out, find_value(t, in))
+                : make_exchanged(t, out, i->op == OP_ALL_TO_ALL ? t->ranks : 1, gets, coder));
     const bool maximum = takes_maximum(i->op, i->attribute);
     double *all = mem_alloc((size_t)(t->ranks * count) * sizeof *all), *got = mem_alloc((size_t)gets * sizeof *got);
     for (int rank = 0; rank < t->ranks; rank++)
