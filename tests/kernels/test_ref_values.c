@@ -286,6 +286,38 @@ static void linear_attention(void **state) {
     op_instance_release(&i);
 }
 
+// Parts one after another are the whole. The state before a part is what the tokens before it would give a query.
+static void linear_attention_over_parts(void **state) {
+    (void)state;
+    enum { B = 2, T = 24, H = 2, K = 3, V = 4, P = 4, N = T / P };
+    struct op_instance whole = make("linear_attention b=2 T=24 h=2 K=3 V=4 scale=0.7"),
+                       parts = make("linear_parts b=2 t=24 h=2 K=3 V=4 s=12 scale=0.7 parts=4");
+    for (int k = 0; k < 4; k++)
+        memcpy(in(&parts, k), in(&whole, k), (size_t)(B * T * H * (k == 2 ? V : K)) * sizeof(double));
+    memcpy(parts.call.in[4].data, in_int(&whole, 4), B * T * sizeof(int32_t));
+    run(&whole);
+    run(&parts);
+    for (int k = 0; k < B * T * H * V; k++)
+        check_near(out(&parts, 0)[k], out(&whole, 0)[k]);
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++)
+            for (int row = 0; row < P * K; row++)
+                for (int c = 0; c < V; c++) {
+                    const int end = row / K * N, i = row % K;
+                    double expected = 0, left = 1;
+                    for (int j = end - 1; j >= 0; j--) {
+                        const int at = (b * T + j) * H + h;
+                        expected += left * in(&whole, 1)[at * K + i] * in(&whole, 2)[at * V + c];
+                        if (in_int(&whole, 4)[b * T + j] == j)
+                            break;
+                        left *= exp(in(&whole, 3)[at * K + i]);
+                    }
+                    check_near(out(&parts, 1)[((b * H + h) * P * K + row) * V + c], expected);
+                }
+    op_instance_release(&whole);
+    op_instance_release(&parts);
+}
+
 static void gates(void **state) {
     (void)state;
     struct op_instance l = make("log_sigmoid m=3 c=7 divisor=16"), n = make("gated_rmsnorm m=3 h=2 D=5 eps=0.01");
@@ -652,6 +684,7 @@ int main(void) {
         cmocka_unit_test(cached_attention),
         cmocka_unit_test(activations),
         cmocka_unit_test(linear_attention),
+        cmocka_unit_test(linear_attention_over_parts),
         cmocka_unit_test(gates),
         cmocka_unit_test(cross_entropy),
         cmocka_unit_test(scalars),

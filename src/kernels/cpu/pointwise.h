@@ -56,6 +56,14 @@ trireme_status ISA_OTHERS(cpu_linear_attention_prepare)(const struct call *call,
 trireme_status ISA_OTHERS(cpu_linear_attention_bwd_prepare)(const struct call *call, void **prepared,
                                                             int64_t *workspace_bytes, trireme_error *error);
 
+void ISA_OTHERS(cpu_linear_block)(const struct call *call);
+void ISA_OTHERS(cpu_linear_block_bwd)(const struct call *call);
+void ISA_OTHERS(cpu_linear_join)(const struct call *call);
+void ISA_OTHERS(cpu_linear_state)(const struct call *call);
+void ISA_OTHERS(cpu_linear_state_bwd)(const struct call *call);
+trireme_status ISA_OTHERS(cpu_linear_state_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
+                                                    trireme_error *error);
+
 // row_norm.c
 void ISA_OTHERS(cpu_row_squares)(const struct call *call);
 void ISA_OTHERS(cpu_row_squares_dx)(const struct call *call);
