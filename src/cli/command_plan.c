@@ -163,7 +163,7 @@ static void print_answers(const struct plan_request *r, const struct plan_result
     text_add(out, "\n%2s %9s %11s %6s %9s  %s\n", "", "step", "tokens/s", "MFU", "free", "plan");
     for (size_t i = 0; i < result->answers.count; i++) {
         const struct plan_answer *a = &result->answers.item[i];
-        char *plan = plan_answer_print(r->config, result, i);
+        char *plan = plan_answer_print(r, result, i);
         text_add(out, "%2zu %7.4g s %11.0f %5.1f%% %9s  %s", i + 1, a->seconds, a->tokens_per_second, 100 * a->mfu,
                  amount(a->room - a->memory).text, plan);
         print_reasons(result, i, out);
@@ -261,7 +261,7 @@ static void print_left_out(const struct plan_request *r, const struct plan_resul
 static void print_closest(const struct plan_request *r, const struct plan_result *result, struct text *out) {
     const struct plan_answer *a = &result->closest;
     enum memory_part part = largest_part(&a->of_tightest);
-    char *plan = plan_choice_print(r->config, &a->choice);
+    char *plan = plan_choice_print(r, &a->choice);
     if (result->complete)
         text_add(out, "nothing fits");
     else
@@ -343,7 +343,7 @@ static void add_plan(struct text *out, const struct plan_request *r, const struc
 static void add_answer(struct text *out, const struct plan_request *r, const struct plan_result *result, size_t i) {
     const struct plan_answer *a = &result->answers.item[i];
     json_begin_object(out, NULL);
-    add_plan(out, r, a, plan_answer_print(r->config, result, i));
+    add_plan(out, r, a, plan_answer_print(r, result, i));
     if (i > 0) {
         char *why = plan_difference_print(a - 1, a);
         json_add_string(out, "worse_by", why);
@@ -387,7 +387,7 @@ static void plan_print_json(const struct plan_request *r, const struct plan_resu
     json_end_array(out);
     if (result->answers.count == 0) {
         json_begin_object(out, "closest");
-        add_plan(out, r, &result->closest, plan_choice_print(r->config, &result->closest.choice));
+        add_plan(out, r, &result->closest, plan_choice_print(r, &result->closest.choice));
         json_end_object(out);
         json_begin_array(out, "changes");
         for (const char *line = advice; *line; line += strcspn(line, "\n") + 1) {

@@ -7,6 +7,7 @@
 #include "compile/passes.h"
 #include "compile/vocabulary.h"
 #include "parallel/context.h"
+#include "parallel/linear_context.h"
 #include "verify/verify.h"
 
 const struct program_info program_kinds[PROGRAM_KINDS] = {
@@ -611,6 +612,7 @@ trireme_status compile_train(struct compiled *out, const struct compile_options 
         return status;
     }
     context_rewrite(p, o->parallel);
+    linear_context_rewrite(p, o->parallel);
     pass_fuse(p, o->ops);
     if (o->parallel->overlap)
         pass_overlap(p);
@@ -651,6 +653,7 @@ trireme_status compile_evaluate(struct compiled *out, const struct compile_optio
         data_gather(&c.program, vocabulary.loss, &c.model, o->parallel, o->ops);
     }
     context_rewrite(&c.program, o->parallel);
+    linear_context_rewrite(&c.program, o->parallel);
     if (!o->parallel->split.sequence)
         pass_scatter(&c.program);
     schedule_passes(&c, o, passes, &vocabulary);

@@ -28,11 +28,11 @@ bool model_has_part(const struct model_config *config, const struct layer_part *
     return false;
 }
 
-bool model_splits_sequences(const struct model_config *config) {
+bool model_is_contiguous(const struct model_config *config) {
     for (int i = 0; i < MODEL_PARTS; i++)
-        if (model_parts[i]->whole_sequences && model_has_part(config, model_parts[i]))
-            return false;
-    return true;
+        if (model_parts[i]->contiguous && model_has_part(config, model_parts[i]))
+            return true;
+    return false;
 }
 
 bool model_has_cache(const struct model_config *config) {

@@ -15,8 +15,8 @@ struct model_difference;
 // A part of a layer, which has parameters, emit, width and flops; or one end of the model, embedding or head, of which
 // emit.h declares what emits it. All else may be NULL where there is nothing to say.
 struct layer_part {
-    const char *name;     // "attention": of its unit, where the parts of a layer are units of their own
-    bool whole_sequences; // ranks cannot have parts of sequences
+    const char *name; // "attention": of its unit, where the parts of a layer are units of their own
+    bool contiguous;  // ranks that share sequences have neighbouring tokens
     // Declares its parameters, in the order of struct builder.
     void (*parameters)(struct builder *builder);
     // Sets what one of split->ranks ranks has; refuses (TRIREME_ERROR_USAGE) more ranks than there is to split.

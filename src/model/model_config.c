@@ -468,7 +468,7 @@ static trireme_status refuse_hidden_size(const struct model_config *c, const str
 
 // Keys have half of the model's width, and values all of it (Yang et al. 2023, section 4.4).
 static trireme_status derive_linear(struct model_config *c, const struct config *config, trireme_error *error) {
-    if (model_splits_sequences(c)) {
+    if (!model_has_part(c, &linear_attention_part)) {
         c->linear = (struct linear_attention){0};
         if (config->model.linear_attention_heads > 0)
             return config_refuse(config, "model.linear_attention_heads", error, "but no layer has linear attention");

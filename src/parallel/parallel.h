@@ -76,8 +76,8 @@ trireme_status parallel_check(const struct config *config, const struct model_co
 int64_t parallel_given(const struct config *config, axis_set axes);
 // How sequences are laid out over ranks (program/places.h), and, with the degrees that are given, how many rows each
 // has.
-int64_t parallel_layout(const struct config *config);
-int64_t parallel_given_rows(const struct config *config);
+int64_t parallel_layout(const struct config *config, const struct model_config *model);
+int64_t parallel_given_rows(const struct config *config, const struct model_config *model);
 // Refuses a limit of activations beside a schedule that has none to be set.
 trireme_status parallel_check_limit(const struct config *config, trireme_error *error);
 // The layers of each virtual stage of a pipeline. The caller frees.

@@ -6,6 +6,8 @@
 
 #include <unistd.h>
 
+static const char LAYOUT_KEY[] = "parallelism.context_parallel_layout";
+
 // One degree may be -1: what the others leave of the ranks.
 struct degree {
     enum axis axis;
@@ -287,8 +289,10 @@ int64_t parallel_given(const struct config *config, axis_set axes) {
     return ranks;
 }
 
-int64_t parallel_layout(const struct config *config) {
+int64_t parallel_layout(const struct config *config, const struct model_config *model) {
     const struct config_parallelism *p = &config->parallelism;
+    if (model_is_contiguous(model) && !config_is_set(config, LAYOUT_KEY))
+        return PLACES_CONTIGUOUS;
     return p->context_parallel_layout == CONFIG_CONTEXT_PARALLEL_STRIPED  ? p->context_parallel_stripe
            : p->context_parallel_layout == CONFIG_CONTEXT_PARALLEL_ZIGZAG ? PLACES_ZIGZAG
                                                                           : PLACES_CONTIGUOUS;
@@ -302,38 +306,40 @@ static int64_t exchanging_ranks(const struct config *config, int64_t ranks) {
     return p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_ULYSSES ? ranks : 1;
 }
 
-static struct places given_places(const struct config *config, int64_t ranks) {
+static struct places given_places(const struct config *config, const struct model_config *model, int64_t ranks) {
     const int64_t exchange = exchanging_ranks(config, ranks);
-    return places_shared(parallel_layout(config), ranks / exchange, exchange, config->training.seq_len);
+    return places_shared(parallel_layout(config, model), ranks / exchange, exchange, config->training.seq_len);
 }
 
-int64_t parallel_given_rows(const struct config *config) {
+int64_t parallel_given_rows(const struct config *config, const struct model_config *model) {
     const int64_t ranks = parallel_given(config, AXES_PARTS);
-    return given_places(config, ranks).rows / exchanging_ranks(config, ranks);
+    return given_places(config, model, ranks).rows / exchanging_ranks(config, ranks);
 }
 
-// Refuses layers that need whole sequences, a layout that the method does not know, and one in which a rank has no
-// token.
+// Refuses a layout that the model's layers or the method do not know, and one in which a rank has no token.
 static trireme_status check_places(const struct config *config, const struct model_config *model, int64_t ranks,
                                    trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
-    const int64_t layout = parallel_layout(config), tokens = config->training.seq_len,
+    const int64_t layout = parallel_layout(config, model), tokens = config->training.seq_len,
                   exchange = exchanging_ranks(config, ranks);
     if (ranks == 1)
         return TRIREME_OK;
-    if (!model_splits_sequences(model))
-        return config_refuse(config, "parallelism.context_parallel_degree", error,
-                             "but layers with linear attention need whole sequences: 1 does");
+    if (model_is_contiguous(model) && layout != PLACES_CONTIGUOUS)
+        return config_refuse(config, LAYOUT_KEY, error,
+                             "but states of linear attention go from neighbour to neighbour: set it to contiguous");
+    if (model_is_contiguous(model) && exchange > 1)
+        return config_refuse(config, "parallelism.context_parallel_method", error,
+                             "but the model has layers with linear attention beside it: set it to gather or ring");
     if (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID && ranks % p->context_parallel_ulysses_degree)
         return config_refuse(config, "parallelism.context_parallel_ulysses_degree", error,
                              "which does not divide the %lld context-parallel ranks", (long long)ranks);
     if (layout != PLACES_CONTIGUOUS && (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_GATHER ||
                                         p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_ULYSSES))
         return config_refuse(
-            config, "parallelism.context_parallel_layout", error,
+            config, LAYOUT_KEY, error,
             "but context_parallel_method is %s, which knows contiguous alone: set it to ring or hybrid",
             config_context_parallel_method_word(p->context_parallel_method));
-    const struct places places = given_places(config, ranks);
+    const struct places places = given_places(config, model, ranks);
     const int64_t last = places.rows - places.rows / exchange; // the first row of the last rank of a part
     if (place_of(&places, places.parts - 1, exchange == 1 ? 0 : last) >= tokens)
         return config_refuse(config, "training.seq_len", error,
@@ -412,7 +418,8 @@ static trireme_status resolve_mesh(struct parallel *out, const struct config *co
 }
 
 // Sets how data-parallel ranks share what they hold and sum gradients, and whether tensor ranks overlap.
-static trireme_status resolve_strategies(struct parallel *out, const struct config *config, trireme_error *error) {
+static trireme_status resolve_strategies(struct parallel *out, const struct config *config,
+                                         const struct model_config *model, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
     bool f64 = config->training.dtype == CONFIG_DTYPE_F64;
     TRY(check_zero_stage(config, mesh_group_size(&out->mesh, AXES_FSDP),
@@ -427,7 +434,7 @@ static trireme_status resolve_strategies(struct parallel *out, const struct conf
     for (int class = 0; class < CLASS_COUNT; class ++)
         out->shards[class] = AXES_SHARD;
     out->context = p->context_parallel_method;
-    out->layout = parallel_layout(config);
+    out->layout = parallel_layout(config, model);
     out->reduce_bf16 = p->reduce_dtype == CONFIG_REDUCE_BF16;
     out->overlap = out->split.ranks > 1 && p->tensor_parallel_overlap;
     out->prefetch = (int)p->data_parallel_prefetch;
@@ -544,7 +551,7 @@ static int row_ranks(const struct parallel *p, const struct config *config, cons
 static trireme_status resolve(struct parallel *out, struct schedule_store *store, const struct config *config,
                               const struct model_config *model, trireme_error *error) {
     TRY(resolve_mesh(out, config, model, error));
-    TRY(resolve_strategies(out, config, error));
+    TRY(resolve_strategies(out, config, model, error));
     TRY(resolve_batch(out, config, model, error));
     out->split.row_ranks = row_ranks(out, config, model);
     return resolve_stages(out, store, config, model, error);

@@ -283,7 +283,8 @@ double plan_answer_waiting(const struct plan_answer *a) {
     return waiting;
 }
 
-char *plan_choice_print(const struct config *config, const struct plan_choice *c) {
+char *plan_choice_print(const struct plan_request *r, const struct plan_choice *c) {
+    const struct config *config = r->config;
     struct text t = {0};
     if (c->replicas > 1)
         text_add(&t, "dp %d x ", c->replicas);
@@ -318,20 +319,20 @@ char *plan_choice_print(const struct config *config, const struct plan_choice *c
         text_add(&t, ", units of %d layers", c->unit_layers);
     if (c->prefetch)
         text_add(&t, ", prefetch of %d", c->prefetch);
-    if (c->logits_rows >= c->micro_batch_size * parallel_given_rows(config))
+    if (c->logits_rows >= c->micro_batch_size * parallel_given_rows(config, r->model))
         text_add(&t, ", all logits at once");
     else if (c->logits_rows)
         text_add(&t, ", logits of %lld rows at once", (long long)c->logits_rows);
     return t.text;
 }
 
-char *plan_answer_print(const struct config *config, const struct plan_result *result, size_t number) {
+char *plan_answer_print(const struct plan_request *r, const struct plan_result *result, size_t number) {
     const struct plan_choice *c = &result->answers.item[number].choice;
-    char *own = plan_choice_print(config, c);
+    char *own = plan_choice_print(r, c);
     struct text t = {0};
     bool alike = false;
     for (size_t i = 0; i < result->answers.count && !alike; i++) {
-        char *other = plan_choice_print(config, &result->answers.item[i].choice);
+        char *other = plan_choice_print(r, &result->answers.item[i].choice);
         alike = i != number && strcmp(own, other) == 0;
         free(other);
     }

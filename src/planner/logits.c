@@ -8,7 +8,7 @@ bool estimator_chooses_logits(const struct plan_request *request) {
 }
 
 static int64_t logits_rows_of(const struct estimator *e, const struct plan_choice *c) {
-    return c->micro_batch_size * parallel_given_rows(e->request->config);
+    return c->micro_batch_size * parallel_given_rows(e->request->config, e->request->model);
 }
 
 // Where the configuration leaves it open, with `ranks` ranks sharing the vocabulary.

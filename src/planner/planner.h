@@ -136,10 +136,10 @@ trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request 
 int64_t plan_microbatches(const struct plan_request *request, const struct plan_choice *choice);
 // Seconds of the step in which ranks with other rows wait for one another.
 double plan_answer_waiting(const struct plan_answer *answer);
-// "dp 2 x fsdp 16 (zero 1) x tp 8 x pp 4, interleaved of 5 chunks, ..."; `config` as in the request. The caller frees.
-char *plan_choice_print(const struct config *config, const struct plan_choice *choice);
+// "dp 2 x fsdp 16 (zero 1) x tp 8 x pp 4, interleaved of 5 chunks, ..."; The caller frees.
+char *plan_choice_print(const struct plan_request *request, const struct plan_choice *choice);
 // The same for answer `number`, followed by its lists where another answer would print alike. The caller frees.
-char *plan_answer_print(const struct config *config, const struct plan_result *result, size_t number);
+char *plan_answer_print(const struct plan_request *request, const struct plan_result *result, size_t number);
 // The part of a step that takes most more time in `worse` than in `better`: "bubble +0.31 s"; "as fast" where none
 // does. The caller frees.
 char *plan_difference_print(const struct plan_answer *better, const struct plan_answer *worse);

@@ -412,7 +412,8 @@ static void search_units(struct search *s) {
             job[jobs].choice.unit_layers = WAYS[w].unit_layers;
             job[jobs].choice.prefetch = WAYS[w].prefetch;
             if (WAYS[w].all_logits)
-                job[jobs].choice.logits_rows = a->choice.micro_batch_size * parallel_given_rows(s->request->config);
+                job[jobs].choice.logits_rows =
+                    a->choice.micro_batch_size * parallel_given_rows(s->request->config, s->request->model);
             from[jobs++] = *a;
         }
     }

@@ -263,7 +263,7 @@ static void add_modes(struct space *s, struct plan_choice *c, const struct shari
 
 // Whether larger microbatches need not be tried: twice as many sequences would be too many.
 static bool is_enough(const struct space *s, int64_t size) {
-    const int64_t tokens = 2 * size * parallel_given_rows(s->config);
+    const int64_t tokens = 2 * size * parallel_given_rows(s->config, s->estimator->request->model);
     return size > 0 && (s->small || (tokens > MICRO_BATCH_TOKENS &&
                                      tokens * s->estimator->request->model->hidden_size > MICRO_BATCH_ELEMENTS));
 }
@@ -278,7 +278,7 @@ static void add_microbatches(struct space *s, struct plan_choice *c, const struc
         s->sizes++;
         c->micro_batch_size = size;
         // Where rows can be split, splitting them is hardly ever worse: the search tries the other way on the best.
-        bool splits = size * parallel_given_rows(config) % c->tensor == 0;
+        bool splits = size * parallel_given_rows(config, s->estimator->request->model) % c->tensor == 0;
         bool set = config_is_set(config, "parallelism.sequence_parallel");
         c->overlap = c->tensor > 1 && config->parallelism.tensor_parallel_overlap;
         c->sequence = c->tensor > 1 && (set ? config->parallelism.sequence_parallel : splits);

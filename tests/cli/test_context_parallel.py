@@ -73,6 +73,31 @@ def test_layouts():
     assert one["tokens"] == parts["tokens"]
 
 
+def test_linear_attention():
+    """States go from part to part, into documents that began in an earlier one, beside softmax attention or not."""
+    tool.write("d.jsonl", "".join(json.dumps({"text": "fox and dog " * (n % 7) + str(n)}) + "\n" for n in range(60)))
+    tool.good("prepare", "d.jsonl", "--data.path=text/d")
+    for name, types in ("linear", "linear_attention"), ("mixed", "linear_attention,full_attention"):
+        run = ["train", "c.yaml", *EXACT, "--data.path=text/d", "--training.seq_len=20",
+               "--model.num_hidden_layers=2", f"--model.layer_types={types}", "--model.linear_attention_heads=2"]
+        tool.good(*run, f"--run.directory={name}")
+        for degree, *mesh in ((3,), (4, RING, "--activation_checkpoint.mode=full"), (7, "--zero_stage=1"),
+                              (2, "--ranks=4", "--parallelism.tensor_parallel_degree=2")):
+            parts = "".join([name, str(degree), *mesh]).replace("/", "")
+            tool.good(*run, f"{CP}{degree}", *mesh, f"--run.directory={parts}")
+            same(name, parts)
+    # As with one rank, in f32 and by the fast kernels, too.
+    run = [*run[:2], *run[4:], "--training.dtype=f32"]
+    tool.good(*run, "--run.directory=f32")
+    tool.good(*run, CP + "3", "--run.directory=f32.3")
+    for a, b in zip(metrics("f32"), metrics("f32.3"), strict=True):
+        assert abs(a["loss"] - b["loss"]) < 1e-5 * a["loss"], (a, b)
+    tool.refused(2, "context_parallel_layout: given zigzag, but states of linear attention go from neighbour to "
+                 "neighbour: set it to contiguous", *run, CP + "2", RING, LAYOUT + "zigzag", "--run.directory=refused")
+    tool.refused(2, "context_parallel_method: given ulysses, but the model has layers with linear attention", *run,
+                 CP + "2", METHOD + "ulysses", "--run.directory=refused")
+
+
 def test_evaluation():
     tool.good("train", "c.yaml", "--run.directory=one")
     one = tool.good_json("eval", "one", "data.path=text/t", *EXACT)

@@ -25,10 +25,14 @@ static const struct subject FAMILIES[] = {
     {"llama",
      {"model.family=llama", "model.hidden_size=16", "model.num_attention_heads=4", "model.num_key_value_heads=2",
       "model.intermediate_size=20", "model.vocab_size=50", "training.dtype=bf16"}},
+    {"gla",
+     {"model.family=llama", "model.hidden_size=16", "model.num_attention_heads=2", "model.intermediate_size=20",
+      "model.vocab_size=50", "model.layer_types=linear_attention,full_attention", "training.dtype=bf16"}},
 };
 
 #define GPT2 (&FAMILIES[0])
 #define LLAMA (&FAMILIES[1])
+#define GLA (&FAMILIES[2])
 #define NARROW "parallelism.reduce_dtype=bf16"
 #define SEQUENCE "parallelism.sequence_parallel="
 #define VOCABULARY "parallelism.vocabulary_parallel=true"
@@ -61,6 +65,7 @@ static const struct strategy STRATEGIES[] = {
      0},
     {LLAMA, "cp", 1, {CP "2", ZERO "0"}, 0},
     {LLAMA, "ring", 1, {CP "3", ZERO "0", "parallelism.context_parallel_method=ring", "training.seq_len=6"}, 0},
+    {GLA, "lasp2", 1, {CP "3", ZERO "0", "training.seq_len=6"}, 0},
     {LLAMA, "cp-zero3", 3, {CP "2", FSDP "2", ZERO "3", TP "2", "activation_checkpoint.mode=selective"}, 0},
     {GPT2, "1f1b-first", 0, {PP "2"}, 0},
     {GPT2, "1f1b-last", 1, {PP "2"}, 0},

@@ -259,7 +259,7 @@ static void layers_differ_where_memory_ends(void **unused) {
     assert_ok(plan_search(&result, &f.request, &error), &error);
     assert_true(result.answers.count > 0);
     const struct plan_answer *best = &result.answers.item[0];
-    char *plan = plan_choice_print(&f.config, &best->choice);
+    char *plan = plan_choice_print(&f.request, &best->choice);
     if (!best->choice.mixed || best->memory > best->room || (double)best->memory < .8 * (double)best->room)
         fail_msg("%s: %lld of %lld bytes", plan, (long long)best->memory, (long long)best->room);
     assert_non_null(strstr(plan, " recompute of "));
@@ -289,7 +289,7 @@ static void layers_differ_where_memory_ends(void **unused) {
     assert_string_equal(saved.activation_checkpoint.selective_layers, "0,2");
     assert_string_equal(saved.parallelism.pipeline_parallel_layout, "4,2");
     config_release(&saved);
-    plan = plan_choice_print(&f.config, &lists);
+    plan = plan_choice_print(&f.request, &lists);
     assert_non_null(strstr(plan, "full recompute of 1 layer, selective recompute of 2 layers"));
     free(plan);
     struct text megatron = {0};

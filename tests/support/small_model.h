@@ -14,6 +14,9 @@
 #define SMALL_LLAMA_MODEL                                                                                     \
     "model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=16", "model.num_attention_heads=4", \
         "model.num_key_value_heads=2", "model.intermediate_size=24", "model.vocab_size=32", "model.qk_norm=true"
+#define SMALL_LINEAR_MODEL                                                                                    \
+    "model.family=llama", "model.num_hidden_layers=2", "model.hidden_size=16", "model.num_attention_heads=2", \
+        "model.intermediate_size=24", "model.vocab_size=32", "model.layer_types=linear_attention"
 #define SMALL_EXACT "training.dtype=f64", "training.kernels=reference"
 #define SMALL_GPT2 SMALL_BATCH, SMALL_EXACT, SMALL_GPT2_MODEL
 #define SMALL_LLAMA SMALL_BATCH, SMALL_EXACT, SMALL_LLAMA_MODEL

@@ -124,7 +124,8 @@ int spec_chunks(const struct spec *s) {
 bool spec_possible(const struct spec *s, const struct model_config *model) {
     const struct shape shape = spec_shape(s);
     if (degree(s->cp) % spec_exchange(s) || spec_exchange(s) * degree(s->tp) > model->num_attention_heads ||
-        (spec_exchange(s) > 1 && model->attention_sinks) || (s->cp > 1 && !model_splits_sequences(model)))
+        (spec_exchange(s) > 1 && model->attention_sinks) ||
+        (s->cp > 1 && model_is_contiguous(model) && (spec_layout(s) != PLACES_CONTIGUOUS || spec_exchange(s) > 1)))
         return false;
     const struct places places = spec_places(s, shape);
     const int64_t last = spec_exchange(s) == 1 ? 0 : places.rows - places.rows / spec_exchange(s);

@@ -386,6 +386,7 @@ SUITE(matrices, 5, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 3), MUON)
 SUITE(matrices_tensor, 29, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1), TP(2), MUON)
 SUITE(matrices_pipeline, 23, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2), MUON)
 SUITE(ring, 9, BATCH(4), SMALL_LLAMA_MODEL, RING(2), "model.sliding_window=3")
+SUITE(states, 9, BATCH(4), SMALL_LINEAR_MODEL, "parallelism.context_parallel_degree=2")
 SUITE(everything, 29, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
 
 int main(void) {
@@ -410,6 +411,7 @@ int main(void) {
         cmocka_unit_test(vocabulary_rows),
         cmocka_unit_test(everything),
         cmocka_unit_test(ring),
+        cmocka_unit_test(states),
         cmocka_unit_test(matrices),
         cmocka_unit_test(matrices_tensor),
         cmocka_unit_test(matrices_pipeline),

@@ -324,6 +324,40 @@ static void ring(void **unused) {
     fleet_release(&f);
 }
 
+// Linear attention over parts: states are gathered, and those before a rank's part are put together.
+static void states(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LINEAR), BATCH(4), CP(4), FSDP(2, 1));
+    const char *const before = "layers.0.attention.states", *const all = "layers.0.attention.heads.all",
+                      *const own = "layers.0.attention.heads.own", *const back = "d.layers.0.attention.heads.after";
+    // Of other ranks: those after the part, or, of gradients, those before it.
+    FAULT(0, FLEET_STAGE, found(&p, OP_LINEAR_JOIN, before)->attribute[ATTRIBUTE(LINEAR_JOIN, later)].i = 1,
+          "does not make the o of", "linear_parts");
+    FAULT(0, FLEET_STAGE, found(&p, OP_LINEAR_JOIN, back)->attribute[ATTRIBUTE(LINEAR_JOIN, later)].i = 0,
+          "does not make the dk of", "linear_parts_bwd");
+    FAULT(0, FLEET_STAGE, found(&p, OP_LINEAR_JOIN, before)->attribute[ATTRIBUTE(LINEAR_JOIN, parts)].i = 2,
+          "q=parts*b does not hold", "linear_join");
+    // The state of another layer is kept for backward.
+    FAULT(0, FLEET_STAGE,
+          found(&p, OP_LINEAR_BLOCK_BWD, "layers.1.attention.states")->in[INPUT(LINEAR_BLOCK_BWD, before)].buffer =
+              program_find(&p, before),
+          "mismatch: before", "linear_parts");
+    // Another decay, or documents, than the rest of the set.
+    FAULT(0, FLEET_STAGE,
+          found(&p, OP_LINEAR_STATE, own)->in[INPUT(LINEAR_STATE, decay)] =
+              found(&p, OP_LINEAR_STATE, own)->in[INPUT(LINEAR_STATE, k)],
+          "takes layers.0.attention.decay as its decay", "layers.0.attention.qkv");
+    FAULT(0, FLEET_STAGE,
+          found(&p, OP_LINEAR_STATE, own)->in[INPUT(LINEAR_STATE, starts)].buffer = program_find(&p, "positions"),
+          "its starts", "positions");
+    FAULT(0, FLEET_STAGE, found(&p, OP_LINEAR_BLOCK_BWD, before)->attribute[ATTRIBUTE(LINEAR_BLOCK_BWD, scale)].f = 1,
+          "its scale is not that of the rest of its set", "linear_block_bwd");
+    FAULT(0, FLEET_STAGE, leave_out(&p, mutant_find(&p, OP_ALL_GATHER, all)), "before it is written", all);
+    FAULT(0, FLEET_STAGE, found(&p, OP_ALL_GATHER, all)->group = AXES(AXIS_FSDP),
+          "its t is split along cp, and nothing exchanges it there", "linear");
+    fleet_release(&f);
+}
+
 static void more_ranks_than_heads(void **unused) {
     (void)unused;
     FLEET(MODEL(LLAMA), BATCH(4), TP(4), NO_SEQUENCE);
@@ -621,6 +655,7 @@ int main(void) {
         cmocka_unit_test(sequence),
         cmocka_unit_test(context),
         cmocka_unit_test(ring),
+        cmocka_unit_test(states),
         cmocka_unit_test(more_ranks_than_heads),
         cmocka_unit_test(zero_1),
         cmocka_unit_test(zero_2),

@@ -121,6 +121,24 @@ static int linear_decays(struct emitter *e, int layer, int n) {
     return y;
 }
 
+// Where ranks have parts of sequences, the states before these are kept for backward.
+static void linear_attend(struct emitter *e, int layer, const struct operand of_token[4], struct operand o) {
+    const struct linear_attention *l = &e->config->linear;
+    const int64_t sequences = e->batch->sequences, parts = e->places.parts;
+    const int64_t state[] = {sequences, e->split->linear_heads, l->key_dim, l->value_dim};
+    struct operand before = operand_none();
+    if (parts > 1)
+        before = emit_whole_operand(e, emit_new_statistic(e, layer, "attention.states", 4, state));
+    emit_forward(
+        e, parts > 1 ? OP_LINEAR_PARTS : OP_LINEAR_ATTENTION, layer, parts > 1 ? 6 : 5,
+        (struct operand[]){of_token[0], of_token[1], of_token[2], of_token[3],
+                           operand_shape(emit_whole_operand(e, e->starts), 2, (int64_t[]){sequences, e->seq_rows}),
+                           emit_whole_operand(e, e->first_position)},
+        parts > 1 ? 2 : 1, (struct operand[]){o, before},
+        (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(LINEAR_PARTS, scale)] = {.f = 1 / sqrt((double)l->key_dim)},
+                                             [ATTRIBUTE(LINEAR_PARTS, parts)] = {.i = parts > 1 ? parts : 0}});
+}
+
 static int linear_heads_mixed(struct emitter *e, int layer, int n) {
     const struct linear_attention *l = &e->config->linear;
     const int64_t heads = e->split->linear_heads, keys = heads * l->key_dim, values = heads * l->value_dim;
@@ -130,16 +148,11 @@ static int linear_heads_mixed(struct emitter *e, int layer, int n) {
     const int qkv = emit_linear(e, layer, "attention.qkv", n, "attention.qkv", three, 3),
               decay = linear_decays(e, layer, n),
               o = emit_new_activation(e, layer, "attention.heads", emit_row_count(e), values);
-    emit_forward(e, OP_LINEAR_ATTENTION, layer,
-                 GIVEN(LINEAR_ATTENTION, [INPUT(LINEAR_ATTENTION, q)] = linear_view(e, qkv, 0, l->key_dim, true),
-                       [INPUT(LINEAR_ATTENTION, k)] = linear_view(e, qkv, keys, l->key_dim, true),
-                       [INPUT(LINEAR_ATTENTION, v)] = linear_view(e, qkv, 2 * keys, l->value_dim, true),
-                       [INPUT(LINEAR_ATTENTION, decay)] = linear_view(e, decay, 0, l->key_dim, true),
-                       [INPUT(LINEAR_ATTENTION, starts)] = operand_shape(
-                           emit_whole_operand(e, e->starts), 2, (int64_t[]){e->batch->sequences, e->seq_rows})),
-                 MADE(LINEAR_ATTENTION, [OUTPUT(LINEAR_ATTENTION, o)] = linear_view(e, o, 0, l->value_dim, true)),
-                 (union attribute[OP_MAX_ATTRIBUTES]){
-                     [ATTRIBUTE(LINEAR_ATTENTION, scale)] = {.f = 1 / sqrt((double)l->key_dim)}});
+    linear_attend(e, layer,
+                  (struct operand[]){
+                      linear_view(e, qkv, 0, l->key_dim, true), linear_view(e, qkv, keys, l->key_dim, true),
+                      linear_view(e, qkv, 2 * keys, l->value_dim, true), linear_view(e, decay, 0, l->key_dim, true)},
+                  linear_view(e, o, 0, l->value_dim, true));
     return o;
 }
 
@@ -320,7 +333,7 @@ static trireme_status linear_check(const struct model_config *c, trireme_error *
 }
 
 const struct layer_part linear_attention_part = {.name = "attention",
-                                                 .whole_sequences = true,
+                                                 .contiguous = true,
                                                  .parameters = linear_parameters,
                                                  .split = linear_split,
                                                  .emit = linear_emit,
