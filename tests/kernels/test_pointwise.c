@@ -46,6 +46,7 @@ static const struct op_case large[] = {
     {"gated_rmsnorm_dx m=261 h=3 D=53 eps=1e-6", 0},
     {"gated_rmsnorm_dw m=9001 h=2 D=5 eps=1e-6", 0},
     {"attention_pack b=3 t=60 g=2 D=100", 0},
+    {"attention_pack_queries b=3 t=60 h=2 D=100", 0},
     {"attention_merge b=3 t=60 h=2 D=100", 0},
     {"attention_end b=3 t=60 h=2 D=100", 0},
     {"attention_delta b=3 t=60 h=2 D=100", 0},

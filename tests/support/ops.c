@@ -94,18 +94,29 @@ enum op op_case_op(const struct op_table *table, const struct op_case *c) {
     return sscanf(c->spec, "%31s", name) == 1 ? op_find(table, name) : OP_COUNT;
 }
 
-// The operand whose presence says whether input i is present: log-sum-exps are there with what they belong to.
-static int deciding(const struct op_info *info, int i) {
-    return strcmp(info->in[i].name, "before_lse") == 0 ? i - 1 : i;
+// The bit that says whether an operand is absent: its own, or that of the input with which it is there.
+static int deciding(const struct op_info *info, const struct op_operand *operand, int own) {
+    static const struct {
+        const char *name, *with;
+    } TOGETHER[] = {{"before_lse", "before"},
+                    {"other_v", "before_v"},
+                    {"sum_v", "before_v"},
+                    {"own_do", "do"},
+                    {"own_lse", "lse"}};
+    for (size_t k = 0; k < ARRAY_LENGTH(TOGETHER); k++)
+        for (int i = 0; i < info->inputs && strcmp(operand->name, TOGETHER[k].name) == 0; i++)
+            if (strcmp(info->in[i].name, TOGETHER[k].with) == 0)
+                return i;
+    return own;
 }
 
 // The remainder of a bf16 parameter is there or not by dtype, not by choice.
 unsigned op_optional(const struct op_info *info) {
     unsigned set = 0;
     for (int i = 0; i < info->inputs; i++)
-        set |= info->in[i].optional && info->in[i].dtype != 'U' ? 1u << deciding(info, i) : 0;
+        set |= info->in[i].optional && info->in[i].dtype != 'U' ? 1u << deciding(info, &info->in[i], i) : 0;
     for (int i = 0; i < info->outputs; i++)
-        set |= info->out[i].optional && info->out[i].dtype != 'U' ? 1u << (16 + i) : 0;
+        set |= info->out[i].optional && info->out[i].dtype != 'U' ? 1u << deciding(info, &info->out[i], 16 + i) : 0;
     return set;
 }
 
@@ -396,7 +407,7 @@ static trireme_status create(struct op_instance *instance, const struct spec *sp
         call->accumulate |= options->accumulate && info->out[i].adds;
     memcpy(call->attribute, spec->attribute, sizeof call->attribute);
     for (int i = 0; i < info->inputs; i++) {
-        if (!is_present(&info->in[i], options, deciding(info, i)))
+        if (!is_present(&info->in[i], options, deciding(info, &info->in[i], i)))
             continue;
         if (!describe(&call->in[i], &info->in[i], spec, options))
             FAIL(TRIREME_ERROR_USAGE, "%s: a dim of %s has no extent", info->name, info->in[i].name);
@@ -404,7 +415,7 @@ static trireme_status create(struct op_instance *instance, const struct spec *sp
         fill(&call->in[i], &info->in[i], spec, options->seed);
     }
     for (int i = 0; i < info->outputs; i++) {
-        if (!is_present(&info->out[i], options, 16 + i))
+        if (!is_present(&info->out[i], options, deciding(info, &info->out[i], 16 + i)))
             continue;
         if (!describe(&call->out[i], &info->out[i], spec, options))
             FAIL(TRIREME_ERROR_USAGE, "%s: a dim of %s has no extent", info->name, info->out[i].name);

@@ -240,6 +240,8 @@ const struct op_case op_cases[] = {
      OPS_TIME},
     {"attention_pack b=2 t=5 g=2 D=7", OPS_COMPARE},
     {"attention_pack b=3 t=60 g=2 D=100", OPS_COMPARE},
+    {"attention_pack_queries b=2 t=5 h=2 D=7", OPS_COMPARE},
+    {"attention_pack_queries b=3 t=60 h=2 D=100", OPS_COMPARE},
     {"attention_merge b=2 t=5 h=3 D=7", OPS_COMPARE},
     {"attention_merge b=3 t=60 h=2 D=100", OPS_COMPARE},
     {"attention_end b=2 t=5 h=3 D=7", OPS_COMPARE},

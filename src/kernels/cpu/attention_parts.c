@@ -47,6 +47,26 @@ void ISA(cpu_attention_pack)(const struct call *call) {
         copy_heads(call, &call->in[i], &call->out[i]);
 }
 
+// Numbers [batch, heads, tokens] lie as they are counted.
+static void copy_numbers(const struct tensor *from, const struct tensor *to) {
+    memcpy(to->data, from->data, (size_t)(to->dim[0] * to->dim[1] * to->dim[2]) * sizeof(float));
+}
+
+void ISA(cpu_attention_pack_queries)(const struct call *call) {
+    const struct tensor *starts = &call->in[INPUT(ATTENTION_PACK_QUERIES, starts)],
+                        *own_starts = &call->out[OUTPUT(ATTENTION_PACK_QUERIES, own_starts)],
+                        *own_do = &call->out[OUTPUT(ATTENTION_PACK_QUERIES, own_do)],
+                        *own_lse = &call->out[OUTPUT(ATTENTION_PACK_QUERIES, own_lse)];
+    copy_heads(call, &call->in[INPUT(ATTENTION_PACK_QUERIES, q)], &call->out[OUTPUT(ATTENTION_PACK_QUERIES, own_q)]);
+    if (own_do->data)
+        copy_heads(call, &call->in[INPUT(ATTENTION_PACK_QUERIES, do)], own_do);
+    if (own_lse->data)
+        copy_numbers(&call->in[INPUT(ATTENTION_PACK_QUERIES, lse)], own_lse);
+    for (int64_t b = 0; b < starts->dim[0]; b++)
+        memcpy((int32_t *)own_starts->data + b * own_starts->stride[0],
+               (const int32_t *)starts->data + b * starts->stride[0], (size_t)starts->dim[1] * sizeof(int32_t));
+}
+
 void ISA(cpu_attention_bwd_end)(const struct call *call) {
     for (int i = 0; i < 3; i++)
         copy_heads(call, &call->in[i], &call->out[i]);
@@ -58,7 +78,7 @@ void ISA(cpu_attention_end)(const struct call *call) {
     const float *from = call->in[INPUT(ATTENTION_END, seen_lse)].data;
     copy_heads(call, &call->in[INPUT(ATTENTION_END, seen)], &call->out[OUTPUT(ATTENTION_END, o)]);
     const int64_t numbers = lse->dim[0] * lse->dim[1] * lse->dim[2];
-    memcpy(lse->data, from, (size_t)numbers * sizeof *from);
+    copy_numbers(&call->in[INPUT(ATTENTION_END, seen_lse)], lse);
     for (int64_t i = 0; i < numbers && sunk->data; i++) {
         const int64_t h = i / lse->dim[2] % lse->dim[1];
         const float sink = sinks->data ? float_at(sinks->dtype == DTYPE_BF16, sinks->data, h) : -INFINITY;
@@ -125,5 +145,8 @@ static void add_tokens(const void *args, int64_t first, int64_t end) {
 
 void ISA(cpu_attention_add)(const struct call *call) {
     for (int i = 0; i < 2; i++)
-        run_tokens(call, &call->out[i], add_tokens, &(struct heads_sum){&call->in[i], &call->in[2 + i], &call->out[i]});
+        if (call->out[i].data)
+            run_tokens(call, &call->out[i], add_tokens,
+                       &(struct heads_sum){&call->in[INPUT(ATTENTION_ADD, before) + i],
+                                           &call->in[INPUT(ATTENTION_ADD, other) + i], &call->out[i]});
 }

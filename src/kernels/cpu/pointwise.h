@@ -8,6 +8,7 @@
 
 // attention_parts.c
 void ISA_OTHERS(cpu_attention_pack)(const struct call *call);
+void ISA_OTHERS(cpu_attention_pack_queries)(const struct call *call);
 void ISA_OTHERS(cpu_attention_merge)(const struct call *call);
 void ISA_OTHERS(cpu_attention_end)(const struct call *call);
 void ISA_OTHERS(cpu_attention_delta)(const struct call *call);

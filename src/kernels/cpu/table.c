@@ -17,6 +17,7 @@ static const struct kernel TABLE[OP_COUNT] = {
     [OP_ATTENTION_PARTS_SINKS_DW] = {.run = ISA(cpu_attention_sinks_dw)},
     [OP_ATTENTION_SINKS_DW] = {.run = ISA(cpu_attention_sinks_dw)},
     [OP_ATTENTION_PACK] = {.run = ISA_OTHERS(cpu_attention_pack)},
+    [OP_ATTENTION_PACK_QUERIES] = {.run = ISA_OTHERS(cpu_attention_pack_queries)},
     [OP_ATTENTION_MERGE] = {.run = ISA_OTHERS(cpu_attention_merge)},
     [OP_ATTENTION_END] = {.run = ISA_OTHERS(cpu_attention_end)},
     [OP_ATTENTION_DELTA] = {.run = ISA_OTHERS(cpu_attention_delta)},

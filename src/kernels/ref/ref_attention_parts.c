@@ -198,6 +198,24 @@ void ref_attention_pack(const struct call *call) {
     copy_heads(&call->in[1], &call->out[1]);
 }
 
+void ref_attention_pack_queries(const struct call *call) {
+    const struct tensor *starts = &call->in[INPUT(ATTENTION_PACK_QUERIES, starts)],
+                        *own_starts = &call->out[OUTPUT(ATTENTION_PACK_QUERIES, own_starts)],
+                        *lse = &call->in[INPUT(ATTENTION_PACK_QUERIES, lse)],
+                        *own_lse = &call->out[OUTPUT(ATTENTION_PACK_QUERIES, own_lse)],
+                        *own_do = &call->out[OUTPUT(ATTENTION_PACK_QUERIES, own_do)];
+    copy_heads(&call->in[INPUT(ATTENTION_PACK_QUERIES, q)], &call->out[OUTPUT(ATTENTION_PACK_QUERIES, own_q)]);
+    if (tensor_present(own_do))
+        copy_heads(&call->in[INPUT(ATTENTION_PACK_QUERIES, do)], own_do);
+    for (int64_t b = 0; b < starts->dim[0]; b++)
+        for (int64_t t = 0; t < starts->dim[1]; t++)
+            ((int32_t *)own_starts->data)[at2(own_starts, b, t)] = (int32_t)tensor_int(starts, at2(starts, b, t));
+    for (int64_t b = 0; tensor_present(own_lse) && b < lse->dim[0]; b++)
+        for (int64_t h = 0; h < lse->dim[1]; h++)
+            for (int64_t t = 0; t < lse->dim[2]; t++)
+                tensor_set(own_lse, at3(own_lse, b, h, t), tensor_get(lse, at3(lse, b, h, t)));
+}
+
 // ---- backward
 
 static double delta_of(const struct tensor *o, const struct tensor *d_o, int64_t b, int64_t t, int64_t h) {
@@ -307,8 +325,9 @@ void ref_attention_block_bwd(const struct call *call) {
 
 void ref_attention_add(const struct call *call) {
     for (int i = 0; i < 2; i++) {
-        const struct tensor *x = &call->in[i], *y = &call->in[2 + i], *sum = &call->out[i];
-        for (int64_t b = 0; b < sum->dim[0]; b++)
+        const struct tensor *x = &call->in[INPUT(ATTENTION_ADD, before) + i],
+                            *y = &call->in[INPUT(ATTENTION_ADD, other) + i], *sum = &call->out[i];
+        for (int64_t b = 0; tensor_present(sum) && b < sum->dim[0]; b++)
             for (int64_t t = 0; t < sum->dim[1]; t++)
                 for (int64_t g = 0; g < sum->dim[2]; g++)
                     for (int64_t d = 0; d < sum->dim[3]; d++)
