@@ -393,6 +393,23 @@ static void copy_flat(struct trial *t, const struct operand *operand, int rank, 
     }
 }
 
+// Values are doubles: integers become such, and are what they were where an instruction takes them.
+static void integers_from_flat(struct tensor *tensor) {
+    const struct tensor flat = *tensor;
+    *tensor = tensor_new(DTYPE_I32, flat.ndim, flat.dim);
+    for (int64_t k = 0; k < elements(flat.ndim, flat.dim); k++)
+        ((int32_t *)tensor->data)[k] = (int32_t)((const double *)flat.data)[k];
+    free(flat.data);
+}
+
+static void flat_from_integers(struct tensor *tensor) {
+    const struct tensor integers = *tensor;
+    *tensor = tensor_new(DTYPE_F64, integers.ndim, integers.dim);
+    for (int64_t k = 0; k < elements(integers.ndim, integers.dim); k++)
+        ((double *)tensor->data)[k] = ((const int32_t *)integers.data)[k];
+    free(integers.data);
+}
+
 // ---- members
 
 static trireme_status bind_extent(const struct trial *t, int64_t extent[DIM_LETTERS], int letter, int64_t value) {
@@ -530,13 +547,15 @@ static trireme_status member_input(struct trial *t, const struct instruction *i,
         return TRIREME_OK;
     }
     const int64_t small = small_count(t, &i->in[n]);
-    if (info->in[n].dtype == 'I' || info->in[n].dtype == 'U' || small != elements(info->in[n].ndim, dim))
+    if (info->in[n].dtype == 'U' || small != elements(info->in[n].ndim, dim))
         REFUSE("%s: its %s is not a value that its set has made", trial_site(t).text, info->in[n].name);
     if (coder_of(t, &i->in[n]) != OP_COUNT)
         REFUSE("%s: takes codes of %s as its %s", trial_site(t).text, t->table->op[coder_of(t, &i->in[n])].name,
                info->in[n].name);
     *out = tensor_new(DTYPE_F64, info->in[n].ndim, dim);
     copy_flat(t, &i->in[n], rank, out->data, true);
+    if (info->in[n].dtype == 'I')
+        integers_from_flat(out);
     return TRIREME_OK;
 }
 
@@ -558,15 +577,19 @@ static trireme_status run_member_of(struct trial *t, const struct instruction *i
             dim[d] = info->out[n].dim[d] == '1' ? 1 : extent[(int)info->out[n].dim[d]];
         if (i->out[n].buffer == NONE)
             continue;
-        if (info->out[n].dtype == 'I' || info->out[n].dtype == 'U')
+        if (info->out[n].dtype == 'U')
             REFUSE("%s: its %s is no number that could be compared", trial_site(t).text, info->out[n].name);
         TRY(make_value(t, &i->out[n], info->out[n].ndim, dim, &made[n]));
-        call->out[n] = tensor_new(DTYPE_F64, info->out[n].ndim, dim);
+        call->out[n] = tensor_new(info->out[n].dtype == 'I' ? DTYPE_I32 : DTYPE_F64, info->out[n].ndim, dim);
     }
     TRY(run_kernel(t, call));
-    for (int n = 0; n < info->outputs; n++)
-        if (i->out[n].buffer != NONE)
-            copy_flat(t, &i->out[n], rank, call->out[n].data, false);
+    for (int n = 0; n < info->outputs; n++) {
+        if (i->out[n].buffer == NONE)
+            continue;
+        if (info->out[n].dtype == 'I')
+            flat_from_integers(&call->out[n]);
+        copy_flat(t, &i->out[n], rank, call->out[n].data, false);
+    }
     return TRIREME_OK;
 }
 
