@@ -245,6 +245,19 @@ static bool simulate_meet(struct event_loop *l, int who, int stream, const struc
     return true;
 }
 
+// Whether messages of one use are those of the other, seen from their other end.
+static bool is_other_end(const struct event_loop *l, int32_t use, int32_t other) {
+    const struct link_use *a = &l->prepared->uses.item[use], *b = &l->prepared->uses.item[other];
+    return a->group == b->group && (a->peer + b->peer) % mesh_group_size(&l->topology.mesh, a->group) == 0;
+}
+
+// What a stream that is posted waits with.
+static const struct lane_item *posted_item(const struct actor *a, int stream) {
+    const struct stream_state *state = &a->stream[stream];
+    const struct invocation *v = &a->program->program->schedule.item[state->invocation];
+    return &a->program->lane[v->template * STREAMS_MAX + stream].item[state->position];
+}
+
 static bool simulate_exchange(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
     int other = l->actor[who].peer[item->use], end_stream = stream_other_end(l->actor[who].program->program, stream);
     struct actor *a = &l->actor[who], *b = &l->actor[other];
@@ -253,9 +266,9 @@ static bool simulate_exchange(struct event_loop *l, int who, int stream, const s
     mine->ready = ready;
     if (!theirs->posted)
         return false;
-    const struct prepared_program *pp = b->program;
-    const struct invocation *v = &pp->program->schedule.item[theirs->invocation];
-    const struct lane_item *there = &pp->lane[v->template * STREAMS_MAX + end_stream].item[theirs->position];
+    const struct lane_item *there = posted_item(b, end_stream);
+    if (!is_other_end(l, item->use, there->use) || b->peer[there->use] != who)
+        return false; // it waits for another rank, and comes to this message later
     double seconds = item->kind == LANE_SEND ? a->seconds[2 * item->number] : b->seconds[2 * there->number];
     double begin = MAX(ready, theirs->ready), end = begin + seconds;
     account_communication(l, who, stream, item->axis, seconds);
