@@ -88,7 +88,10 @@ static struct tensor tensor_new(enum dtype dtype, int ndim, const int64_t *dim) 
 
 // ---- the row
 
+// What begins somewhere for each rank is divided among them; so are rows that need one another, whatever of them travels.
 static void find_trial_splits(struct trial *t) {
+    if (t->row->together)
+        t->split[(int)t->row->together] = true;
     for (size_t k = 0; k < t->set->members.count; k++) {
         const struct instruction *i = t->set->members.item[k].instruction;
         const struct op_info *info = &t->table->op[i->op];
