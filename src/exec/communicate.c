@@ -91,8 +91,10 @@ trireme_status communicate(const struct resolved *r, const struct call *call, tr
     enum dtype dtype = call->inputs && in->data ? in->dtype : out->dtype;
     const int narrow = op_wire(call->op);
     const enum dtype wire = narrow >= 0 && call->attribute[narrow].i ? DTYPE_BF16 : dtype;
-    int size = communicator_size(c), index = communicator_index(c);
-    int peer = ((index + r->instruction->peer) % size + size) % size;
+    const int size = communicator_size(c), end = communicator_index(c) + r->instruction->peer,
+              peer = (end % size + size) % size;
+    if (r->instruction->open && peer != end)
+        return TRIREME_OK;
     switch (call->op) {
     case OP_ALL_REDUCE:
         return comm_all_reduce(c, in->data, out->data, in->dim[0], dtype,

@@ -57,5 +57,12 @@ int message_other_end(const struct program *p, int template, int message) {
                 other = k;
         }
     const struct instruction *to = other == NONE ? NULL : &t->instructions.item[other];
-    return to && (to->peer + of->peer) % size == 0 && to->when == of->when ? other : NONE;
+    if (!to || to->when != of->when || to->open != of->open)
+        return NONE;
+    return (of->open ? to->peer + of->peer : (to->peer + of->peer) % size) == 0 ? other : NONE;
+}
+
+bool message_is_of(const struct mesh *mesh, const struct instruction *message, int rank) {
+    const int end = mesh_index(mesh, rank, message->group) + message->peer;
+    return !message->open || (end >= 0 && end < mesh_group_size(mesh, message->group));
 }

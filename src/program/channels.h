@@ -29,5 +29,7 @@ int channels_find(const struct channels *channels, struct channel channel);
 // template gives, each in its turn on their channel. Returns the number in the template of the one, given that of the
 // other; NONE: there is none.
 int message_other_end(const struct program *program, int template, int message);
+// Whether the rank sends, or receives, the message: of one that is `open`, some do not.
+bool message_is_of(const struct mesh *mesh, const struct instruction *message, int rank);
 
 #endif

@@ -362,8 +362,10 @@ static trireme_status parse_tags(struct parser *p, struct instruction *in) {
         TRY(read_stream(p, &in->stream));
     if (accept_word(p, "group"))
         TRY(read_axes(p, &in->group));
-    if (accept_word(p, "peer"))
+    if (accept_word(p, "peer")) {
         TRY(parse_integer(p, -(1 << 20), 1 << 20, &in->peer));
+        in->open = accept_word(p, "open");
+    }
     for (int w = WHEN_LAST; w < WHEN_COUNT && in->when == WHEN_ALWAYS; w++)
         if (accept_word(p, WHEN_WORDS[w]))
             in->when = (enum when)w;

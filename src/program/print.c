@@ -81,7 +81,7 @@ static void print_instruction(struct text *out, const struct program *program, c
         text_add(out, " group %s", axes_print(in->group, axes));
     }
     if (in->peer)
-        text_add(out, " peer %d", in->peer);
+        text_add(out, " peer %d%s", in->peer, in->open ? " open" : "");
     if (in->when != WHEN_ALWAYS)
         text_add(out, " %s", WHEN_WORDS[in->when]);
     if (in->accumulate != ACCUMULATE_NO)

@@ -168,6 +168,9 @@ struct instruction {
     // receive: to the other end; reduce, broadcast: to the root; other communication: to the one rank of the group that
     // takes part besides this one, or 0: all do.
     int peer;
+    // Of messages: the distance does not wrap around. A rank whose peer would lie beyond the ends of the group sends
+    // nothing, or receives nothing and must not look at what it would have.
+    bool open;
     int workspace; // NONE, or a LOCAL buffer of kind WORK that only this instruction uses
     union attribute attribute[OP_MAX_ATTRIBUTES];
     int predicate; // NONE, or an i32[1] buffer: the instruction is skipped where it holds 0

@@ -45,7 +45,7 @@ static uint64_t hash_operand(uint64_t hash, const struct operand *o) {
 
 static uint64_t hash_instruction(uint64_t hash, const struct program *p, const struct instruction *i) {
     const int64_t fields[] = {i->op,      i->phase, i->layer, i->stream, i->accumulate, i->inputs,
-                              i->outputs, i->when,  i->group, i->peer,   i->predicate};
+                              i->outputs, i->when,  i->group, i->peer,   i->open,       i->predicate};
     hash = hash_numbers(hash, ARRAY_LENGTH(fields), fields);
     for (int k = 0; k < i->inputs + i->outputs; k++)
         hash = hash_operand(hash, instruction_operand_at(i, k));

@@ -296,6 +296,17 @@ static trireme_status check_stream(const struct program *program, const struct i
     return TRIREME_OK;
 }
 
+// Only messages along one axis, other than that of the stages, end at its ends: both of its ends lie within.
+static trireme_status check_open(const struct checked *k, trireme_error *error) {
+    const struct instruction *instruction = k->instruction;
+    const int size = instruction->group & ~AXES_ALL ? 0 : mesh_group_size(&k->program->mesh, instruction->group);
+    if (instruction->open && (!op_is_message(instruction->op) || instruction->group & AXES_STAGE ||
+                              instruction->peer == 0 || abs(instruction->peer) >= size))
+        REFUSE("%s: is open, but no message to a rank at distance %d along an axis of %d ranks", k->site,
+               instruction->peer, size);
+    return TRIREME_OK;
+}
+
 static trireme_status check_operands(struct checked *k, trireme_error *error) {
     const struct instruction *instruction = k->instruction;
     const struct op_info *info = k->info;
@@ -545,6 +556,7 @@ static trireme_status check_instruction(struct checked *k, const struct op_table
     TRY(check_operands(k, error));
     if (k->info->role == ROLE_TRANSFER)
         TRY(check_transfer(k, error));
+    TRY(check_open(k, error));
     TRY(check_how(k, error));
     TRY(check_meaning(k, error));
     TRY(structure_check_shapes(k, table, error));

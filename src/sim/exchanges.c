@@ -57,8 +57,8 @@ static void note_sent(void *user, const struct program *p, const struct instruct
                  bytes = communicated_bytes(p, in);
     if (!op_is_message(in->op))
         sent[axes_outermost(group)] += op_traffic[in->op].times * bytes * (ranks - 1) / ranks;
-    else if (op_gives_away(in->op))
-        sent[axes_outermost(group)] += bytes;
+    else if (op_gives_away(in->op)) // of the ranks, some have nobody to send to where messages do not wrap around
+        sent[axes_outermost(group)] += in->open ? bytes * (ranks - abs(in->peer)) / ranks : bytes;
 }
 
 void program_sends(const struct program *p, double sent[AXIS_COUNT]) {

@@ -12,7 +12,10 @@ static enum sim_part prepare_part_of(const struct op_table *table, const struct 
 
 static int find_use(struct prepared *p, const struct mesh *mesh, const struct instruction *in) {
     bool message = op_is_message(in->op), pair = message || instruction_is_pair(in);
-    struct link_use use = {mesh_present(mesh, in->group), pair ? in->peer : 0, message};
+    struct link_use use = {mesh_present(mesh, in->group), pair ? in->peer : 0,
+                           in->open  ? LINK_OPEN_MESSAGE
+                           : message ? LINK_MESSAGE
+                                     : LINK_NO_MESSAGE};
     for (size_t i = 0; i < p->uses.count; i++) {
         const struct link_use *u = &p->uses.item[i];
         if (u->group == use.group && u->peer == use.peer && u->message == use.message)
@@ -32,7 +35,7 @@ static struct lane_item prepare_describe(struct prepared *p, struct prepared_pro
         item.axis = (uint8_t)axes_outermost(in->group);
         item.use = find_use(p, &pp->program->mesh, in);
     }
-    p->unequal |= cost_unequal(pp->program, in);
+    p->unequal |= cost_unequal(pp->program, in) | (in->open ? in->group : AXES_NONE);
     return item;
 }
 

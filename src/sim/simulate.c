@@ -248,7 +248,8 @@ static bool simulate_meet(struct event_loop *l, int who, int stream, const struc
 // Whether messages of one use are those of the other, seen from their other end.
 static bool is_other_end(const struct event_loop *l, int32_t use, int32_t other) {
     const struct link_use *a = &l->prepared->uses.item[use], *b = &l->prepared->uses.item[other];
-    return a->group == b->group && (a->peer + b->peer) % mesh_group_size(&l->topology.mesh, a->group) == 0;
+    return a->group == b->group && a->message == b->message &&
+           (a->peer + b->peer) % mesh_group_size(&l->topology.mesh, a->group) == 0;
 }
 
 // What a stream that is posted waits with.
@@ -369,6 +370,11 @@ static void account_wait(struct event_loop *l, int who, int stream, const struct
         account_gap(&l->out->of_class[who], a, state->end, last->ready, last->stream, last->count);
 }
 
+// Whether it is a message for which the class has no peer.
+static bool leaves_out(const struct actor *a, const struct lane_item *item) {
+    return (item->kind == LANE_SEND || item->kind == LANE_RECEIVE) && a->peer[item->use] == NONE;
+}
+
 // The next instruction of a stream, NULL at its end.
 static const struct lane_item *next_item(struct actor *a, int stream) {
     struct stream_state *state = &a->stream[stream];
@@ -403,6 +409,8 @@ static void run_stream(struct event_loop *l, int who, int stream) {
             simulate_compute(out, a, item, item->after_first && !v->first, ready, simulate_pay(a, awaited));
         else if (item->kind == LANE_COMPUTE)
             simulate_finish(a, stream, NO_AXIS, ready, ready + a->seconds[2 * item->number]);
+        else if (leaves_out(a, item))
+            simulate_finish(a, stream, item->axis, ready, ready);
         else if (item->kind == LANE_COLLECTIVE ? !simulate_meet(l, who, stream, item, ready, awaited)
                                                : !simulate_exchange(l, who, stream, item, ready))
             break;
@@ -422,9 +430,11 @@ static void create_actor(struct event_loop *l, int who, const struct simulation_
     a->seconds = prepare_seconds(l->prepared, &l->topology, who, options);
     a->meeting = mem_alloc(uses * sizeof *a->meeting);
     a->peer = mem_alloc(uses * sizeof *a->peer);
-    for (size_t u = 0; u < uses; u++)
+    for (size_t u = 0; u < uses; u++) {
+        const struct link_use *use = &l->prepared->uses.item[u];
         a->peer[u] =
-            l->prepared->uses.item[u].message ? peer_class(&l->topology, who, &l->prepared->uses.item[u]) : NONE;
+            use->message && link_use_is_of(&l->topology.mesh, use, rank) ? peer_class(&l->topology, who, use) : NONE;
+    }
     for (int s = 0; s < STREAMS_MAX; s++) {
         int64_t total = slot_waits_before(&a->program->slot_waits, a->program->program->schedule.count, s);
         a->stream[s].span = mem_alloc((size_t)total * sizeof *a->stream[s].span);
@@ -505,7 +515,7 @@ static void keep_events(struct event_loop *l, int who) {
             const struct invocation *v = &p->schedule.item[k];
             const struct lane *lane = &a->program->lane[v->template * STREAMS_MAX + s];
             for (int i = 0; i < lane->count; i++, done++)
-                if (!when_skips(lane->item[i].when, v))
+                if (!when_skips(lane->item[i].when, v) && !leaves_out(a, &lane->item[i]))
                     VEC_PUSH(&out->events,
                              (struct sim_event){(int)k, lane->item[i].index, a->stream[s].span[done].begin,
                                                 a->stream[s].span[done].end});

@@ -218,12 +218,19 @@ static void fill_message(const struct links *l, int from, int to, struct route *
     }
 }
 
+bool link_use_is_of(const struct mesh *mesh, const struct link_use *use, int rank) {
+    const int end = mesh_index(mesh, rank, use->group) + use->peer;
+    return use->message != LINK_OPEN_MESSAGE || (end >= 0 && end < mesh_group_size(mesh, use->group));
+}
+
 static void find_messages(struct links *l, struct route *route) {
     const struct topology *p = l->topology;
     for (int r = 0; r < p->ranks; r++)
-        count_message(l, r, peer_of(p, r, l->use));
+        if (link_use_is_of(&p->mesh, l->use, r))
+            count_message(l, r, peer_of(p, r, l->use));
     for (int r = 0; r < p->ranks; r++)
-        fill_message(l, r, peer_of(p, r, l->use), &route[r]);
+        if (link_use_is_of(&p->mesh, l->use, r))
+            fill_message(l, r, peer_of(p, r, l->use), &route[r]);
 }
 
 // Whether a rank counts the users of its group: the first rank of each group does; of pairs, each rank whose peer is

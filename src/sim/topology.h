@@ -29,12 +29,17 @@ struct route {
 };
 
 // One use of links: collectives of `group`. With `peer`, collectives between each rank and the rank at this distance
-// along the group's one axis, or with `message` messages from the first to the second.
+// along the group's one axis, or messages from the first to the second. Open ones do not wrap around: some ranks send
+// nothing, others receive nothing.
+enum link_message { LINK_NO_MESSAGE, LINK_MESSAGE, LINK_OPEN_MESSAGE };
 struct link_use {
     axis_set group;
     int peer;
-    bool message;
+    enum link_message message;
 };
+
+// Whether the rank has a peer: at the ends of a group it may have none.
+bool link_use_is_of(const struct mesh *mesh, const struct link_use *use, int rank);
 
 struct topology {
     const struct cluster *cluster;

@@ -361,6 +361,9 @@ static trireme_status run_ring_send(struct placement_check *c, const struct inst
     trireme_error *error = c->error;
     const struct operand *x = &i->in[INPUT(SEND, x)], whole = operand_whole(c->program, x->buffer);
     struct message message = {c->now.template, c->instruction, x->buffer, {{SEEN_SAME, 0, 0}}};
+    if (i->open)
+        REFUSE("%s: some ranks along %s send nothing, which only a set that stands for a row can make up for",
+               placement_site(c).text, axis_name(axes_outermost(i->group)));
     if (message_other_end(c->program, c->now.template, c->instruction) == NONE)
         REFUSE("%s: %s is nothing that the peer receives behind it", placement_site(c).text, placement_name(c, x));
     TRY(check_whole(c, x, AXES_NONE));

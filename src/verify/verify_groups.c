@@ -354,6 +354,10 @@ static trireme_status groups_run_rank(struct world *w, int rank) {
         const struct rank_call *call = next_call(r, s);
         if (!call || r->posted[s] || !is_ready(r, call))
             continue;
+        if (!message_is_of(&w->mesh, call->instruction, rank)) {
+            groups_advance(w, rank, s);
+            continue;
+        }
         r->posted[s] = true;
         TRY(is_message(call) ? post_message(w, rank, s, call) : post_collective(w, rank, s, call));
     }

@@ -88,7 +88,8 @@ static struct tensor tensor_new(enum dtype dtype, int ndim, const int64_t *dim) 
 
 // ---- the row
 
-// What begins somewhere for each rank is divided among them; so are rows that need one another, whatever of them travels.
+// What begins somewhere for each rank is divided among them; so are rows that need one another, whatever of them
+// travels.
 static void find_trial_splits(struct trial *t) {
     if (t->row->together)
         t->split[(int)t->row->together] = true;
@@ -396,12 +397,13 @@ static void copy_flat(struct trial *t, const struct operand *operand, int rank, 
     }
 }
 
-// Values are doubles: integers become such, and are what they were where an instruction takes them.
+// Values are doubles: integers become such, and are what they were where an instruction takes them. One that is NaN
+// becomes the least, by which queries see the most: a place where a document begins.
 static void integers_from_flat(struct tensor *tensor) {
     const struct tensor flat = *tensor;
     *tensor = tensor_new(DTYPE_I32, flat.ndim, flat.dim);
     for (int64_t k = 0; k < elements(flat.ndim, flat.dim); k++)
-        ((int32_t *)tensor->data)[k] = (int32_t)((const double *)flat.data)[k];
+        ((int32_t *)tensor->data)[k] = (int32_t)fmax(((const double *)flat.data)[k], 0);
     free(flat.data);
 }
 
@@ -691,14 +693,18 @@ static trireme_status run_send(struct trial *t, const struct instruction *i) {
     return TRIREME_OK;
 }
 
+static bool is_other_end(const struct trial *t, const struct instruction *a, const struct instruction *b) {
+    return a->open == b->open && (a->open ? a->peer + b->peer : (a->peer + b->peer) % t->ranks) == 0;
+}
+
 // What is received is what the rank on the other side was the first to send of what has not been received: the same
-// values, which lie alike.
+// values, which lie alike. A rank that receives nothing has NaN, so that nothing is right that is made of it.
 static trireme_status run_receive(struct trial *t, const struct instruction *i) {
     trireme_error *error = t->error;
     const struct operand *out = &i->out[0];
     size_t k = 0;
     while (k < t->sent.count &&
-           (t->sent.item[k].taken || (t->sent.item[k].instruction->peer + i->peer) % t->ranks != 0 ||
+           (t->sent.item[k].taken || !is_other_end(t, t->sent.item[k].instruction, i) ||
             stream_channel(t->program, t->sent.item[k].instruction->stream) != stream_channel(t->program, i->stream)))
         k++;
     if (k == t->sent.count || operand_count(&t->sent.item[k].instruction->in[0]) != operand_count(out))
@@ -715,8 +721,14 @@ static trireme_status run_receive(struct trial *t, const struct instruction *i) 
         TRY(make_value(t, &piece, from.ndim, from.dim, &made));
         made->coder = from.coder;
     }
-    for (int rank = 0; rank < t->ranks; rank++)
-        copy_flat(t, out, rank, sent->data + (rank + i->peer + t->ranks) % t->ranks * count, false);
+    double *nothing = mem_alloc((size_t)count * sizeof *nothing);
+    for (int64_t n = 0; n < count; n++)
+        nothing[n] = NAN;
+    for (int rank = 0; rank < t->ranks; rank++) {
+        const int end = rank + i->peer, peer = (end % t->ranks + t->ranks) % t->ranks;
+        copy_flat(t, out, rank, i->open && peer != end ? nothing : sent->data + peer * count, false);
+    }
+    free(nothing);
     sent->taken = true;
     return TRIREME_OK;
 }
@@ -871,7 +883,7 @@ static char *describe_set(const struct set *set, const struct program *p, const 
     for (size_t k = 0; k < set->members.count; k++) {
         const struct instruction *i = set->members.item[k].instruction;
         const struct op_info *info = &table->op[i->op];
-        text_add(&text, ";%s %d", info->name, i->peer);
+        text_add(&text, ";%s %d%s", info->name, i->peer, i->open ? " open" : "");
         for (int a = 0; a < info->attributes; a++)
             if (op_attribute_find(&table->op[set->row.op], info->attribute[a].name) < 0)
                 text_add(&text, " %lld", (long long)i->attribute[a].i);

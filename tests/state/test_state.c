@@ -306,6 +306,7 @@ static void programs_are_known_by_a_hash(void **unused) {
     CHANGED(false, i->accumulate = ACCUMULATE_YES);
     CHANGED(false, i->when = WHEN_LAST);
     CHANGED(false, i->peer++);
+    CHANGED(false, i->open = true);
     CHANGED(false, i->group = AXES_DATA);
     CHANGED(false, i->predicate = 0);
     CHANGED(false, i->wait[STREAM_COMPUTE] = 1);
