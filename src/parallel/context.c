@@ -196,11 +196,12 @@ static void ring_forward(struct context *c) {
 // The sums of gradients of the keys at hand: those that the ranks before have made, and what this one adds.
 static struct keys add_gradients(struct context *c, const struct keys *before, const struct keys *own, int step) {
     const struct keys sum = new_keys(c, "key_sums", step, dtype_accumulate(context_dtype(c)));
-    context_emit(
-        c, OP_ATTENTION_ADD,
-        GIVEN(ATTENTION_ADD, [INPUT(ATTENTION_ADD, before)] = before->k, [INPUT(ATTENTION_ADD, before_v)] = before->v,
-              [INPUT(ATTENTION_ADD, other)] = own->k, [INPUT(ATTENTION_ADD, other_v)] = own->v),
-        MADE(ATTENTION_ADD, [OUTPUT(ATTENTION_ADD, sum)] = sum.k, [OUTPUT(ATTENTION_ADD, sum_v)] = sum.v), NULL);
+    context_emit(c, OP_ATTENTION_ADD,
+                 GIVEN(ATTENTION_ADD, [INPUT(ATTENTION_ADD, before)] = before->k,
+                       [INPUT(ATTENTION_ADD, before_v)] = before->v, [INPUT(ATTENTION_ADD, other)] = own->k,
+                       [INPUT(ATTENTION_ADD, other_v)] = own->v, [INPUT(ATTENTION_ADD, first)] = operand_none()),
+                 MADE(ATTENTION_ADD, [OUTPUT(ATTENTION_ADD, sum)] = sum.k, [OUTPUT(ATTENTION_ADD, sum_v)] = sum.v),
+                 NULL);
     return sum;
 }
 

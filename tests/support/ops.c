@@ -98,11 +98,8 @@ enum op op_case_op(const struct op_table *table, const struct op_case *c) {
 static int deciding(const struct op_info *info, const struct op_operand *operand, int own) {
     static const struct {
         const char *name, *with;
-    } TOGETHER[] = {{"before_lse", "before"},
-                    {"other_v", "before_v"},
-                    {"sum_v", "before_v"},
-                    {"own_do", "do"},
-                    {"own_lse", "lse"}};
+    } TOGETHER[] = {
+        {"before_lse", "before"}, {"other_v", "before_v"}, {"sum_v", "before_v"}, {"own_do", "do"}, {"own_lse", "lse"}};
     for (size_t k = 0; k < ARRAY_LENGTH(TOGETHER); k++)
         for (int i = 0; i < info->inputs && strcmp(operand->name, TOGETHER[k].name) == 0; i++)
             if (strcmp(info->in[i].name, TOGETHER[k].with) == 0)

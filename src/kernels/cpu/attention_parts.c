@@ -86,6 +86,18 @@ void ISA(cpu_attention_end)(const struct call *call) {
     }
 }
 
+// Whether something has come from the rank at the distance `from`: there is one.
+static bool has_come(const struct tensor *first, int64_t rows, int64_t from, int64_t ranks) {
+    const int64_t sender = (first->data ? *(const int32_t *)first->data / rows : 0) + from;
+    return from == 0 || (sender >= 0 && sender < ranks);
+}
+
+// Elements of floats, unless they are there already.
+static void keep_heads(const struct call *call, const struct tensor *from, const struct tensor *to) {
+    if (from->data != to->data)
+        copy_heads(call, from, to);
+}
+
 // What merges: outputs and log-sum-exps.
 struct merger {
     const struct tensor *a, *a_lse, *b, *b_lse, *o, *lse;
@@ -118,7 +130,15 @@ void ISA(cpu_attention_merge)(const struct call *call) {
                              .b_lse = &call->in[INPUT(ATTENTION_MERGE, other_lse)],
                              .o = &call->out[OUTPUT(ATTENTION_MERGE, seen)],
                              .lse = &call->out[OUTPUT(ATTENTION_MERGE, seen_lse)]};
-    run_tokens(call, m.o, merge_tokens, &m);
+    if (has_come(&call->in[INPUT(ATTENTION_MERGE, first)], m.o->dim[1],
+                 call->attribute[ATTRIBUTE(ATTENTION_MERGE, from)].i,
+                 call->attribute[ATTRIBUTE(ATTENTION_MERGE, ranks)].i)) {
+        run_tokens(call, m.o, merge_tokens, &m);
+        return;
+    }
+    keep_heads(call, m.a, m.o);
+    if (m.a_lse->data != m.lse->data)
+        copy_numbers(m.a_lse, m.lse);
 }
 
 void ISA(cpu_attention_delta)(const struct call *call) {
@@ -144,8 +164,13 @@ static void add_tokens(const void *args, int64_t first, int64_t end) {
 }
 
 void ISA(cpu_attention_add)(const struct call *call) {
+    const bool come =
+        has_come(&call->in[INPUT(ATTENTION_ADD, first)], call->out[0].dim[1],
+                 call->attribute[ATTRIBUTE(ATTENTION_ADD, from)].i, call->attribute[ATTRIBUTE(ATTENTION_ADD, ranks)].i);
     for (int i = 0; i < 2; i++)
-        if (call->out[i].data)
+        if (call->out[i].data && !come)
+            keep_heads(call, &call->in[INPUT(ATTENTION_ADD, before) + i], &call->out[i]);
+        else if (call->out[i].data)
             run_tokens(call, &call->out[i], add_tokens,
                        &(struct heads_sum){&call->in[INPUT(ATTENTION_ADD, before) + i],
                                            &call->in[INPUT(ATTENTION_ADD, other) + i], &call->out[i]});

@@ -155,18 +155,27 @@ void ref_attention_block(const struct call *call) {
             }
 }
 
+// Whether something has come from the rank at the distance `from`: there is one.
+static bool has_come(const struct tensor *first, int64_t rows, int64_t from, int64_t ranks) {
+    const int64_t sender = (tensor_present(first) ? tensor_int(first, 0) / rows : 0) + from;
+    return from == 0 || (sender >= 0 && sender < ranks);
+}
+
 void ref_attention_merge(const struct call *call) {
     const struct tensor *a = &call->in[0], *a_lse = &call->in[1], *b = &call->in[2], *b_lse = &call->in[3],
                         *o = &call->out[0], *lse = &call->out[1];
+    const bool come = has_come(&call->in[INPUT(ATTENTION_MERGE, first)], o->dim[1],
+                               call->attribute[ATTRIBUTE(ATTENTION_MERGE, from)].i,
+                               call->attribute[ATTRIBUTE(ATTENTION_MERGE, ranks)].i);
     for (int64_t n = 0; n < o->dim[0]; n++)
         for (int64_t t = 0; t < o->dim[1]; t++)
             for (int64_t h = 0; h < o->dim[2]; h++) {
-                const double x = tensor_get(a_lse, at3(a_lse, n, h, t)), y = tensor_get(b_lse, at3(b_lse, n, h, t)),
-                             l = lse_of_both(x, y);
+                const double x = tensor_get(a_lse, at3(a_lse, n, h, t)),
+                             y = come ? tensor_get(b_lse, at3(b_lse, n, h, t)) : -INFINITY, l = lse_of_both(x, y);
                 for (int64_t d = 0; d < o->dim[3]; d++)
                     tensor_set(o, at4(o, n, t, h, d),
                                share_of(x, l) * tensor_get(a, at4(a, n, t, h, d)) +
-                                   share_of(y, l) * tensor_get(b, at4(b, n, t, h, d)));
+                                   (come ? share_of(y, l) * tensor_get(b, at4(b, n, t, h, d)) : 0));
                 tensor_set(lse, at3(lse, n, h, t), l);
             }
 }
@@ -327,12 +336,15 @@ void ref_attention_add(const struct call *call) {
     for (int i = 0; i < 2; i++) {
         const struct tensor *x = &call->in[INPUT(ATTENTION_ADD, before) + i],
                             *y = &call->in[INPUT(ATTENTION_ADD, other) + i], *sum = &call->out[i];
+        const bool come = has_come(&call->in[INPUT(ATTENTION_ADD, first)], call->out[0].dim[1],
+                                   call->attribute[ATTRIBUTE(ATTENTION_ADD, from)].i,
+                                   call->attribute[ATTRIBUTE(ATTENTION_ADD, ranks)].i);
         for (int64_t b = 0; tensor_present(sum) && b < sum->dim[0]; b++)
             for (int64_t t = 0; t < sum->dim[1]; t++)
                 for (int64_t g = 0; g < sum->dim[2]; g++)
                     for (int64_t d = 0; d < sum->dim[3]; d++)
                         tensor_set(sum, at4(sum, b, t, g, d),
-                                   tensor_get(x, at4(x, b, t, g, d)) + tensor_get(y, at4(y, b, t, g, d)));
+                                   tensor_get(x, at4(x, b, t, g, d)) + (come ? tensor_get(y, at4(y, b, t, g, d)) : 0));
     }
 }
 
