@@ -1,34 +1,37 @@
-// Ring attention (Liu et al., "Ring Attention with Blockwise Transformers", arXiv 2310.01889). Each rank keeps its
-// queries. Keys and values go round the ring of ranks that share a sequence: while queries see those at hand, these are
-// already on their way to the next rank, and those of the rank before on theirs to this one. What has been seen is
-// merged part after part, in f32. In backward keys and values go round once more; the gradients of each part follow it
-// one step behind, and each rank adds what its queries contribute, so that the last one sends them home.
+// Attention of ranks that have parts of the same sequences, by what travels between them.
 //
-// All ranks run the same instructions: which keys a query sees follows from the layout (program/places.h) and from
-// documents, and kernels skip the rest. Where a window is so short that parts far away see nothing of each other, the
-// ring ends before it has gone all the way round.
+// Ring attention (Liu et al., "Ring Attention with Blockwise Transformers", arXiv 2310.01889): each rank keeps its
+// queries; keys and values go round the ring of ranks. While queries see those at hand, these are already on their way
+// to the next rank, and those of the rank before on theirs to this one. What has been seen is merged part after part,
+// in f32. In backward keys and values go round once more; the gradients of each part follow it one step behind, and
+// each rank adds what its queries contribute, so that the last one sends them home.
+//
+// BurstAttention (Sun et al., arXiv 2403.09347): backward the other way round. Keys and values stay, and their
+// gradients are added up where they lie. Queries go round, with the gradient of what they have seen and two numbers for
+// each of their heads; their own gradients follow one step behind. For as many heads of keys as of queries that is
+// fewer bytes.
+//
+// TokenRing (Wang et al., arXiv 2412.20501): in forward, too, queries travel. What they see of a rank's keys, and their
+// gradients from there, go straight home, to be merged and added one step behind: in the other direction of links that
+// have two.
+//
+// Queries go to the previous rank, so that after as many steps they meet keys that are as far before them as those
+// that come to them in a ring. All ranks run the same instructions: which keys a query sees follows from the layout
+// (program/places.h) and from documents, and kernels skip the rest. Where a window is so short that parts far away see
+// nothing of each other, all of this ends before it has gone all the way round.
 #include "parallel/context.h"
 
-#include "parallel/rewrite.h"
-#include "program/places.h"
+#include "parallel/context_lightseq.h"
 
-struct context {
-    struct rewrite rewrite;
-    struct program *program;
-    axis_set group;
-    const struct instruction *row; // that is replaced
-    struct places places;
-    int64_t sequences, heads, kv_heads, width;
-    const char *name; // of what its buffers are called after
-    int set;
+// What travels, and whether results go home at once rather than behind it.
+struct way {
+    bool queries_forward, queries_backward, home;
 };
 
-static int keys_channel(struct program *p) {
-    return program_channel(p, "keys_to_next", "keys_from_previous", 0);
-}
-
-static int gradients_channel(struct program *p) {
-    return program_channel(p, "d_keys_to_next", "d_keys_from_previous", 0);
+static struct way way_of(enum config_context_parallel_method method) {
+    return (struct way){method == CONFIG_CONTEXT_PARALLEL_TOKENRING,
+                        method == CONFIG_CONTEXT_PARALLEL_BURST || method == CONFIG_CONTEXT_PARALLEL_TOKENRING,
+                        method == CONFIG_CONTEXT_PARALLEL_TOKENRING};
 }
 
 // The ring; AXES_NONE: there is none.
@@ -39,226 +42,169 @@ static axis_set ring_of(const struct parallel *parallel) {
 void context_streams(struct program *p, const struct parallel *parallel) {
     if (!ring_of(parallel))
         return;
-    keys_channel(p);
-    gradients_channel(p);
+    context_channel(p, CONTEXT_LOADS);
+    context_channel(p, CONTEXT_RESULTS);
 }
 
-// ---- buffers
+// ---- what both passes do
 
-static int context_buffer(const struct context *c, const char *what, int step, enum dtype dtype, int ndim,
-                          const int64_t *dim) {
-    char *name = step == NONE ? mem_printf("%s.%s", c->name, what) : mem_printf("%s.%s%d", c->name, what, step);
-    const int buffer = program_buffer(c->program, name, dtype, KIND_ACT, SCOPE_LOCAL, ndim, dim);
-    free(name);
-    return buffer;
+// How far loads go in a step.
+static int direction_of(bool queries) {
+    return queries ? -1 : 1;
 }
 
-static enum dtype context_dtype(const struct context *c) {
-    return c->program->buffers.item[c->row->in[0].buffer].dtype;
+// How many parts before this rank's own the queries are that have gone so many steps.
+static int queries_before(const struct context *c, int step) {
+    return step ? (int)c->places.parts - step : 0;
 }
 
-// A number for each query and head.
-static struct operand numbers(const struct context *c, const char *what, int step) {
-    return operand_whole(c->program, context_buffer(c, what, step, dtype_accumulate(context_dtype(c)), 3,
-                                                    (int64_t[]){c->sequences, c->heads, c->places.rows}));
-}
-
-// A sum for each element of the queries.
-static struct operand query_sums(const struct context *c, const char *what, int step) {
-    return operand_whole(c->program, context_buffer(c, what, step, dtype_accumulate(context_dtype(c)), 4,
-                                                    (int64_t[]){c->sequences, c->places.rows, c->heads, c->width}));
-}
-
-// Something of keys and of values, in one buffer, which travels as a whole.
-struct keys {
-    int buffer;
-    struct operand k, v;
-};
-
-static struct keys new_keys(const struct context *c, const char *what, int step, enum dtype dtype) {
-    const int64_t dim[] = {c->sequences, c->places.rows, c->kv_heads, c->width},
-                  count = dim[0] * dim[1] * dim[2] * dim[3];
-    struct keys keys = {.buffer = context_buffer(c, what, step, dtype, 2, (int64_t[]){2, count})};
-    keys.k = keys.v = (struct operand){.buffer = keys.buffer, .ndim = 1, .dim = {count}, .stride = {1}};
-    keys.v.offset = count;
-    keys.k = operand_shape(keys.k, 4, dim);
-    keys.v = operand_shape(keys.v, 4, dim);
-    return keys;
-}
-
-// ---- instructions
-
-static struct instruction *context_take(struct context *c) {
-    struct template *t = &c->program->templates.item[c->rewrite.template];
-    struct instruction *last = &t->instructions.item[t->instructions.count - 1];
-    last->layer = c->row->layer;
-    last->set = c->set;
-    last->stands_for = c->row->op;
-    rewrite_take_last(&c->rewrite);
-    return &c->rewrite.out.item[c->rewrite.out.count - 1];
-}
-
-static void context_emit(struct context *c, enum op op, int inputs, const struct operand *in, int outputs,
-                         const struct operand *out, const union attribute *attribute) {
-    program_emit(c->program, c->rewrite.template, op, c->row->phase, c->row->layer, inputs, in, outputs, out,
-                 attribute);
-    context_take(c);
-}
-
-// Sends a buffer to the rank `distance` further on, and receives one from as far back.
-static void context_swap(struct context *c, int channel, int out, int in, int distance) {
-    struct program *p = c->program;
-    program_communicate(p, c->rewrite.template, OP_SEND, c->row->phase, channel, c->group, operand_whole(p, out),
-                        operand_none());
-    context_take(c)->peer = distance;
-    program_communicate(p, c->rewrite.template, OP_RECEIVE, c->row->phase, channel + 1, c->group, operand_none(),
-                        operand_whole(p, in));
-    context_take(c)->peer = -distance;
-}
-
-// Lets the last instruction wait until all but the latest `lag` sends on the channel are done, so that no more memory
-// than theirs is taken by what has been sent.
-static void context_await(struct context *c, int channel, int lag) {
-    c->rewrite.out.item[c->rewrite.out.count - 1].wait[channel] = wait_for_all_but(lag);
-}
-
-// The attributes of the row, for keys of the rank `keys` before this one.
-static void block_attributes(const struct context *c, int keys, union attribute out[OP_MAX_ATTRIBUTES]) {
-    memcpy(out, c->row->attribute, OP_MAX_ATTRIBUTES * sizeof *out);
-    out[ATTRIBUTE(ATTENTION_BLOCK, queries)].i = 0;
-    out[ATTRIBUTE(ATTENTION_BLOCK, keys)].i = keys;
-}
-
-_Static_assert((int)ATTRIBUTE(ATTENTION_PARTS, parts) == (int)ATTRIBUTE(ATTENTION_BLOCK, parts) &&
-                   (int)ATTRIBUTE(ATTENTION_PARTS_BWD, parts) == (int)ATTRIBUTE(ATTENTION_BLOCK_BWD, parts) &&
-                   (int)ATTRIBUTE(ATTENTION_BLOCK, keys) == (int)ATTRIBUTE(ATTENTION_BLOCK_BWD, keys),
-               "in the same order");
-
-// The rank's own keys and values, to be sent.
-static struct keys pack_keys(struct context *c) {
-    const struct keys own = new_keys(c, "keys", 0, context_dtype(c));
-    context_emit(c, OP_ATTENTION_PACK,
-                 GIVEN(ATTENTION_PACK, [INPUT(ATTENTION_PACK, k)] = c->row->in[INPUT(ATTENTION_PARTS, k)],
-                       [INPUT(ATTENTION_PACK, v)] = c->row->in[INPUT(ATTENTION_PARTS, v)]),
-                 MADE(ATTENTION_PACK, [OUTPUT(ATTENTION_PACK, own_k)] = own.k, [OUTPUT(ATTENTION_PACK, own_v)] = own.v),
-                 NULL);
-    return own;
-}
-
-// Begins a step of `steps` further ones: sends the keys and values at hand on, if the ring goes on, and returns those
-// that come. The rank's own are packed first.
-static struct keys pass_keys(struct context *c, struct keys *at_hand, int step, int steps) {
-    if (step == steps)
+// Begins a step: sends what is at hand on, if anything further is to be seen, and returns what comes. The rank's own is
+// packed first.
+static struct load pass_load(struct context *c, bool queries, struct load *at_hand, int step) {
+    if (step == c->steps)
         return *at_hand;
     if (step == 0)
-        *at_hand = pack_keys(c);
-    const struct keys next = new_keys(c, "keys", step + 1, context_dtype(c));
-    context_swap(c, keys_channel(c->program), at_hand->buffer, next.buffer, 1);
+        *at_hand = queries ? context_pack_queries(c) : context_pack_keys(c);
+    const struct load next = queries ? load_of_queries(c, "queries", step + 1) : load_of_keys(c, "keys", step + 1);
+    context_swap(c, CONTEXT_LOADS, next.buffers, at_hand->buffer, next.buffer, direction_of(queries));
     return next;
 }
 
-static void ring_forward(struct context *c) {
-    const struct operand *in = c->row->in, *out = c->row->out;
-    struct operand seen = operand_none(), lse = operand_none(); // so far
-    const int steps = (int)places_reach(&c->places, c->row->attribute[ATTRIBUTE(ATTENTION_PARTS, window)].i);
-    struct keys at_hand = {.k = in[INPUT(ATTENTION_PARTS, k)], .v = in[INPUT(ATTENTION_PARTS, v)]};
-    for (int step = 0; step <= steps; step++) {
-        const struct operand made = query_sums(c, "seen", step), made_lse = numbers(c, "seen_lse", step);
-        const struct keys next = pass_keys(c, &at_hand, step, steps);
-        union attribute attribute[OP_MAX_ATTRIBUTES];
-        block_attributes(c, step, attribute);
-        context_emit(
-            c, OP_ATTENTION_BLOCK,
-            GIVEN(ATTENTION_BLOCK, [INPUT(ATTENTION_BLOCK, q)] = in[INPUT(ATTENTION_PARTS, q)],
-                  [INPUT(ATTENTION_BLOCK, k)] = at_hand.k, [INPUT(ATTENTION_BLOCK, v)] = at_hand.v,
-                  [INPUT(ATTENTION_BLOCK, starts)] = in[INPUT(ATTENTION_PARTS, starts)],
-                  [INPUT(ATTENTION_BLOCK, first)] = in[INPUT(ATTENTION_PARTS, first)],
-                  [INPUT(ATTENTION_BLOCK, sinks)] = step == 0 ? in[INPUT(ATTENTION_PARTS, sinks)] : operand_none(),
-                  [INPUT(ATTENTION_BLOCK, before)] = seen, [INPUT(ATTENTION_BLOCK, before_lse)] = lse),
-            MADE(ATTENTION_BLOCK, [OUTPUT(ATTENTION_BLOCK, seen)] = made,
-                 [OUTPUT(ATTENTION_BLOCK, seen_lse)] = made_lse),
-            attribute);
-        if (steps > 0)
-            context_await(c, keys_channel(c->program), step < steps);
+// Lets the block that was just emitted wait until earlier loads are sent.
+static void await_loads(struct context *c, const struct load *next, int step) {
+    if (c->steps > 0)
+        context_await(c, CONTEXT_LOADS, step < c->steps ? next->buffers : 0);
+}
+
+static void await_results(struct context *c, int lag) {
+    if (c->steps > 0)
+        context_await(c, CONTEXT_RESULTS, lag);
+}
+
+static void send_results(struct context *c, const struct sums *out, const struct sums *in, int distance) {
+    context_swap(c, CONTEXT_RESULTS, 1, &out->buffer, &in->buffer, distance);
+}
+
+// ---- forward
+
+static void forward_of_keys(struct context *c) {
+    const struct load queries = context_own_queries(c);
+    struct load at_hand = context_own_keys(c);
+    struct sums seen = {0}; // so far
+    for (int step = 0; step <= c->steps; step++) {
+        const struct sums made = sums_at_home(c, "seen", "seen_lse", step);
+        const struct load next = pass_load(c, false, &at_hand, step);
+        context_block(c, &queries, 0, &at_hand, step, step == 0, step ? &seen : NULL, &made);
+        await_loads(c, &next, step);
         seen = made;
-        lse = made_lse;
         at_hand = next;
     }
-    context_emit(c, OP_ATTENTION_END,
-                 GIVEN(ATTENTION_END, [INPUT(ATTENTION_END, seen)] = seen, [INPUT(ATTENTION_END, seen_lse)] = lse,
-                       [INPUT(ATTENTION_END, sinks)] = in[INPUT(ATTENTION_PARTS, sinks)]),
-                 MADE(ATTENTION_END, [OUTPUT(ATTENTION_END, o)] = out[OUTPUT(ATTENTION_PARTS, o)],
-                      [OUTPUT(ATTENTION_END, lse)] = out[OUTPUT(ATTENTION_PARTS, lse)],
-                      [OUTPUT(ATTENTION_END, sunk)] = out[OUTPUT(ATTENTION_PARTS, sunk)]),
-                 NULL);
+    context_end(c, &seen);
 }
 
-// The sums of gradients of the keys at hand: those that the ranks before have made, and what this one adds.
-static struct keys add_gradients(struct context *c, const struct keys *before, const struct keys *own, int step) {
-    const struct keys sum = new_keys(c, "key_sums", step, dtype_accumulate(context_dtype(c)));
-    context_emit(c, OP_ATTENTION_ADD,
-                 GIVEN(ATTENTION_ADD, [INPUT(ATTENTION_ADD, before)] = before->k,
-                       [INPUT(ATTENTION_ADD, before_v)] = before->v, [INPUT(ATTENTION_ADD, other)] = own->k,
-                       [INPUT(ATTENTION_ADD, other_v)] = own->v, [INPUT(ATTENTION_ADD, first)] = operand_none()),
-                 MADE(ATTENTION_ADD, [OUTPUT(ATTENTION_ADD, sum)] = sum.k, [OUTPUT(ATTENTION_ADD, sum_v)] = sum.v),
-                 NULL);
-    return sum;
+static struct sums merge_seen(struct context *c, const struct sums *seen, const struct sums *other, int step) {
+    const struct sums made = sums_at_home(c, "seen", "seen_lse", step);
+    context_merge(c, seen, other, 0, &made);
+    return made;
 }
 
-static void ring_backward(struct context *c) {
-    const struct operand *in = c->row->in, *out = c->row->out;
-    const enum dtype sums = dtype_accumulate(context_dtype(c));
-    const struct operand delta = numbers(c, "delta", NONE);
-    const int steps = (int)places_reach(&c->places, c->row->attribute[ATTRIBUTE(ATTENTION_PARTS_BWD, window)].i);
-    const struct operand made[] = {in[INPUT(ATTENTION_PARTS_BWD, o)], in[INPUT(ATTENTION_PARTS_BWD, do)]};
-    context_emit(c, OP_ATTENTION_DELTA, 2, made, 1, &delta, NULL);
-    struct keys at_hand = {.k = in[INPUT(ATTENTION_PARTS_BWD, k)], .v = in[INPUT(ATTENTION_PARTS_BWD, v)]}, sum;
-    struct operand dq = operand_none(); // so far
-    for (int step = 0; step <= steps; step++) {
-        const struct keys own = new_keys(c, "key_gradients", step, sums);
-        const struct operand made_dq = query_sums(c, "dq", step);
-        const struct keys next = pass_keys(c, &at_hand, step, steps);
-        union attribute attribute[OP_MAX_ATTRIBUTES];
-        block_attributes(c, step, attribute);
-        context_emit(c, OP_ATTENTION_BLOCK_BWD,
-                     GIVEN(ATTENTION_BLOCK_BWD, [INPUT(ATTENTION_BLOCK_BWD, q)] = in[INPUT(ATTENTION_PARTS_BWD, q)],
-                           [INPUT(ATTENTION_BLOCK_BWD, k)] = at_hand.k, [INPUT(ATTENTION_BLOCK_BWD, v)] = at_hand.v,
-                           [INPUT(ATTENTION_BLOCK_BWD, starts)] = in[INPUT(ATTENTION_PARTS_BWD, starts)],
-                           [INPUT(ATTENTION_BLOCK_BWD, first)] = in[INPUT(ATTENTION_PARTS_BWD, first)],
-                           [INPUT(ATTENTION_BLOCK_BWD, lse)] = in[INPUT(ATTENTION_PARTS_BWD, lse)],
-                           [INPUT(ATTENTION_BLOCK_BWD, delta)] = delta,
-                           [INPUT(ATTENTION_BLOCK_BWD, do)] = in[INPUT(ATTENTION_PARTS_BWD, do)],
-                           [INPUT(ATTENTION_BLOCK_BWD, before)] = dq),
-                     MADE(ATTENTION_BLOCK_BWD, [OUTPUT(ATTENTION_BLOCK_BWD, sum_dq)] = made_dq,
-                          [OUTPUT(ATTENTION_BLOCK_BWD, sum_dk)] = own.k, [OUTPUT(ATTENTION_BLOCK_BWD, sum_dv)] = own.v),
-                     attribute);
-        if (steps > 0) {
-            context_await(c, keys_channel(c->program), step < steps);
-            context_await(c, gradients_channel(c->program), 1);
-        }
-        sum = step == 0 ? own : add_gradients(c, &sum, &own, step);
-        dq = made_dq;
-        if (steps > 0) { // the last ones home
-            const struct keys arriving = new_keys(c, "arriving", step, sums);
-            context_swap(c, gradients_channel(c->program), sum.buffer, arriving.buffer, step < steps ? 1 : -steps);
-            sum = arriving;
+static void forward_of_queries(struct context *c) {
+    const struct load keys = context_own_keys(c);
+    struct load at_hand = context_own_queries(c);
+    struct sums seen = {0}, arriving = {0};
+    for (int step = 0; step <= c->steps; step++) {
+        const struct sums made =
+            step == 0 ? sums_at_home(c, "seen", "seen_lse", step) : sums_of_queries(c, "seen_here", step);
+        const struct load next = pass_load(c, true, &at_hand, step);
+        context_block(c, &at_hand, queries_before(c, step), &keys, 0, step == 0, NULL, &made);
+        await_loads(c, &next, step);
+        await_results(c, 1);
+        if (step == 0) {
+            seen = made;
+        } else {
+            const struct sums coming = sums_of_queries(c, "seen_there", step);
+            send_results(c, &made, &coming, step);
+            if (step > 1)
+                seen = merge_seen(c, &seen, &arriving, step - 1);
+            arriving = coming;
         }
         at_hand = next;
     }
-    context_emit(c, OP_ATTENTION_BWD_END,
-                 GIVEN(ATTENTION_BWD_END, [INPUT(ATTENTION_BWD_END, sum_dq)] = dq,
-                       [INPUT(ATTENTION_BWD_END, sum_dk)] = sum.k, [INPUT(ATTENTION_BWD_END, sum_dv)] = sum.v),
-                 MADE(ATTENTION_BWD_END, [OUTPUT(ATTENTION_BWD_END, dq)] = out[OUTPUT(ATTENTION_PARTS_BWD, dq)],
-                      [OUTPUT(ATTENTION_BWD_END, dk)] = out[OUTPUT(ATTENTION_PARTS_BWD, dk)],
-                      [OUTPUT(ATTENTION_BWD_END, dv)] = out[OUTPUT(ATTENTION_PARTS_BWD, dv)]),
-                 NULL);
-    if (steps > 0)
-        context_await(c, gradients_channel(c->program), 0);
+    if (c->steps > 0)
+        seen = merge_seen(c, &seen, &arriving, c->steps);
+    context_end(c, &seen);
+    await_results(c, 0);
+}
+
+// ---- backward
+
+static struct sums new_sums(struct context *c, bool queries, const char *of_queries, const char *of_keys, int step) {
+    return queries ? sums_of_queries(c, of_queries, step) : sums_of_keys(c, of_keys, step);
+}
+
+// The sum of gradients of what stands first and of what comes next, of queries or of keys.
+static struct sums add_gradients(struct context *c, bool queries, const struct sums *before, const struct sums *other,
+                                 int step) {
+    const struct sums made = new_sums(c, queries, "dq_sums", "key_sums", step);
+    context_add(c, before, other, 0, &made);
+    return made;
+}
+
+// Gradients of what travels go round behind it: the sum so far has come meanwhile. The last step sends them home.
+static struct sums follow(struct context *c, bool queries, const struct sums *sum, const struct sums *made, int step) {
+    const struct sums now = step == 0 ? *made : add_gradients(c, queries, sum, made, step);
+    if (c->steps == 0)
+        return now;
+    const struct sums arriving = new_sums(c, queries, "arriving", "arriving", step);
+    const int direction = direction_of(queries);
+    send_results(c, &now, &arriving, step < c->steps ? direction : -direction * c->steps);
+    return arriving;
+}
+
+static void backward_pass(struct context *c, struct way way) {
+    const bool travel = way.queries_backward; // queries do; else keys
+    struct load keys = context_own_keys(c), queries = {0};
+    if (!travel || c->steps == 0)
+        queries = context_own_queries(c);
+    struct load *at_hand = travel ? &queries : &keys;
+    struct sums of_keys = {0}, of_queries = {0}, arriving = {0}; // so far; at home
+    for (int step = 0; step <= c->steps; step++) {
+        const struct sums own_keys = sums_of_keys(c, "key_gradients", step),
+                          own_queries = sums_of_queries(c, "dq", step);
+        const struct load next = pass_load(c, travel, at_hand, step);
+        context_block_backward(c, &queries, travel ? queries_before(c, step) : 0, &keys, travel ? 0 : step,
+                               !travel && step ? &of_queries : NULL, &own_queries, &own_keys);
+        await_loads(c, &next, step);
+        await_results(c, 1);
+        if (!travel) {
+            of_queries = own_queries; // with those before
+            of_keys = follow(c, travel, &of_keys, &own_keys, step);
+        } else {
+            of_keys = step == 0 ? own_keys : add_gradients(c, false, &of_keys, &own_keys, step);
+        }
+        if (travel && !way.home) {
+            of_queries = follow(c, travel, &of_queries, &own_queries, step);
+        } else if (travel && step == 0) {
+            of_queries = own_queries;
+        } else if (travel) {
+            const struct sums coming = sums_of_queries(c, "arriving", step);
+            send_results(c, &own_queries, &coming, step);
+            if (step > 1)
+                of_queries = add_gradients(c, true, &of_queries, &arriving, step - 1);
+            arriving = coming;
+        }
+        *at_hand = next;
+    }
+    if (travel && way.home && c->steps > 0)
+        of_queries = add_gradients(c, true, &of_queries, &arriving, c->steps);
+    context_end_backward(c, &of_queries, &of_keys);
+    await_results(c, 0);
 }
 
 // ---- templates
 
-static void replace_row(struct context *c, const struct instruction *row) {
+static void replace_row(struct context *c, enum config_context_parallel_method method, const struct instruction *row) {
+    const struct way way = way_of(method);
     struct program *p = c->program;
     const struct operand *q = &row->in[INPUT(ATTENTION_PARTS, q)], *k = &row->in[INPUT(ATTENTION_PARTS, k)];
     const bool forward = row->op == OP_ATTENTION_PARTS;
@@ -274,10 +220,17 @@ static void replace_row(struct context *c, const struct instruction *row) {
     c->heads = q->dim[2];
     c->kv_heads = k->dim[2];
     c->width = q->dim[3];
-    if (forward)
-        ring_forward(c);
+    c->steps = (int)places_reach(&c->places, row->attribute[ATTRIBUTE(ATTENTION_PARTS, window)].i);
+    if (method == CONFIG_CONTEXT_PARALLEL_LIGHTSEQ && forward)
+        lightseq_forward(c);
+    else if (method == CONFIG_CONTEXT_PARALLEL_LIGHTSEQ)
+        lightseq_backward(c);
+    else if (!forward)
+        backward_pass(c, way);
+    else if (way.queries_forward)
+        forward_of_queries(c);
     else
-        ring_backward(c);
+        forward_of_keys(c);
     free(name);
 }
 
@@ -293,7 +246,7 @@ void context_rewrite(struct program *p, const struct parallel *parallel) {
             VEC_PUSH(&old, p->templates.item[t].instructions.item[i]);
         for (size_t i = 0; i < old.count; i++)
             if (old.item[i].op == OP_ATTENTION_PARTS || old.item[i].op == OP_ATTENTION_PARTS_BWD)
-                replace_row(&c, &old.item[i]);
+                replace_row(&c, parallel->context, &old.item[i]);
             else
                 VEC_PUSH(&c.rewrite.out, old.item[i]);
         VEC_RELEASE(&old);

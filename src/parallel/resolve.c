@@ -316,6 +316,11 @@ int64_t parallel_given_rows(const struct config *config, const struct model_conf
     return given_places(config, model, ranks).rows / exchanging_ranks(config, ranks);
 }
 
+static bool knows_contiguous_alone(enum config_context_parallel_method method) {
+    return method == CONFIG_CONTEXT_PARALLEL_GATHER || method == CONFIG_CONTEXT_PARALLEL_ULYSSES ||
+           method == CONFIG_CONTEXT_PARALLEL_LIGHTSEQ;
+}
+
 // Refuses a layout that the model's layers or the method do not know, and one in which a rank has no token.
 static trireme_status check_places(const struct config *config, const struct model_config *model, int64_t ranks,
                                    trireme_error *error) {
@@ -333,12 +338,11 @@ static trireme_status check_places(const struct config *config, const struct mod
     if (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID && ranks % p->context_parallel_ulysses_degree)
         return config_refuse(config, "parallelism.context_parallel_ulysses_degree", error,
                              "which does not divide the %lld context-parallel ranks", (long long)ranks);
-    if (layout != PLACES_CONTIGUOUS && (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_GATHER ||
-                                        p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_ULYSSES))
-        return config_refuse(
-            config, LAYOUT_KEY, error,
-            "but context_parallel_method is %s, which knows contiguous alone: set it to ring or hybrid",
-            config_context_parallel_method_word(p->context_parallel_method));
+    if (layout != PLACES_CONTIGUOUS && knows_contiguous_alone(p->context_parallel_method))
+        return config_refuse(config, LAYOUT_KEY, error,
+                             "but context_parallel_method is %s, which knows contiguous alone: set it to ring, burst, "
+                             "tokenring or hybrid",
+                             config_context_parallel_method_word(p->context_parallel_method));
     const struct places places = given_places(config, model, ranks);
     const int64_t last = places.rows - places.rows / exchange; // the first row of the last rank of a part
     if (place_of(&places, places.parts - 1, exchange == 1 ? 0 : last) >= tokens)
@@ -472,8 +476,10 @@ static trireme_status check_exchange(const struct parallel *out, const struct co
                              "most, or set parallelism.context_parallel_method to ring",
                              counted(out->split.heads, "head").text, (long long)out->split.heads);
     if (ranks > 1 && model->attention_sinks)
-        return config_refuse(config, "parallelism.context_parallel_method", error,
-                             "but the model's attention has sinks, which ring and gather alone know");
+        return config_refuse(
+            config, "parallelism.context_parallel_method", error,
+            "but the model's attention has sinks, which ranks that exchange tokens for heads do not know: set "
+            "it to ring");
     return TRIREME_OK;
 }
 

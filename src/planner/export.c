@@ -166,7 +166,15 @@ static const struct {
 } METHODS[] = {[CONFIG_CONTEXT_PARALLEL_GATHER] = {"all_gather", "allgather"},
                [CONFIG_CONTEXT_PARALLEL_RING] = {"p2p", "alltoall"},
                [CONFIG_CONTEXT_PARALLEL_ULYSSES] = {"a2a", NULL},
-               [CONFIG_CONTEXT_PARALLEL_HYBRID] = {"a2a+p2p", NULL}};
+               [CONFIG_CONTEXT_PARALLEL_HYBRID] = {"a2a+p2p", NULL},
+               [CONFIG_CONTEXT_PARALLEL_BURST] = {NULL, NULL},
+               [CONFIG_CONTEXT_PARALLEL_TOKENRING] = {NULL, NULL},
+               [CONFIG_CONTEXT_PARALLEL_LIGHTSEQ] = {NULL, NULL}};
+
+static void method_is_not_there(struct text *cannot, enum config_context_parallel_method method) {
+    text_add(cannot, "# not available: context parallel ranks that attend as %s does\n",
+             config_context_parallel_method_word(method));
+}
 
 // ---- Megatron-LM
 
@@ -404,8 +412,13 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
     text_add(&flags, "--tensor-model-parallel-size %d --pipeline-model-parallel-size %d%s \\\n", c->tensor, c->stages,
              c->tensor > 1 && c->sequence ? " --sequence-parallel" : "");
     if (c->parts > 1) {
-        text_add(&flags, "--context-parallel-size %d --cp-comm-type %s \\\n", c->parts,
-                 METHODS[config->parallelism.context_parallel_method].megatron);
+        const enum config_context_parallel_method method = config->parallelism.context_parallel_method;
+        text_add(&flags, "--context-parallel-size %d ", c->parts);
+        if (METHODS[method].megatron)
+            text_add(&flags, "--cp-comm-type %s ", METHODS[method].megatron);
+        else
+            method_is_not_there(&cannot, method);
+        text_add(&flags, "\\\n");
         if (config->parallelism.context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID)
             text_add(&flags, "--hierarchical-context-parallel-sizes %" PRId64 " %" PRId64 " \\\n",
                      config->parallelism.context_parallel_ulysses_degree,
@@ -505,7 +518,7 @@ static void titan_context(struct text *out, struct text *cannot, enum config_con
     if (METHODS[method].titan)
         text_add(out, "context_parallel_rotate_method = \"%s\"\n", METHODS[method].titan);
     else
-        text_add(cannot, "# not available: context parallel ranks that exchange tokens for heads\n");
+        method_is_not_there(cannot, method);
 }
 
 static void titan_recompute(struct text *out, struct text *cannot, const struct plan_request *r,

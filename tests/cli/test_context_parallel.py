@@ -57,7 +57,10 @@ def test_layouts():
     for degree, *mesh in ((3,), (7, "--zero_stage=1"), (2, METHOD + "ulysses"), (3, RING),
                           (3, RING, LAYOUT + "contiguous"), (2, RING, LAYOUT + "striped"),
                           (3, RING, LAYOUT + "striped", "--parallelism.context_parallel_stripe=3"),
-                          (4, METHOD + "hybrid", "--parallelism.context_parallel_ulysses_degree=2")):
+                          (4, METHOD + "hybrid", "--parallelism.context_parallel_ulysses_degree=2"),
+                          (3, METHOD + "burst"), (2, METHOD + "burst", LAYOUT + "striped"), (3, METHOD + "tokenring"),
+                          (4, METHOD + "tokenring", LAYOUT + "contiguous"), (3, METHOD + "lightseq"),
+                          (4, METHOD + "lightseq", "--zero_stage=1")):
         name = "".join([str(degree), *mesh]).replace("/", "")
         tool.good(*run, f"{CP}{degree}", *mesh, f"--run.directory={name}")
         same("one", name)
@@ -138,10 +141,29 @@ def test_simulation():
         assert abs(spent / seconds["zigzag"][0] - (2 * rank + 1) / 8) < 0.01, (rank, seconds)
 
 
+def test_balance():
+    """Early ranks help: of 8 contiguous parts, no rank attends to more than 4 whole others, and its own."""
+    long = ["--model.preset=llama3.1-8b", "cluster=h100", "training.seq_len=131072", "training.global_batch_size=1",
+            "ranks=8", "zero_stage=3", "context_parallel_degree=8"]
+    taken = {method: tool.good_json("simulate", *long, f"context_parallel_method={method}")
+             for method in ("ring", "burst", "tokenring", "lightseq")}
+    seconds = {method: [one["attention_seconds"] for one in said["classes"]] for method, said in taken.items()}
+    zigzag = seconds["ring"][0]
+    assert len(seconds["burst"]) == 1 and abs(seconds["burst"][0] / zigzag - 1) < 0.01, seconds
+    assert len(seconds["tokenring"]) == 1 and abs(seconds["tokenring"][0] / zigzag - 1) < 0.01, seconds
+    assert len(seconds["lightseq"]) == 8, seconds
+    # (2 * 4 + 1) / 8 of the mean; ranks that neither fetch nor help in the last step have one part less.
+    for rank, spent in enumerate(seconds["lightseq"]):
+        assert abs(spent / zigzag - (9 if rank >= 4 else 7) / 8) < 0.02, (rank, seconds)
+
+
 def test_refusals():
     alone = "context_parallel_layout: given .*, but context_parallel_method is gather, which knows contiguous alone"
     tool.refused(2, alone, "train", "c.yaml", CP + "2", LAYOUT + "zigzag", "--run.directory=refused")
     tool.refused(2, alone, "plan", "llama3-8b", "devices=8", "cluster=h100", CP + "2", LAYOUT + "striped")
+    tool.refused(2, "context_parallel_layout: given striped, but context_parallel_method is lightseq, which knows "
+                 "contiguous alone: set it to ring", "verify", "c.yaml", CP + "2", METHOD + "lightseq",
+                 LAYOUT + "striped")
     # Seven parts of 16 tokens have 3 rows, so that six are enough.
     tool.refused(2, "training.seq_len: given 16, of whose tokens the last of 7 context-parallel ranks would have none: "
                  "lower parallelism.context_parallel_degree", "verify", "c.yaml", CP + "7")
@@ -180,6 +202,8 @@ def test_plans():
     ring = [*plan, "context_parallel_method=ring"]
     assert "--cp-comm-type p2p " in tool.good(*ring, "export=megatron")
     assert "rotate_method = \"alltoall\"" in tool.good(*ring, "export=torchtitan")
+    assert "# not available: context parallel ranks that attend as burst does" in tool.good(
+        *plan, "context_parallel_method=burst", "export=megatron")
     odd = [word.replace("16384", "16388") for word in plan]
     assert "16384 tokens" not in flags and "16388 tokens" in tool.good(*odd, "export=megatron")
     toml = tool.good(*plan, "export=torchtitan")

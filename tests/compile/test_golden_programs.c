@@ -66,6 +66,7 @@ static const struct strategy STRATEGIES[] = {
     {LLAMA, "cp", 1, {CP "2", ZERO "0"}, 0},
     {LLAMA, "ring", 1, {CP "3", ZERO "0", "parallelism.context_parallel_method=ring", "training.seq_len=6"}, 0},
     {GLA, "lasp2", 1, {CP "3", ZERO "0", "training.seq_len=6"}, 0},
+    {LLAMA, "lightseq", 1, {CP "4", ZERO "0", "parallelism.context_parallel_method=lightseq"}, 0},
     {LLAMA, "cp-zero3", 3, {CP "2", FSDP "2", ZERO "3", TP "2", "activation_checkpoint.mode=selective"}, 0},
     {GPT2, "1f1b-first", 0, {PP "2"}, 0},
     {GPT2, "1f1b-last", 1, {PP "2"}, 0},

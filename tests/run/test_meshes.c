@@ -175,6 +175,9 @@ enum strategy {
     CP_STRIPED_ZERO3,
     CP_ULYSSES,
     CP_HYBRID,
+    CP_BURST,
+    CP_TOKENRING_ZERO3,
+    CP_LIGHTSEQ,
     TP,
     TP_SEQUENCE,
     GPIPE,
@@ -235,12 +238,16 @@ static bool add(struct spec *spec, enum strategy strategy, int degree, const str
     *axis = degree;
     if (strategy > DP && strategy < CP)
         spec->zero = 1 + (int)strategy - ZERO1;
-    if (strategy == CP_ZERO1 || strategy == CP_ZERO3 || strategy == CP_STRIPED_ZERO3)
+    if (strategy == CP_ZERO1 || strategy == CP_ZERO3 || strategy == CP_STRIPED_ZERO3 || strategy == CP_TOKENRING_ZERO3)
         spec->zero = strategy == CP_ZERO1 ? 1 : 3;
     if (strategy == CP_ZIGZAG || strategy == CP_STRIPED_ZERO3)
         spec->ring = strategy == CP_ZIGZAG ? "zigzag" : "striped";
-    if (strategy == CP_HYBRID)
+    if (strategy == CP_HYBRID || strategy == CP_BURST || strategy == CP_TOKENRING_ZERO3)
         spec->ring = "zigzag";
+    if (strategy == CP_LIGHTSEQ)
+        spec->ring = "contiguous";
+    if (strategy >= CP_BURST && strategy <= CP_LIGHTSEQ)
+        spec->way = strategy == CP_BURST ? "burst" : strategy == CP_LIGHTSEQ ? "lightseq" : "tokenring";
     if (strategy == CP_ULYSSES || strategy == CP_HYBRID)
         spec->exchange = 2;
     if (strategy == TP)
@@ -492,6 +499,28 @@ static void test_adapters(void **state) {
     end();
 }
 
+// Every way of attending over parts, in every layout, on every degree; for models with windows, sinks, caps and grouped
+// heads.
+static void test_ways(void **state) {
+    (void)state;
+    static const char *const WAYS[] = {NULL, "burst", "tokenring", "lightseq"}, *const LAYOUTS[] = {
+                                                                                    "contiguous", "zigzag", "striped"};
+    begin(37);
+    for (int m = 0; m < MODELS; m++)
+        for (size_t way = 0; way < ARRAY_LENGTH(WAYS); way++)
+            for (size_t layout = 0; layout < ARRAY_LENGTH(LAYOUTS); layout++)
+                for (int degree = 2; degree <= 6; degree++)
+                    for (int beside = 0; beside < 3 && (beside == 0 || degree <= 4); beside++)
+                        try(&all_models[m], &(struct spec){.cp = degree,
+                                                           .tp = beside == 1 ? 2 : 1,
+                                                           .pp = beside == 2 ? 2 : 1,
+                                                           .ring = LAYOUTS[layout],
+                                                           .way = WAYS[way],
+                                                           .zero = degree % 4,
+                                                           .recompute = degree % 2 ? "full" : NULL});
+    end();
+}
+
 // ---- everything together
 
 struct dice {
@@ -520,7 +549,9 @@ static bool has_key_bias(const struct model_config *model) {
 static bool random_spec(struct dice *dice, const struct model_config *model, struct spec *spec) {
     static const char *const RECOMPUTE[] = {NULL, "selective", "full"}, *const OPTIMIZERS[] = {NULL, "lion", "sgd",
                                                                                                "muon"};
-    static const char *const RINGS[] = {NULL, "contiguous", "zigzag", "striped"};
+    static const char *const RINGS[] = {NULL, "contiguous", "zigzag", "striped"}, *const WAYS[] = {NULL, "burst",
+                                                                                                   "tokenring",
+                                                                                                   "lightseq"};
     *spec = (struct spec){.dp = 1 + roll(dice, 4), .fsdp = 1 + roll(dice, 4)};
     spec->tp = 1 + roll(dice, 8);
     spec->pp = 1 + roll(dice, 5);
@@ -553,10 +584,12 @@ static bool random_spec(struct dice *dice, const struct model_config *model, str
     spec->exchange = roll(dice, 3);
     if (!spec_possible(spec, model))
         spec->exchange = 0;
+    if (spec->ring && !spec->exchange)
+        spec->way = WAYS[roll(dice, ARRAY_LENGTH(WAYS) - (strcmp(spec->ring, "contiguous") != 0))];
     if (spec_ranks(spec) > MESH_RANKS || !spec_possible(spec, model))
         spec->cp = 1;
     if (spec->cp == 1)
-        spec->ring = NULL;
+        spec->ring = spec->way = NULL;
     if (spec->cp > 1 && spec->fsdp == 1)
         spec->zero = roll(dice, 4);
     return true;
@@ -764,13 +797,24 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),      cmocka_unit_test(test_pairs),    cmocka_unit_test(test_units),
-        cmocka_unit_test(test_rows),       cmocka_unit_test(test_classes),  cmocka_unit_test(test_islands),
-        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_sample),   cmocka_unit_test(test_matrices),
-        cmocka_unit_test(test_frozen),     cmocka_unit_test(test_adapters), cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_odd_ones),   cmocka_unit_test(test_f32),      cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_islands),
+        cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_odd_ones),
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_repeats),
     };
     // A single row is looked for only in the tables of f64.
-    return _cmocka_run_group_tests("ranks", tests, table.filter ? 11 : ARRAY_LENGTH(tests), NULL, forget);
+    return _cmocka_run_group_tests("ranks", tests, table.filter ? 12 : ARRAY_LENGTH(tests), NULL, forget);
 }

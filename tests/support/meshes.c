@@ -93,7 +93,9 @@ static trireme_status load_config(const struct job *job, struct config *config, 
     SET("parallelism.data_parallel_shard_degree=%d", degree(s->fsdp));
     SET("parallelism.context_parallel_degree=%d", degree(s->cp));
     if (s->ring || s->exchange)
-        SET("parallelism.context_parallel_method=%s", !s->ring ? "ulysses" : s->exchange ? "hybrid" : "ring");
+        SET("parallelism.context_parallel_method=%s", !s->ring      ? "ulysses"
+                                                      : s->exchange ? "hybrid"
+                                                                    : text_or(s->way, "ring"));
     if (s->ring)
         SET("parallelism.context_parallel_layout=%s", s->ring);
     if (s->ring && s->exchange)

@@ -19,9 +19,9 @@ struct spec {
     int node;   // cp x fsdp is cut after so many ranks; 0: it is not cut
     // Bits of classes of units (enum parameter_class): sharded over the ranks before that cut alone; or not at all.
     unsigned inner, whole;
-    // The layout of sequences whose keys go from rank to rank, NULL: keys are gathered; and how many neighbours
-    // exchange tokens for heads, without a ring all.
-    const char *ring;
+    // The layout of sequences whose keys or queries go from rank to rank, NULL: keys are gathered; how they do, NULL:
+    // as in a ring; and how many neighbours exchange tokens for heads, without a ring all.
+    const char *ring, *way;
     int exchange;
     bool no_sequence; // tensor-parallel ranks hold all rows between layers
     bool overlap;     // tensor-parallel ranks exchange gradients beside products

@@ -71,7 +71,9 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
     if (s->fsdp > 1)
         add_word(text, " x fsdp %d (zero %d)", s->fsdp, s->zero);
     if (s->cp > 1)
-        add_word(text, " x cp %d%s%s", s->cp, s->ring ? " in a ring, " : "", text_or(s->ring, ""));
+        add_word(text, " x cp %d", s->cp);
+    if (s->cp > 1 && s->ring)
+        add_word(text, " %s, %s", s->way ? s->way : "in a ring", s->ring);
     if (s->cp > 1 && s->exchange)
         add_word(text, " (%d exchange)", (int)spec_exchange(s));
     if (s->node)
@@ -123,6 +125,9 @@ int spec_chunks(const struct spec *s) {
 
 bool spec_possible(const struct spec *s, const struct model_config *model) {
     const struct shape shape = spec_shape(s);
+    const bool contiguous = s->way && strcmp(s->way, "lightseq") == 0;
+    if (s->way && (s->exchange || (contiguous && strcmp(s->ring, "contiguous") != 0)))
+        return false;
     if (degree(s->cp) % spec_exchange(s) || spec_exchange(s) * degree(s->tp) > model->num_attention_heads ||
         (spec_exchange(s) > 1 && model->attention_sinks) ||
         (s->cp > 1 && model_is_contiguous(model) && (spec_layout(s) != PLACES_CONTIGUOUS || spec_exchange(s) > 1)))

@@ -84,6 +84,8 @@ static void mutate_group(const struct site *s, const struct instruction *was) {
     for (int peer = -2; peer <= 2; peer++)
         if (peer != was->peer)
             MUTATE(i->peer = peer, "peer %d", peer);
+    if (op_is_message(was->op))
+        MUTATE(i->open ^= true, "%s", was->open ? "not open" : "open");
     if (was->op == OP_ALL_REDUCE)
         MUTATE(i->attribute[0].i ^= 1, "the maximum for the sum");
     for (int stream = 0; stream < (int)program_of(s)->streams.count; stream++)
@@ -327,6 +329,9 @@ static void check_mutants(const char *name, size_t stride, const char *const *ov
 #define RING(n)                                                                            \
     "parallelism.context_parallel_degree=" #n, "parallelism.context_parallel_method=ring", \
         "parallelism.context_parallel_layout=contiguous"
+#define BY(method, n)                                                                         \
+    "parallelism.context_parallel_degree=" #n, "parallelism.context_parallel_method=" method, \
+        "parallelism.context_parallel_layout=contiguous"
 // Enough layers for several chunks.
 #define DEEP_GPT2_MODEL                                                                                     \
     "model.family=gpt2", "model.num_hidden_layers=4", "model.hidden_size=8", "model.num_attention_heads=2", \
@@ -387,6 +392,9 @@ SUITE(matrices_tensor, 29, BATCH(8), SMALL_LLAMA_MODEL, FSDP(2, 1), TP(2), MUON)
 SUITE(matrices_pipeline, 23, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2), MUON)
 SUITE(ring, 9, BATCH(4), SMALL_LLAMA_MODEL, RING(2), "model.sliding_window=3")
 SUITE(states, 9, BATCH(4), SMALL_LINEAR_MODEL, "parallelism.context_parallel_degree=2")
+SUITE(burst, 11, BATCH(4), SMALL_LLAMA_MODEL, BY("burst", 2))
+SUITE(tokenring, 11, BATCH(4), SMALL_LLAMA_MODEL, BY("tokenring", 2), "model.sliding_window=3")
+SUITE(lightseq, 17, BATCH(4), SMALL_LLAMA_MODEL, BY("lightseq", 3), "training.seq_len=6")
 SUITE(everything, 29, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
 
 int main(void) {
@@ -412,6 +420,9 @@ int main(void) {
         cmocka_unit_test(everything),
         cmocka_unit_test(ring),
         cmocka_unit_test(states),
+        cmocka_unit_test(burst),
+        cmocka_unit_test(tokenring),
+        cmocka_unit_test(lightseq),
         cmocka_unit_test(matrices),
         cmocka_unit_test(matrices_tensor),
         cmocka_unit_test(matrices_pipeline),

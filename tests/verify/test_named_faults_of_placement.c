@@ -17,6 +17,8 @@
 #define FSDP(n, zero) "parallelism.data_parallel_shard_degree=" #n, "parallelism.zero_stage=" #zero
 #define CP(n) "parallelism.context_parallel_degree=" #n
 #define RING(n) CP(n), "parallelism.context_parallel_method=ring", "parallelism.context_parallel_layout=contiguous"
+#define BY(method, n) \
+    CP(n), "parallelism.context_parallel_method=" method, "parallelism.context_parallel_layout=contiguous"
 #define TP(n) "parallelism.tensor_parallel_degree=" #n
 #define PP(n) "parallelism.pipeline_parallel_degree=" #n
 #define NO_SEQUENCE "parallelism.sequence_parallel=false"
@@ -358,6 +360,91 @@ static void states(void **unused) {
     fleet_release(&f);
 }
 
+// Queries that travel, and gradients that follow them.
+static void burst(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LLAMA), BATCH(4), BY("burst", 4), FSDP(2, 1));
+    const char *const home = "d.layers.0.attention.heads.arriving3", *const queries =
+                                                                         "d.layers.0.attention.heads.queries2";
+    FAULT(0, FLEET_STAGE,
+          found(&p, OP_ATTENTION_BLOCK_BWD, queries)->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i = 1,
+          "does not make the dq of", "attention_parts_bwd");
+    FAULT(0, FLEET_STAGE, found(&p, OP_RECEIVE, queries)->peer = 2, "nothing like", queries);
+    // The last rank but one sends its sum home, too.
+    FAULT(0, FLEET_STAGE,
+          (found(&p, OP_SEND, "d.layers.0.attention.heads.dq_sums2")->peer = 2,
+           found(&p, OP_RECEIVE, "d.layers.0.attention.heads.arriving2")->peer = -2),
+          "does not make the dq of", "attention_parts_bwd");
+    FAULT(0, FLEET_STAGE, rename_input(&p, OP_ATTENTION_BWD_END, home, "d.layers.0.attention.heads.arriving2"),
+          "whose memory", "arriving2");
+    FAULT(0, FLEET_STAGE,
+          rename_input(&p, OP_ATTENTION_BLOCK_BWD, "d.layers.0.attention.heads.queries_starts2",
+                       "d.layers.0.attention.heads.queries_starts1"),
+          "does not make the dq of", "attention_parts_bwd");
+    fleet_release(&f);
+}
+
+// Results that go straight home.
+static void tokenring(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LLAMA), BATCH(4), BY("tokenring", 4), FSDP(2, 1));
+    // What one rank saw is merged twice, and what another saw not at all.
+    FAULT(0, FLEET_STAGE,
+          rename_input(&p, OP_ATTENTION_MERGE, "layers.0.attention.heads.seen_there2",
+                       "layers.0.attention.heads.seen_there1"),
+          "whose memory", "seen_there1");
+    FAULT(0, FLEET_STAGE,
+          (found(&p, OP_SEND, "layers.0.attention.heads.seen_here2")->peer = 1,
+           found(&p, OP_RECEIVE, "layers.0.attention.heads.seen_there2")->peer = -1),
+          "does not make the o of", "attention_parts");
+    fleet_release(&f);
+}
+
+static struct instruction *first_of(struct program *p, enum op op) {
+    for (size_t t = 0; t < p->templates.count; t++)
+        for (size_t k = 0; k < p->templates.item[t].instructions.count; k++)
+            if (p->templates.item[t].instructions.item[k].op == op)
+                return &p->templates.item[t].instructions.item[k];
+    fail();
+    return NULL;
+}
+
+// The first sum of gradients that have come from a later rank.
+static struct instruction *first_from_behind(struct program *p) {
+    FOR_INSTRUCTIONS(i, p)
+        if (i->op == OP_ATTENTION_ADD && i->attribute[ATTRIBUTE(ATTENTION_ADD, from)].i > 0)
+            return (struct instruction *)i;
+    fail();
+    return NULL;
+}
+
+// Messages that do not reach all ranks: whoever has none must not look.
+static void lightseq(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LLAMA), BATCH(4), BY("lightseq", 4), FSDP(2, 1));
+    const char *const keys = "layers.0.attention.heads.keys1", *const queries = "layers.0.attention.heads.queries1",
+                      *const help = "layers.0.attention.heads.seen_there1";
+    FAULT(0, FLEET_STAGE, first_of(&p, OP_ATTENTION_MERGE)->attribute[ATTRIBUTE(ATTENTION_MERGE, from)].i = 0,
+          "does not make the o of", "attention_parts");
+    FAULT(0, FLEET_STAGE, first_of(&p, OP_ATTENTION_MERGE)->attribute[ATTRIBUTE(ATTENTION_MERGE, from)].i = -2,
+          "does not make the o of", "attention_parts");
+    FAULT(0, FLEET_STAGE, first_from_behind(&p)->attribute[ATTRIBUTE(ATTENTION_ADD, ranks)].i = 3,
+          "does not make the dk of", "attention_parts_bwd");
+    // As if the keys at hand were those of the rank itself.
+    FAULT(0, FLEET_STAGE, found(&p, OP_ATTENTION_BLOCK, keys)->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i = 0,
+          "does not make the o of", "attention_parts");
+    FAULT(0, FLEET_STAGE, found(&p, OP_ATTENTION_BLOCK, queries)->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i = 0,
+          "does not make the o of", "attention_parts");
+    FAULT(0, FLEET_STAGE, found(&p, OP_RECEIVE, help)->open = false, "nothing like", help);
+    FAULT(0, FLEET_STAGE,
+          (found(&p, OP_SEND, "layers.0.attention.heads.seen_here1")->peer = 2, found(&p, OP_RECEIVE, help)->peer = -2),
+          "does not make the o of", "attention_parts");
+    FAULT(0, FLEET_STAGE, found(&p, OP_RECEIVE, keys)->peer = -4, "is open, but", "receive");
+    FAULT(0, FLEET_STAGE, found(&p, OP_REDUCE_SCATTER, "layers.0.gradients")->open = true, "is open, but",
+          "reduce_scatter");
+    fleet_release(&f);
+}
+
 static void more_ranks_than_heads(void **unused) {
     (void)unused;
     FLEET(MODEL(LLAMA), BATCH(4), TP(4), NO_SEQUENCE);
@@ -654,6 +741,9 @@ int main(void) {
         cmocka_unit_test(tensor),
         cmocka_unit_test(sequence),
         cmocka_unit_test(context),
+        cmocka_unit_test(burst),
+        cmocka_unit_test(tokenring),
+        cmocka_unit_test(lightseq),
         cmocka_unit_test(ring),
         cmocka_unit_test(states),
         cmocka_unit_test(more_ranks_than_heads),
