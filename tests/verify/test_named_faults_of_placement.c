@@ -422,6 +422,7 @@ static struct instruction *first_from_behind(struct program *p) {
 static void lightseq(void **unused) {
     (void)unused;
     FLEET(MODEL(LLAMA), BATCH(4), BY("lightseq", 4), FSDP(2, 1));
+    check_round_trip(fleet_program(&f, 0), f.stages.options.ops); // the text form says which messages are open
     const char *const keys = "layers.0.attention.heads.keys1", *const queries = "layers.0.attention.heads.queries1",
                       *const help = "layers.0.attention.heads.seen_there1";
     FAULT(0, FLEET_STAGE, first_of(&p, OP_ATTENTION_MERGE)->attribute[ATTRIBUTE(ATTENTION_MERGE, from)].i = 0,

@@ -140,11 +140,37 @@ static void positions_of_parts(void **unused) {
     free(ops);
 }
 
+// Messages that some ranks do not have are for sets alone, and end within their group.
+static void open_messages(void **unused) {
+    (void)unused;
+    static const char BODY[] = "buffer %%0 f32 input microbatch [8] place cp 0 \"a\"\n"
+                               "buffer %%1 f32 act local [8] \"b\"\n"
+                               "buffer %%2 f32 act local [8] \"c\"\n"
+                               "template 0 forward \"main\"\n"
+                               "  = send %%0[8] phase forward stream %s group cp peer %d open\n"
+                               "  %%1[8] = receive phase forward stream %s group cp peer %d open\n"
+                               "  %%2[1,8] = gelu %%1[1,8] tanh 1 phase forward wait %s\n";
+    static const struct {
+        int peer;
+        const char *says, *of;
+    } CASES[] = {{1, "some ranks along cp send nothing", "send"},
+                 {4, "is open, but no message to a rank at distance 4 along an axis of 4 ranks", "send"}};
+    struct op_table *ops = op_table_create();
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        char *body = mem_printf(BODY, "out", CASES[i].peer, "in", -CASES[i].peer, "in");
+        struct program p = program_by_hand(ops, "mesh cp 4\nstream out sends\nstream in receives\n", body);
+        assert_program_refused(&p, ops, CASES[i].says, CASES[i].of);
+        free(body);
+    }
+    free(ops);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_ops),
         cmocka_unit_test(positions_of_parts),
         cmocka_unit_test(collectives),
+        cmocka_unit_test(open_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
