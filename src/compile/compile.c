@@ -115,6 +115,7 @@ void compiled_begin(struct compiled *c, const struct compile_options *o, const s
                            .count = NONE,
                            .loss = NONE,
                            .at = NONE,
+                           .given = NONE,
                            .picked = NONE,
                            .logits = NONE};
     c->outputs = (struct optimizer_outputs){NONE, NONE, NONE};
@@ -679,6 +680,8 @@ trireme_status compile_generate(struct compiled *out, const struct compile_optio
     if (cached) {
         emit_cache_declare(&c.cache, p, &o->state->table, &o->state->caches, o->model);
         c.at = c.cache.at = compile_numbers(&c, "at", sequences);
+        if (model_is_recurrent(o->model))
+            c.given = c.cache.given = compile_numbers(&c, "given", sequences);
     }
     c.tokens = token_input(&c, "tokens", sequences, rows, AXES_NONE);
     c.positions = token_input(&c, "positions", sequences, rows, AXES_NONE);

@@ -103,6 +103,7 @@ struct compiled {
     int loss;                               // output, f64[1]: mean negative log-likelihood over them, nats
     struct optimizer_outputs outputs;
     int at;                  // generation: input, i32[sequences]: the position of the first row of each
+    int given;               // the same: how many of its rows are tokens; NONE where that is the same to all layers
     int picked;              // generation: input, i32[spec.picked]: the rows whose logits are wanted
     int logits;              // generation: output, [spec.picked, padded_vocab_size]
     struct emit_cache cache; // generation

@@ -12,7 +12,7 @@ static trireme_status decoding_make(struct decoding *d, const char *directory, c
     const struct decoding_program whole = {d->context, false};
     struct program_spec specs[PROGRAMS_MOST];
     TRY(model_config_read_on(&d->model, directory, d->config->lora.base_model, error));
-    const bool cached = d->cached = d->config->generate.cache && model_has_cache(&d->model);
+    const bool cached = d->cached = d->config->generate.cache;
     for (size_t i = 0; i < count && cached; i++)
         d->rows = MAX(d->rows, programs[i].rows);
     // A program may be given fewer tokens than it has rows: the cache has room for those beyond the text.
@@ -35,6 +35,7 @@ trireme_status decoding_open(struct decoding *d, const struct config *config, co
                              int64_t context, const struct decoding_program *programs, size_t count,
                              trireme_error *error) {
     *d = (struct decoding){.config = config, .texts = texts, .context = context};
+    d->stands = mem_alloc((size_t)texts * sizeof *d->stands);
     trireme_status status = decoding_make(d, directory, programs, count, error);
     if (status != TRIREME_OK)
         decoding_release(d);
@@ -43,7 +44,12 @@ trireme_status decoding_open(struct decoding *d, const struct config *config, co
 
 void decoding_release(struct decoding *d) {
     engine_release(&d->engine);
+    free(d->stands);
     *d = (struct decoding){0};
+}
+
+int64_t decoding_resume(const struct decoding *d, int64_t text, int64_t at) {
+    return d->cached && (!model_is_recurrent(&d->model) || d->stands[text] == at) ? at : 0;
 }
 
 trireme_status decoding_run(struct decoding *d, size_t program, const struct decoding_part *parts,
@@ -58,6 +64,9 @@ trireme_status decoding_run(struct decoding *d, size_t program, const struct dec
     for (int64_t t = 0; t < d->texts; t++) {
         const struct decoding_part *part = &parts[t];
         CHECK(part->count <= rows && part->at + part->count <= d->context);
+        CHECK(part->count == 0 || part->at == decoding_resume(d, t, part->at));
+        if (part->count > 0)
+            d->stands[t] = part->at + part->count;
         for (int64_t i = 0; i < rows; i++) {
             const bool given = i < part->count;
             tokens[t * rows + i] = given ? part->tokens[i] : 0;
@@ -66,6 +75,8 @@ trireme_status decoding_run(struct decoding *d, size_t program, const struct dec
         }
         if (c->at != NONE)
             ((int32_t *)executor_address(p->executor, c->at, 0))[t] = (int32_t)part->at;
+        if (c->given != NONE)
+            ((int32_t *)executor_address(p->executor, c->given, 0))[t] = (int32_t)part->count;
         if (!all)
             picked[t] = (int32_t)(t * rows + MAX(part->count, 1) - 1);
     }

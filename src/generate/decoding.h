@@ -1,5 +1,5 @@
 // A model that goes on with texts: runs decoding programs, which take tokens of one or more texts and leave their keys
-// and values in a cache of each, and gives the logits of what may come next.
+// and values, or the states that they lead to, in a cache of each; and gives the logits of what may come next.
 #ifndef GENERATE_DECODING_H
 #define GENERATE_DECODING_H
 
@@ -19,10 +19,12 @@ struct decoding {
     struct engine engine;
     int64_t texts, context; // context: tokens of a text that are seen at once
     int64_t rows;           // the most that a program takes
-    bool cached;            // config->generate.cache, in models that have a cache
+    bool cached;            // config->generate.cache
+    int64_t *stands;        // [texts]: behind which token the last run of each ended
 };
 
-// Tokens of a text that are at positions [at, at + count): those before them were given by earlier runs.
+// Tokens of a text that are at positions [at, at + count), of which decoding_resume allows the first: those before them
+// were given by earlier runs.
 struct decoding_part {
     const int32_t *tokens;
     int64_t at, count;
@@ -34,6 +36,9 @@ struct decoding_part {
 trireme_status decoding_open(struct decoding *decoding, const struct config *config, const char *directory,
                              int64_t texts, int64_t context, const struct decoding_program *programs, size_t count,
                              trireme_error *error);
+// The position from which on a text must be given whose tokens before `at` are those that earlier runs were given: that
+// one, or 0 where nothing of them is kept, or a state that has gone on with other tokens.
+int64_t decoding_resume(const struct decoding *decoding, int64_t text, int64_t at);
 // Takes any that was zeroed, opened or not.
 void decoding_release(struct decoding *decoding);
 

@@ -163,7 +163,7 @@ trireme_status generator_run(struct generator *g, trireme_error *error) {
         int64_t most = 0;
         for (int64_t i = 0; i < g->decoding.texts; i++) {
             struct generator_text *t = &g->texts[i];
-            const int64_t at = cached || t->fed == t->count ? t->fed : 0;
+            const int64_t at = t->fed == t->count ? t->fed : decoding_resume(&g->decoding, i, t->fed);
             g->parts[i] = (struct decoding_part){t->window + at, at, MIN(t->count - at, rows)};
             most = MAX(most, g->parts[i].count);
         }

@@ -85,6 +85,7 @@ trireme_status likelihood_of(struct likelihood *l, const int32_t *tokens, size_t
     size_t at = 0;
     while (at < MIN(l->fed.count, from - 1) && l->fed.item[at] == tokens[at])
         at++;
+    at = (size_t)decoding_resume(&l->decoding, 0, (int64_t)at);
     l->fed.count = at;
     VEC_RESERVE(&l->fed, count);
     while (at < count - 1) {

@@ -46,6 +46,14 @@ void emit_forward(const struct emitter *e, enum op op, int layer, int inputs, co
     program_emit(e->program, e->template, op, PHASE_FORWARD, layer, inputs, in, outputs, out, attribute);
 }
 
+struct operand emit_sequence(struct operand view, int64_t number) {
+    view.offset += number * view.stride[0];
+    view.ndim--;
+    memmove(view.dim, view.dim + 1, (size_t)view.ndim * sizeof *view.dim);
+    memmove(view.stride, view.stride + 1, (size_t)view.ndim * sizeof *view.stride);
+    return view;
+}
+
 struct operand emit_whole_operand(const struct emitter *e, int buffer) {
     return buffer == NONE ? operand_none() : operand_whole(e->program, buffer);
 }
@@ -244,7 +252,7 @@ void emit_cache_add(struct emit_cache *entries, struct state_table *state, const
         for (int i = 0; i < LAYER_PARTS; i++) {
             const struct layer_part *part = model_layer_part(model_layer(c, layer), i);
             if (part->cache)
-                part->cache(state, c, layer, sequences * context, dtype, entries->of[layer]);
+                part->cache(state, c, layer, sequences, context, dtype, entries->of[layer]);
         }
     }
 }

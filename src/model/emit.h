@@ -11,6 +11,7 @@ enum { CACHE_BUFFERS = 2 };
 struct emit_cache {
     int (*of)[CACHE_BUFFERS]; // [layers]: entries of the state, or their buffers in a program; NONE where there is none
     int at;                   // i32[sequences], in a program: the position of the first row of each
+    int given;                // i32[sequences]: how many of its rows are tokens; NONE where no layer needs to know
     int64_t context;          // tokens of each sequence
 };
 // Adds the entries for `sequences` of `context` tokens; declares their buffers in a program. emit_cache_release frees

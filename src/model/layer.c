@@ -28,18 +28,11 @@ bool model_has_part(const struct model_config *config, const struct layer_part *
     return false;
 }
 
-bool model_is_contiguous(const struct model_config *config) {
+bool model_is_recurrent(const struct model_config *config) {
     for (int i = 0; i < MODEL_PARTS; i++)
-        if (model_parts[i]->contiguous && model_has_part(config, model_parts[i]))
+        if (model_parts[i]->recurrent && model_has_part(config, model_parts[i]))
             return true;
     return false;
-}
-
-bool model_has_cache(const struct model_config *config) {
-    for (int k = 0; k < model_layer_kinds(config); k++)
-        if (!MIXERS[config->kind[k].mixer]->cache)
-            return false;
-    return true;
 }
 
 // ---- kinds

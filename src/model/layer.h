@@ -16,7 +16,7 @@ struct model_difference;
 // emit.h declares what emits it. All else may be NULL where there is nothing to say.
 struct layer_part {
     const char *name; // "attention": of its unit, where the parts of a layer are units of their own
-    bool contiguous;  // ranks that share sequences have neighbouring tokens
+    bool recurrent;   // a state goes from token to token (model_is_recurrent)
     // Declares its parameters, in the order of struct builder.
     void (*parameters)(struct builder *builder);
     // Sets what one of split->ranks ranks has; refuses (TRIREME_ERROR_USAGE) more ranks than there is to split.
@@ -24,10 +24,10 @@ struct layer_part {
     // Appends its forward pass: what it makes of residual stream `x` is added to `onto`, which is the same unless the
     // model's parts are parallel. Returns the sum.
     int (*emit)(struct emitter *emitter, int layer, int x, int onto);
-    // Adds to the state what generation keeps of the tokens before, for `rows` tokens, as entries of STATE_CACHE. With
-    // a mixer that has no such function, models generate each token from all before it.
-    void (*cache)(struct state_table *state, const struct model_config *config, int layer, int64_t rows,
-                  enum dtype dtype, int out[static CACHE_BUFFERS]);
+    // Mixers: adds to the state what generation keeps of the tokens before, for `sequences` of `context` tokens, as
+    // entries of STATE_CACHE.
+    void (*cache)(struct state_table *state, const struct model_config *config, int layer, int64_t sequences,
+                  int64_t context, enum dtype dtype, int out[static CACHE_BUFFERS]);
     // The most numbers that it makes of a token at once, gradients and parts for other ranks apart.
     int64_t (*width)(const struct model_config *config);
     // Floating-point operations of forward and backward for one token (model_flops). `kind` is NULL for an end.
@@ -177,6 +177,8 @@ int emit_new_buffer(const struct emitter *e, int layer, const char *part, enum d
 int emit_new_activation(const struct emitter *e, int layer, const char *part, int64_t n_rows, int64_t columns);
 int emit_new_statistic(const struct emitter *e, int layer, const char *part, int ndim, const int64_t *dim);
 // Appends an instruction of the forward pass.
+// Sequence `number` of a view whose first dim counts sequences.
+struct operand emit_sequence(struct operand view, int64_t number);
 void emit_forward(const struct emitter *e, enum op op, int layer, int inputs, const struct operand *in, int outputs,
                   const struct operand *out, const union attribute *attribute);
 // From the rows `x` that this rank holds between layers to what layers work on: all rows, on all ranks of the group.

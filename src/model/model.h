@@ -152,10 +152,9 @@ const struct layer_kind *model_layer(const struct model_config *config, int64_t 
 // How many kinds of layers a model has, and how many layers are of the kind with a number.
 int model_layer_kinds(const struct model_config *config);
 int64_t model_layers_of_kind(const struct model_config *config, int kind);
-// Whether ranks that share sequences must have neighbouring tokens of them, and whether generation can keep what it
-// needs of the tokens before.
-bool model_is_contiguous(const struct model_config *config);
-bool model_has_cache(const struct model_config *config);
+// Whether a state goes from token to token: ranks that share sequences must then have neighbouring tokens, and
+// generation cannot go back to an earlier token, but only to the first one.
+bool model_is_recurrent(const struct model_config *config);
 // The sliding window of the layers that have one, 0 if none does; and the types of layers, as model.layer_types.
 int64_t model_sliding_window(const struct model_config *config);
 void model_layer_types(const struct model_config *config, struct text *out);

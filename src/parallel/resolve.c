@@ -291,7 +291,7 @@ int64_t parallel_given(const struct config *config, axis_set axes) {
 
 int64_t parallel_layout(const struct config *config, const struct model_config *model) {
     const struct config_parallelism *p = &config->parallelism;
-    if (model_is_contiguous(model) && !config_is_set(config, LAYOUT_KEY))
+    if (model_is_recurrent(model) && !config_is_set(config, LAYOUT_KEY))
         return PLACES_CONTIGUOUS;
     return p->context_parallel_layout == CONFIG_CONTEXT_PARALLEL_STRIPED  ? p->context_parallel_stripe
            : p->context_parallel_layout == CONFIG_CONTEXT_PARALLEL_ZIGZAG ? PLACES_ZIGZAG
@@ -329,10 +329,10 @@ static trireme_status check_places(const struct config *config, const struct mod
                   exchange = exchanging_ranks(config, ranks);
     if (ranks == 1)
         return TRIREME_OK;
-    if (model_is_contiguous(model) && layout != PLACES_CONTIGUOUS)
+    if (model_is_recurrent(model) && layout != PLACES_CONTIGUOUS)
         return config_refuse(config, LAYOUT_KEY, error,
                              "but states of linear attention go from neighbour to neighbour: set it to contiguous");
-    if (model_is_contiguous(model) && exchange > 1)
+    if (model_is_recurrent(model) && exchange > 1)
         return config_refuse(config, "parallelism.context_parallel_method", error,
                              "but the model has layers with linear attention beside it: set it to gather or ring");
     if (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID && ranks % p->context_parallel_ulysses_degree)

@@ -94,7 +94,7 @@ static void test_cache(void **state) {
 static void test_side_by_side(void **state) {
     enum { TEXTS = 3 };
     static const size_t PROMPT[TEXTS] = {30, 1, 9};
-    static const enum small MODELS[] = {SMALL_GPT2, SMALL_LLAMA, SMALL_GEMMA3};
+    static const enum small MODELS[] = {SMALL_GPT2, SMALL_LLAMA, SMALL_GEMMA3, SMALL_GLA_MIXED};
     static const char *const CACHE[] = {"generate.cache=true", "generate.cache=false"};
     for (size_t m = 0; m < 2 * ARRAY_LENGTH(MODELS); m++) {
         char *path = mem_printf("%s/%zu", (const char *)*state, m);

@@ -37,6 +37,7 @@ static const struct op_case large[] = {
     {"linear_attention_bwd b=3 T=100 h=5 K=20 V=33 scale=0.5", 0},
     {"linear_state b=3 t=100 h=5 K=20 V=33 W=34 first=100", 0},
     {"linear_state_bwd b=3 t=100 h=5 K=20 V=33 W=34 scale=0.5 first=100", 0},
+    {"linear_cached m=100 h=5 K=20 V=33 scale=0.5", 0},
     {"linear_join q=9 h=5 K=20 W=34 b=3 t=99 V=33 first=198 parts=3", 0},
     {"linear_block b=3 t=100 h=5 K=20 V=33 scale=0.5 first=100", 0},
     {"linear_block_bwd b=3 t=100 h=5 K=20 V=33 scale=0.5 first=100", 0},

@@ -100,7 +100,7 @@ static void linear_attention_is_read_and_written(void **state) {
         assert_int_equal(model_layer(&mixed, i)->mixer, i % 2 ? MIXER_ATTENTION : MIXER_LINEAR_ATTENTION);
         assert_int_equal(model_layer(&mixed, i)->sliding_window, i % 2 ? 9 : 0);
     }
-    assert_true(model_is_contiguous(&mixed) && !model_has_cache(&mixed));
+    assert_true(model_is_recurrent(&mixed));
     for (int which = 0; which < 2; which++) {
         const struct model_config *c = which ? &mixed : &plain;
         struct text json = {0}, types = {0}, types_again = {0};

@@ -130,7 +130,7 @@ bool spec_possible(const struct spec *s, const struct model_config *model) {
         return false;
     if (degree(s->cp) % spec_exchange(s) || spec_exchange(s) * degree(s->tp) > model->num_attention_heads ||
         (spec_exchange(s) > 1 && model->attention_sinks) ||
-        (s->cp > 1 && model_is_contiguous(model) && (spec_layout(s) != PLACES_CONTIGUOUS || spec_exchange(s) > 1)))
+        (s->cp > 1 && model_is_recurrent(model) && (spec_layout(s) != PLACES_CONTIGUOUS || spec_exchange(s) > 1)))
         return false;
     const struct places places = spec_places(s, shape);
     const int64_t last = spec_exchange(s) == 1 ? 0 : places.rows - places.rows / spec_exchange(s);

@@ -30,7 +30,7 @@ struct state {
 
 struct scan {
     struct series into, across, through, out, decay;
-    const int32_t *starts;
+    const int32_t *starts; // NULL: one document
     int64_t length, place; // of the first token in its sequence
     struct state before;   // what the first token that passes comes upon
     float into_scale, through_scale;
@@ -90,7 +90,7 @@ static struct state state_transposed(struct state s) {
 }
 
 static bool begins_document(const struct scan *s, int64_t t) {
-    return s->place + t == 0 || s->starts[t] == s->place + t;
+    return s->place + t == 0 || (s->starts && s->starts[t] == s->place + t);
 }
 
 VEC_INLINE void keep_lanes(int64_t i, int count, float *keep, const void *decay) {
@@ -223,8 +223,9 @@ static struct scan scan_of(const struct call *call, int64_t b, int64_t h) {
 trireme_status ISA(cpu_linear_attention_prepare)(const struct call *call, void **prepared, int64_t *workspace_bytes,
                                                  trireme_error *error) {
     (void)error;
+    const struct tensor *q = &call->in[0], *v = &call->in[2];
     *prepared = NULL;
-    *workspace_bytes = call->threads * scan_floats(call->in[0].dim[3], call->in[2].dim[3]) * (int64_t)sizeof(float);
+    *workspace_bytes = call->threads * scan_floats(q->dim[q->ndim - 1], v->dim[v->ndim - 1]) * (int64_t)sizeof(float);
     return TRIREME_OK;
 }
 
@@ -247,6 +248,44 @@ void ISA(cpu_linear_block)(const struct call *call) {
         s.before = state_of(&call->in[INPUT(LINEAR_BLOCK, before)], item / heads, item % heads);
         s.out = series_of(&call->out[0], item / heads, item % heads);
         scan_run(&s, (float *)call->workspace + omp_get_thread_num() * floats);
+    }
+}
+
+// ---- generation
+
+// A sequence alone as one of several.
+static struct tensor as_one_of_several(const struct tensor *x) {
+    struct tensor several = {.data = x->data, .dtype = x->dtype, .ndim = x->ndim + 1, .dim = {1}};
+    memcpy(several.dim + 1, x->dim, (size_t)x->ndim * sizeof *x->dim);
+    memcpy(several.stride + 1, x->stride, (size_t)x->ndim * sizeof *x->stride);
+    return several;
+}
+
+void ISA(cpu_linear_cached)(const struct call *call) {
+    struct call several = *call;
+    for (int i = 0; i < 4; i++)
+        several.in[i] = as_one_of_several(&call->in[i]);
+    const struct tensor o = as_one_of_several(&call->out[0]),
+                        state = as_one_of_several(&call->in[INPUT(LINEAR_CACHED, state)]),
+                        state1 = as_one_of_several(&call->out[OUTPUT(LINEAR_CACHED, state1)]);
+    const int64_t rows = o.dim[1], heads = o.dim[2], keys = state.dim[2], values = state.dim[3],
+                  given = *(const int32_t *)call->in[INPUT(LINEAR_CACHED, given)].data;
+#pragma omp parallel for num_threads(call->threads) schedule(dynamic)
+    for (int64_t h = 0; h < heads; h++) {
+        float *space = (float *)call->workspace + omp_get_thread_num() * scan_floats(keys, values);
+        struct scan s = scan_of(&several, 0, h);
+        s.starts = NULL;
+        s.place = *(const int32_t *)call->in[INPUT(LINEAR_CACHED, at)].data;
+        s.length = given;
+        s.before = state_of(&state, 0, h);
+        s.out = series_of(&o, 0, h);
+        scan_run(&s, space);
+        const struct state to = state_of(&state1, 0, h);
+        for (int64_t r = 0; r < keys; r++)
+            for (int64_t c = 0; c < values; c++)
+                to.data[r * to.row + c * to.column] = space[r * padded(values) + c];
+        for (int64_t t = given; t < rows; t++)
+            memset(s.out.data + t * s.out.step, 0, (size_t)(values * dtype_size(o.dtype)));
     }
 }
 

@@ -59,6 +59,7 @@ trireme_status ISA_OTHERS(cpu_linear_attention_bwd_prepare)(const struct call *c
 
 void ISA_OTHERS(cpu_linear_block)(const struct call *call);
 void ISA_OTHERS(cpu_linear_block_bwd)(const struct call *call);
+void ISA_OTHERS(cpu_linear_cached)(const struct call *call);
 void ISA_OTHERS(cpu_linear_join)(const struct call *call);
 void ISA_OTHERS(cpu_linear_state)(const struct call *call);
 void ISA_OTHERS(cpu_linear_state_bwd)(const struct call *call);

@@ -39,6 +39,7 @@ static const struct kernel TABLE[OP_COUNT] = {
                              .prepare = ISA_OTHERS(cpu_linear_attention_prepare)},
     [OP_LINEAR_STATE] = {.run = ISA_OTHERS(cpu_linear_state), .prepare = ISA_OTHERS(cpu_linear_state_prepare)},
     [OP_LINEAR_STATE_BWD] = {.run = ISA_OTHERS(cpu_linear_state_bwd), .prepare = ISA_OTHERS(cpu_linear_state_prepare)},
+    [OP_LINEAR_CACHED] = {.run = ISA_OTHERS(cpu_linear_cached), .prepare = ISA_OTHERS(cpu_linear_attention_prepare)},
     [OP_LINEAR_JOIN] = {.run = ISA_OTHERS(cpu_linear_join)},
     [OP_LINEAR_BLOCK] = {.run = ISA_OTHERS(cpu_linear_block), .prepare = ISA_OTHERS(cpu_linear_attention_prepare)},
     [OP_LINEAR_BLOCK_BWD] = {.run = ISA_OTHERS(cpu_linear_block_bwd),

@@ -21,10 +21,10 @@
 
 // The rows of one head of one batch row that are one part of a sequence.
 struct head {
-    const struct tensor *decay, *starts;
-    int64_t b, h, row, length; // row: the part's first, in operands
-    int64_t place;             // of that row in the sequence
-    int64_t keys, values;      // K and V
+    const struct tensor *decay, *starts; // starts NULL: one document
+    int64_t b, h, row, length;           // row: the part's first, in operands
+    int64_t place;                       // of that row in the sequence
+    int64_t keys, values;                // K and V
     double scale;
     double *state, *after, *sum, *of_q; // [K, V], [K, V], [K], [length, K]
 };
@@ -57,7 +57,7 @@ static void head_set(const struct head *s, const struct tensor *x, int64_t t, in
 
 static bool begins_document(const struct head *s, int64_t t) {
     const int64_t place = s->place + t;
-    return place == 0 || tensor_int(s->starts, at2(s->starts, s->b, s->row + t)) == place;
+    return place == 0 || (s->starts && tensor_int(s->starts, at2(s->starts, s->b, s->row + t)) == place);
 }
 
 // What is left of row i of the state when token t comes.
@@ -129,7 +129,8 @@ trireme_status ref_linear_attention_prepare(const struct call *call, void **prep
     (void)error;
     const struct tensor *q = &call->in[0], *v = &call->in[INPUT(LINEAR_ATTENTION, v)];
     *prepared = NULL;
-    *workspace_bytes = (q->dim[3] * (2 * v->dim[3] + q->dim[1] + 1)) * (int64_t)sizeof(double);
+    const int64_t rows = q->dim[q->ndim - 3], keys = q->dim[q->ndim - 1], values = v->dim[v->ndim - 1];
+    *workspace_bytes = keys * (2 * values + rows + 1) * (int64_t)sizeof(double);
     return TRIREME_OK;
 }
 
@@ -207,6 +208,38 @@ void ref_linear_block(const struct call *call) {
             state_load(&s, &call->in[INPUT(LINEAR_BLOCK, before)], 0);
             forward_part(&s, call);
         }
+}
+
+// ---- generation
+
+// A sequence alone as one of several.
+static struct tensor as_one_of_several(const struct tensor *x) {
+    struct tensor several = {.data = x->data, .dtype = x->dtype, .ndim = x->ndim + 1, .dim = {1}};
+    memcpy(several.dim + 1, x->dim, (size_t)x->ndim * sizeof *x->dim);
+    memcpy(several.stride + 1, x->stride, (size_t)x->ndim * sizeof *x->stride);
+    return several;
+}
+
+void ref_linear_cached(const struct call *call) {
+    struct call several = *call;
+    for (int i = 0; i < 4; i++)
+        several.in[i] = as_one_of_several(&call->in[i]);
+    several.out[0] = as_one_of_several(&call->out[0]);
+    const struct tensor state = as_one_of_several(&call->in[INPUT(LINEAR_CACHED, state)]),
+                        state1 = as_one_of_several(&call->out[OUTPUT(LINEAR_CACHED, state1)]);
+    for (int64_t h = 0; h < call->in[0].dim[1]; h++) {
+        struct head s = mixed_head(&several, 0, h);
+        const int64_t rows = s.length;
+        s.starts = NULL;
+        s.place = tensor_int(&call->in[INPUT(LINEAR_CACHED, at)], 0);
+        s.length = tensor_int(&call->in[INPUT(LINEAR_CACHED, given)], 0);
+        state_load(&s, &state, 0);
+        forward_part(&s, &several);
+        state_store(&s, &state1, 0);
+        for (int64_t t = s.length; t < rows; t++)
+            for (int64_t j = 0; j < s.values; j++)
+                head_set(&s, &several.out[0], t, j, 0);
+    }
 }
 
 // ---- what parts make alone

@@ -189,15 +189,6 @@ static void attention_split_sinks(const struct splitter *s, const struct paramet
 
 // ---- emitting
 
-// Sequence `number` of a view whose first dim counts sequences.
-static struct operand sequence_view(struct operand view, int64_t number) {
-    view.offset += number * view.stride[0];
-    view.ndim--;
-    memmove(view.dim, view.dim + 1, (size_t)view.ndim * sizeof *view.dim);
-    memmove(view.stride, view.stride + 1, (size_t)view.ndim * sizeof *view.stride);
-    return view;
-}
-
 // Generation: each sequence's rows join its own cache from its own position on, and attend to it.
 static void attention_cached(struct emitter *e, int layer, const struct operand qkv[3], struct operand out,
                              const union attribute *how) {
@@ -209,15 +200,15 @@ static void attention_cached(struct emitter *e, int layer, const struct operand 
                          values = operand_shape(emit_whole_operand(e, cache->of[layer][VALUES]), 4, kept),
                          at = operand_shape(emit_whole_operand(e, cache->at), 2, (int64_t[]){sequences, 1});
     for (int64_t s = 0; s < sequences; s++) {
-        const struct operand kc = sequence_view(keys, s), vc = sequence_view(values, s), from = sequence_view(at, s),
-                             heads = sequence_view(out, s);
+        const struct operand kc = emit_sequence(keys, s), vc = emit_sequence(values, s), from = emit_sequence(at, s),
+                             heads = emit_sequence(out, s);
         emit_forward(e, OP_CACHE_APPEND, layer,
-                     GIVEN(CACHE_APPEND, [INPUT(CACHE_APPEND, k)] = sequence_view(qkv[1], s),
-                           [INPUT(CACHE_APPEND, v)] = sequence_view(qkv[2], s), [INPUT(CACHE_APPEND, at)] = from,
+                     GIVEN(CACHE_APPEND, [INPUT(CACHE_APPEND, k)] = emit_sequence(qkv[1], s),
+                           [INPUT(CACHE_APPEND, v)] = emit_sequence(qkv[2], s), [INPUT(CACHE_APPEND, at)] = from,
                            [INPUT(CACHE_APPEND, kc)] = kc, [INPUT(CACHE_APPEND, vc)] = vc),
                      MADE(CACHE_APPEND, [OUTPUT(CACHE_APPEND, kc1)] = kc, [OUTPUT(CACHE_APPEND, vc1)] = vc), NULL);
         emit_forward(e, OP_ATTENTION_CACHED, layer,
-                     GIVEN(ATTENTION_CACHED, [INPUT(ATTENTION_CACHED, q)] = sequence_view(qkv[0], s),
+                     GIVEN(ATTENTION_CACHED, [INPUT(ATTENTION_CACHED, q)] = emit_sequence(qkv[0], s),
                            [INPUT(ATTENTION_CACHED, kc)] = kc, [INPUT(ATTENTION_CACHED, vc)] = vc,
                            [INPUT(ATTENTION_CACHED, at)] = from,
                            [INPUT(ATTENTION_CACHED, sinks)] = emit_parameter(e, layer, "attention.sinks")),
@@ -472,17 +463,18 @@ static int attention_emit(struct emitter *e, int layer, int x, int onto) {
     return emit_out(e, layer, "attention.out", heads, onto, "attention_after", "attention.residual");
 }
 
-static void attention_cache(struct state_table *state, const struct model_config *c, int layer, int64_t rows,
-                            enum dtype dtype, int out[static CACHE_BUFFERS]) {
+static void attention_cache(struct state_table *state, const struct model_config *c, int layer, int64_t sequences,
+                            int64_t context, enum dtype dtype, int out[static CACHE_BUFFERS]) {
     static const char *const NAME[] = {[KEYS] = "keys", [VALUES] = "values"};
     for (int i = 0; i < CACHE_BUFFERS; i++) {
         char *name = mem_printf("layers.%d.%s", layer, NAME[i]);
-        out[i] = state_add(state, &(struct state_entry){.name = name,
-                                                        .dtype = dtype,
-                                                        .role = STATE_CACHE,
-                                                        .ndim = 3,
-                                                        .dim = {rows, c->num_key_value_heads, c->head_dim},
-                                                        .owner = NONE});
+        out[i] =
+            state_add(state, &(struct state_entry){.name = name,
+                                                   .dtype = dtype,
+                                                   .role = STATE_CACHE,
+                                                   .ndim = 3,
+                                                   .dim = {sequences * context, c->num_key_value_heads, c->head_dim},
+                                                   .owner = NONE});
         free(name);
     }
 }

@@ -121,12 +121,40 @@ static int linear_decays(struct emitter *e, int layer, int n) {
     return y;
 }
 
+// Generation: each sequence's state goes on from its own position on.
+static void linear_attend_cached(struct emitter *e, int layer, const struct operand of_token[4], struct operand o) {
+    const struct linear_attention *l = &e->config->linear;
+    const int64_t sequences = e->batch->sequences;
+    const struct operand states = operand_shape(emit_whole_operand(e, e->cache->of[layer][0]), 4,
+                                                (int64_t[]){sequences, l->heads, l->key_dim, l->value_dim}),
+                         at = operand_shape(emit_whole_operand(e, e->cache->at), 2, (int64_t[]){sequences, 1}),
+                         given = operand_shape(emit_whole_operand(e, e->cache->given), 2, (int64_t[]){sequences, 1});
+    for (int64_t s = 0; s < sequences; s++) {
+        const struct operand state = emit_sequence(states, s), made = emit_sequence(o, s);
+        emit_forward(e, OP_LINEAR_CACHED, layer,
+                     GIVEN(LINEAR_CACHED, [INPUT(LINEAR_CACHED, q)] = emit_sequence(of_token[0], s),
+                           [INPUT(LINEAR_CACHED, k)] = emit_sequence(of_token[1], s),
+                           [INPUT(LINEAR_CACHED, v)] = emit_sequence(of_token[2], s),
+                           [INPUT(LINEAR_CACHED, decay)] = emit_sequence(of_token[3], s),
+                           [INPUT(LINEAR_CACHED, at)] = emit_sequence(at, s),
+                           [INPUT(LINEAR_CACHED, given)] = emit_sequence(given, s),
+                           [INPUT(LINEAR_CACHED, state)] = state),
+                     MADE(LINEAR_CACHED, [OUTPUT(LINEAR_CACHED, o)] = made, [OUTPUT(LINEAR_CACHED, state1)] = state),
+                     (union attribute[OP_MAX_ATTRIBUTES]){
+                         [ATTRIBUTE(LINEAR_CACHED, scale)] = {.f = 1 / sqrt((double)l->key_dim)}});
+    }
+}
+
 // Where ranks have parts of sequences, the states before these are kept for backward.
 static void linear_attend(struct emitter *e, int layer, const struct operand of_token[4], struct operand o) {
     const struct linear_attention *l = &e->config->linear;
     const int64_t sequences = e->batch->sequences, parts = e->places.parts;
     const int64_t state[] = {sequences, e->split->linear_heads, l->key_dim, l->value_dim};
     struct operand before = operand_none();
+    if (e->cache) {
+        linear_attend_cached(e, layer, of_token, o);
+        return;
+    }
     if (parts > 1)
         before = emit_whole_operand(e, emit_new_statistic(e, layer, "attention.states", 4, state));
     emit_forward(
@@ -171,6 +199,20 @@ static int linear_emit(struct emitter *e, int layer, int x, int onto) {
                       [OUTPUT(GATED_RMSNORM, rstd)] = emit_whole_operand(e, rstd)),
                  (union attribute[OP_MAX_ATTRIBUTES]){[ATTRIBUTE(GATED_RMSNORM, eps)] = {.f = e->config->norm_eps}});
     return emit_out(e, layer, "attention.out", y, onto, "attention_after", "attention.residual");
+}
+
+static void linear_cache(struct state_table *state, const struct model_config *c, int layer, int64_t sequences,
+                         int64_t context, enum dtype dtype, int out[static CACHE_BUFFERS]) {
+    const struct linear_attention *l = &c->linear;
+    (void)context;
+    char *name = mem_printf("layers.%d.state", layer);
+    out[0] = state_add(state, &(struct state_entry){.name = name,
+                                                    .dtype = dtype_accumulate(dtype),
+                                                    .role = STATE_CACHE,
+                                                    .ndim = 4,
+                                                    .dim = {sequences, l->heads, l->key_dim, l->value_dim},
+                                                    .owner = NONE});
+    free(name);
 }
 
 static int64_t linear_width(const struct model_config *c) {
@@ -333,10 +375,11 @@ static trireme_status linear_check(const struct model_config *c, trireme_error *
 }
 
 const struct layer_part linear_attention_part = {.name = "attention",
-                                                 .contiguous = true,
+                                                 .recurrent = true,
                                                  .parameters = linear_parameters,
                                                  .split = linear_split,
                                                  .emit = linear_emit,
+                                                 .cache = linear_cache,
                                                  .width = linear_width,
                                                  .flops = linear_flops,
                                                  .read = linear_read,
