@@ -111,6 +111,15 @@ def test_linear_attention():
                for more in ([], ["--cache=false"])}
     assert len(answers) == 1, answers
     tool.good("eval", "linear", "data.path=text/t", "--training.seq_len=16")
+    # The state has gone on with one choice when the next is judged after the same question.
+    judged = []
+    for order in (0, 1), (1, 0):
+        choices = [("fox", "dog")[k] for k in order]
+        tool.write("q.jsonl", json.dumps({"query": "the", "choices": choices, "gold": 0}) + "\n")
+        tool.good("eval", "linear", "--multiple_choice=q.jsonl", "--output=a.jsonl")
+        said = json.loads(tool.read("a.jsonl"))["log_likelihoods"]
+        judged.append([said[k] for k in order])
+    assert judged[0] == judged[1], judged
     tool.refused(2, "but no layer has linear attention", "verify", "c.yaml", "--model.linear_attention_heads=2")
     tool.refused(2, "do not divide half of hidden_size", "verify", "c.yaml", *keys[:2],
                  "--model.linear_attention_heads=7")
