@@ -72,6 +72,8 @@ static void answers_read_apart(void **unused) {
     trireme_error error = {0};
     assert_ok(config_load(&config, NULL, NULL, 0, &error), &error);
     const struct plan_answer first = answer_of(1, 2, "1f1b", 1, 50);
+    const struct model_config model = {0};
+    const struct plan_request request = {.config = &config, .model = &model};
     struct plan_result result = {.answers = {0}};
     for (int i = 0; i < 3; i++) {
         VEC_PUSH(&result.answers, first);
@@ -81,7 +83,7 @@ static void answers_read_apart(void **unused) {
     static const char *const ENDS[] = {"full recompute of 1 layer", ", layout 4,2, full_layers 1,0",
                                        ", layout 4,2, full_layers 0,1"};
     for (size_t i = 0; i < ARRAY_LENGTH(ENDS); i++) {
-        char *plan = plan_answer_print(&config, &result, i);
+        char *plan = plan_answer_print(&request, &result, i);
         assert_string_equal(plan + strlen(plan) - strlen(ENDS[i]), ENDS[i]);
         free(plan);
     }
