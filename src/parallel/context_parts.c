@@ -1,8 +1,9 @@
 #include "parallel/context_parts.h"
 
 int context_channel(struct program *p, enum context_channel channel) {
-    return channel == CONTEXT_LOADS ? program_channel(p, "parts_to_peer", "parts_from_peer", 0)
-                                    : program_channel(p, "results_to_peer", "results_from_peer", 0);
+    return channel == CONTEXT_LOADS         ? program_channel(p, "parts_to_peer", "parts_from_peer", 0)
+           : channel == CONTEXT_LOADS_AHEAD ? program_channel(p, "parts_to_ring", "parts_from_ring", 0)
+                                            : program_channel(p, "results_to_peer", "results_from_peer", 0);
 }
 
 // ---- buffers
@@ -167,17 +168,17 @@ static void context_emit(struct context *c, enum op op, int inputs, const struct
     context_take(c);
 }
 
-static void swap_buffers(struct context *c, enum context_channel what, int buffers, const int *out, const int *in,
-                         int distance, bool open) {
+static void swap_buffers(struct context *c, enum context_channel what, axis_set group, int buffers, const int *out,
+                         const int *in, int distance, bool open) {
     struct program *p = c->program;
     const int channel = context_channel(p, what);
     for (int i = 0; i < buffers; i++) {
-        program_communicate(p, c->rewrite.template, OP_SEND, c->row->phase, channel, c->group, operand_whole(p, out[i]),
+        program_communicate(p, c->rewrite.template, OP_SEND, c->row->phase, channel, group, operand_whole(p, out[i]),
                             operand_none());
         struct instruction *sends = context_take(c);
         sends->peer = distance;
         sends->open = open;
-        program_communicate(p, c->rewrite.template, OP_RECEIVE, c->row->phase, channel + 1, c->group, operand_none(),
+        program_communicate(p, c->rewrite.template, OP_RECEIVE, c->row->phase, channel + 1, group, operand_none(),
                             operand_whole(p, in[i]));
         struct instruction *receives = context_take(c);
         receives->peer = -distance;
@@ -185,14 +186,14 @@ static void swap_buffers(struct context *c, enum context_channel what, int buffe
     }
 }
 
-void context_swap(struct context *c, enum context_channel channel, int buffers, const int *out, const int *in,
-                  int distance) {
-    swap_buffers(c, channel, buffers, out, in, distance, false);
+void context_swap(struct context *c, enum context_channel channel, axis_set group, int buffers, const int *out,
+                  const int *in, int distance) {
+    swap_buffers(c, channel, group, buffers, out, in, distance, false);
 }
 
 void context_swap_open(struct context *c, enum context_channel channel, int buffers, const int *out, const int *in,
                        int distance) {
-    swap_buffers(c, channel, buffers, out, in, distance, true);
+    swap_buffers(c, channel, c->group, buffers, out, in, distance, true);
 }
 
 void context_await(struct context *c, enum context_channel channel, int lag) {
@@ -270,7 +271,8 @@ struct load context_pack_queries(struct context *c) {
 _Static_assert((int)ATTRIBUTE(ATTENTION_PARTS, parts) == (int)ATTRIBUTE(ATTENTION_BLOCK, parts) &&
                    (int)ATTRIBUTE(ATTENTION_PARTS_BWD, parts) == (int)ATTRIBUTE(ATTENTION_BLOCK_BWD, parts) &&
                    (int)ATTRIBUTE(ATTENTION_BLOCK, queries) == (int)ATTRIBUTE(ATTENTION_BLOCK_BWD, queries) &&
-                   (int)ATTRIBUTE(ATTENTION_BLOCK, keys) == (int)ATTRIBUTE(ATTENTION_BLOCK_BWD, keys),
+                   (int)ATTRIBUTE(ATTENTION_BLOCK, keys) == (int)ATTRIBUTE(ATTENTION_BLOCK_BWD, keys) &&
+                   (int)ATTRIBUTE(ATTENTION_BLOCK, inner) == (int)ATTRIBUTE(ATTENTION_BLOCK_BWD, inner),
                "in the same order");
 
 // The attributes of the row, for queries and keys of ranks so far before this one.
@@ -278,6 +280,7 @@ static void block_attributes(const struct context *c, int queries, int keys, uni
     memcpy(out, c->row->attribute, OP_MAX_ATTRIBUTES * sizeof *out);
     out[ATTRIBUTE(ATTENTION_BLOCK, queries)].i = queries;
     out[ATTRIBUTE(ATTENTION_BLOCK, keys)].i = keys;
+    out[ATTRIBUTE(ATTENTION_BLOCK, inner)].i = c->outer ? c->ring : 0;
 }
 
 void context_block(struct context *c, const struct load *queries, int queries_before, const struct load *keys,

@@ -9,17 +9,22 @@
 struct context {
     struct rewrite rewrite;
     struct program *program;
-    axis_set group;
+    // The ring. Where there are several inner rings, that of the rank; `outer` is then that of those of all of them
+    // which have the same place, and `rings` how many they are. Else `outer` is AXES_NONE and `rings` 1.
+    axis_set group, outer;
+    int ring, rings;               // ranks of the inner ring, and rings
     const struct instruction *row; // that is replaced
     struct places places;
     int64_t sequences, heads, kv_heads, width;
     const char *name; // of what its buffers are called after
     int set;
-    int steps; // how many parts away the furthest keys are that some query sees
+    // How many further steps an inner ring goes, and how many rounds of it there are. Where there is one ring, `steps`
+    // is how many parts away the furthest keys are that some query sees.
+    int steps, rounds;
 };
 
-// On what channel it goes: what travels; and what is made of it.
-enum context_channel { CONTEXT_LOADS, CONTEXT_RESULTS };
+// On what channel it goes: what travels; what travels from ring to ring; and what is made of it.
+enum context_channel { CONTEXT_LOADS, CONTEXT_LOADS_AHEAD, CONTEXT_RESULTS };
 int context_channel(struct program *program, enum context_channel channel);
 
 // What goes from rank to rank: keys and values of a part, or queries, with what their backward reads. Each buffer
@@ -58,9 +63,9 @@ struct load context_own_queries(struct context *context);
 // The same in memory of its own, to be sent.
 struct load context_pack_keys(struct context *context);
 struct load context_pack_queries(struct context *context);
-// Sends buffers to the rank `distance` further on, and receives others from as far back.
-void context_swap(struct context *context, enum context_channel channel, int buffers, const int *out, const int *in,
-                  int distance);
+// Sends buffers to the rank `distance` further on along a group, and receives others from as far back.
+void context_swap(struct context *context, enum context_channel channel, axis_set group, int buffers, const int *out,
+                  const int *in, int distance);
 // The same where nothing wraps around: ranks that are nearer to the ends send nothing, or receive nothing.
 void context_swap_open(struct context *context, enum context_channel channel, int buffers, const int *out,
                        const int *in, int distance);

@@ -321,6 +321,10 @@ static bool knows_contiguous_alone(enum config_context_parallel_method method) {
            method == CONFIG_CONTEXT_PARALLEL_LIGHTSEQ;
 }
 
+static bool rings_may_be_cut(enum config_context_parallel_method method) {
+    return method == CONFIG_CONTEXT_PARALLEL_RING || method == CONFIG_CONTEXT_PARALLEL_BURST;
+}
+
 // Refuses a layout that the model's layers or the method do not know, and one in which a rank has no token.
 static trireme_status check_places(const struct config *config, const struct model_config *model, int64_t ranks,
                                    trireme_error *error) {
@@ -343,6 +347,13 @@ static trireme_status check_places(const struct config *config, const struct mod
                              "but context_parallel_method is %s, which knows contiguous alone: set it to ring, burst, "
                              "tokenring or hybrid",
                              config_context_parallel_method_word(p->context_parallel_method));
+    if (p->context_parallel_inner_degree && !rings_may_be_cut(p->context_parallel_method))
+        return config_refuse(config, "parallelism.context_parallel_inner_degree", error,
+                             "but context_parallel_method is %s: ring and burst alone have inner rings",
+                             config_context_parallel_method_word(p->context_parallel_method));
+    if (p->context_parallel_inner_degree && ranks % p->context_parallel_inner_degree)
+        return config_refuse(config, "parallelism.context_parallel_inner_degree", error,
+                             "which does not divide the %lld context-parallel ranks", (long long)ranks);
     const struct places places = given_places(config, model, ranks);
     const int64_t last = places.rows - places.rows / exchange; // the first row of the last rank of a part
     if (place_of(&places, places.parts - 1, exchange == 1 ? 0 : last) >= tokens)
@@ -385,13 +396,16 @@ static trireme_status check_islands(const struct config *config, const struct mo
     return outer_schedule_check(config, model->num_hidden_layers, error);
 }
 
-// Which ranks exchange tokens for heads: neighbours.
+// Which ranks exchange tokens for heads: neighbours. Or inner rings are cut off.
 static trireme_status resolve_exchange(struct parallel *out, const struct config *config, trireme_error *error) {
     const int ranks = out->mesh.degree[AXIS_CP], exchange = (int)exchanging_ranks(config, ranks);
     trireme_error why = {0};
     if (exchange > 1 && exchange < ranks && mesh_cut(&out->mesh, AXES(AXIS_CP), exchange, &why) != TRIREME_OK)
         return config_refuse(config, "parallelism.context_parallel_ulysses_degree", error, "%s", why.message);
     out->exchange = exchange > 1 && ranks > 1 ? AXES(AXIS_CP) : AXES_NONE;
+    const int inner = (int)config->parallelism.context_parallel_inner_degree;
+    if (inner > 1 && inner < ranks && mesh_cut(&out->mesh, AXES(AXIS_CP), inner, &why) != TRIREME_OK)
+        return config_refuse(config, "parallelism.context_parallel_inner_degree", error, "%s", why.message);
     return TRIREME_OK;
 }
 

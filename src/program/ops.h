@@ -21,7 +21,7 @@ bool dtype_is_real(enum dtype dtype);
 // What sums of `model` values are held in: f64 for f64, else f32.
 enum dtype dtype_accumulate(enum dtype model);
 
-enum { OP_MAX_IN = 9, OP_MAX_OUT = 4, OP_MAX_ATTRIBUTES = 7, OP_MAX_DIMS = 4 };
+enum { OP_MAX_IN = 9, OP_MAX_OUT = 4, OP_MAX_ATTRIBUTES = 8, OP_MAX_DIMS = 4 };
 enum { OP_NAME = 32, OP_CONDITION_TEXT = 32 };
 
 // One operand of a row's signature.

@@ -93,6 +93,12 @@ static bool places_meet(const struct places *p, int64_t queries, int64_t keys, i
     return places_below(p, keys, place) > (window > 0 ? places_below(p, keys, place - window + 1) : 0);
 }
 
+int64_t places_before(const struct places *p, int64_t own, int64_t distance, int64_t inner) {
+    const int64_t ring = inner > 0 ? inner : p->parts, rings = p->parts / ring;
+    return (own % ring + ring - distance % ring) % ring +
+           ring * ((own / ring + rings - distance / ring % rings) % rings);
+}
+
 int64_t places_reach(const struct places *p, int64_t window) {
     for (int64_t distance = p->parts - 1; distance > 0; distance--)
         for (int64_t part = 0; part < p->parts; part++)

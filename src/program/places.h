@@ -34,6 +34,11 @@ int64_t places_below(const struct places *places, int64_t part, int64_t place);
 // How many pairs of a query of one part and a key of another a causal mask allows in a sequence of one document, where
 // a token sees `window` places, its own included (0: all up to its own).
 int64_t places_pairs(const struct places *places, int64_t queries, int64_t keys, int64_t window);
+// The part that is `distance` before part `own`, wrapping around. Where parts lie in inner rings of `inner` neighbours
+// each, 0: all in one, a distance i + inner * j is i in the inner ring and j from ring to ring, each of which wraps
+// around by itself.
+int64_t places_before(const struct places *places, int64_t own, int64_t distance, int64_t inner);
+
 // The largest distance d < parts for which some part has a pair with the part d before it (wrapping around). Where
 // parts are told apart by nothing but that distance, those further away need not meet.
 int64_t places_reach(const struct places *places, int64_t window);

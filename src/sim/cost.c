@@ -99,9 +99,10 @@ static axis_set parts_axes(const struct program *program, const struct instructi
 // Pairs of a query and a key that the rank with part `own` attends to, in a sequence of one document.
 static int64_t pairs_of(const struct instruction *in, int64_t own) {
     const struct places places = places_of(in);
-    const int64_t queries = own - in->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i,
-                  keys = own - in->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i;
-    return places_pairs(&places, (queries + places.parts) % places.parts, (keys + places.parts) % places.parts,
+    const int64_t inner = in->attribute[ATTRIBUTE(ATTENTION_BLOCK, inner)].i;
+    return places_pairs(&places,
+                        places_before(&places, own, in->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i, inner),
+                        places_before(&places, own, in->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i, inner),
                         in->attribute[ATTRIBUTE(ATTENTION_BLOCK, window)].i);
 }
 

@@ -53,9 +53,11 @@ static trireme_status check_member(const struct set *set, const struct program *
         REFUSE("%s: no set can stand for %s", site.text, table->op[set->row.op].name);
     if (i->when != WHEN_ALWAYS || i->predicate != NONE || i->accumulate != ACCUMULATE_NO)
         REFUSE("%s: is part of a set, but may be skipped, or adds to what others have made", site.text);
-    for (size_t m = 0; m < k && role == ROLE_COMMUNICATION; m++)
-        if (set->members.item[m].instruction->group && set->members.item[m].instruction->group != i->group)
+    for (size_t m = 0; m < k && role == ROLE_COMMUNICATION; m++) { // messages may go over parts of one group
+        const struct instruction *other = set->members.item[m].instruction;
+        if (other->group && other->group != i->group && !(op_is_message(other->op) && op_is_message(i->op)))
             REFUSE("%s: goes over another group than the rest of its set", site.text);
+    }
     return TRIREME_OK;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "kernels/kernels.h"
+#include "program/channels.h"
 #include "program/footprint.h"
 #include "program/places.h"
 
@@ -694,7 +695,18 @@ static trireme_status run_send(struct trial *t, const struct instruction *i) {
 }
 
 static bool is_other_end(const struct trial *t, const struct instruction *a, const struct instruction *b) {
-    return a->open == b->open && (a->open ? a->peer + b->peer : (a->peer + b->peer) % t->ranks) == 0;
+    const int size = mesh_group_size(&t->program->mesh, a->group);
+    return a->group == b->group && a->open == b->open &&
+           (a->open ? a->peer + b->peer : (a->peer + b->peer) % size) == 0;
+}
+
+// The rank at the other end, along the message's group, of one of the ranks of the set's; NONE: there is none.
+static int other_rank(const struct trial *t, const struct instruction *i, int rank) {
+    const struct mesh *mesh = &t->program->mesh;
+    const int here = mesh_member(mesh, 0, t->set->group, rank);
+    if (!message_is_of(mesh, i, here))
+        return NONE;
+    return mesh_index(mesh, mesh_peer(mesh, here, i->group, i->peer), t->set->group);
 }
 
 // What is received is what the rank on the other side was the first to send of what has not been received: the same
@@ -725,8 +737,8 @@ static trireme_status run_receive(struct trial *t, const struct instruction *i) 
     for (int64_t n = 0; n < count; n++)
         nothing[n] = NAN;
     for (int rank = 0; rank < t->ranks; rank++) {
-        const int end = rank + i->peer, peer = (end % t->ranks + t->ranks) % t->ranks;
-        copy_flat(t, out, rank, i->open && peer != end ? nothing : sent->data + peer * count, false);
+        const int other = other_rank(t, i, rank);
+        copy_flat(t, out, rank, other == NONE ? nothing : sent->data + other * count, false);
     }
     free(nothing);
     sent->taken = true;
@@ -883,7 +895,7 @@ static char *describe_set(const struct set *set, const struct program *p, const 
     for (size_t k = 0; k < set->members.count; k++) {
         const struct instruction *i = set->members.item[k].instruction;
         const struct op_info *info = &table->op[i->op];
-        text_add(&text, ";%s %d%s", info->name, i->peer, i->open ? " open" : "");
+        text_add(&text, ";%s %d%s %u", info->name, i->peer, i->open ? " open" : "", (unsigned)i->group);
         for (int a = 0; a < info->attributes; a++)
             if (op_attribute_find(&table->op[set->row.op], info->attribute[a].name) < 0)
                 text_add(&text, " %lld", (long long)i->attribute[a].i);

@@ -9,6 +9,7 @@ CP = "--parallelism.context_parallel_degree="
 METHOD = "--parallelism.context_parallel_method="
 RING = METHOD + "ring"
 LAYOUT = "--parallelism.context_parallel_layout="
+INNER = "--parallelism.context_parallel_inner_degree="
 EXACT = ["--training.dtype=f64", "--training.kernels=reference"]
 
 
@@ -59,6 +60,7 @@ def test_layouts():
                           (3, RING, LAYOUT + "striped", "--parallelism.context_parallel_stripe=3"),
                           (4, METHOD + "hybrid", "--parallelism.context_parallel_ulysses_degree=2"),
                           (3, METHOD + "burst"), (2, METHOD + "burst", LAYOUT + "striped"), (3, METHOD + "tokenring"),
+                          (4, METHOD + "burst", INNER + "2"), (6, RING, INNER + "3", "--zero_stage=2"),
                           (4, METHOD + "tokenring", LAYOUT + "contiguous"), (3, METHOD + "lightseq"),
                           (4, METHOD + "lightseq", "--zero_stage=1")):
         name = "".join([str(degree), *mesh]).replace("/", "")
@@ -164,6 +166,10 @@ def test_refusals():
     tool.refused(2, "context_parallel_layout: given striped, but context_parallel_method is lightseq, which knows "
                  "contiguous alone: set it to ring", "verify", "c.yaml", CP + "2", METHOD + "lightseq",
                  LAYOUT + "striped")
+    tool.refused(2, "context_parallel_inner_degree: given 3, which does not divide the 4 context-parallel ranks",
+                 "verify", "c.yaml", CP + "4", RING, INNER + "3")
+    tool.refused(2, "context_parallel_inner_degree: given 2, but context_parallel_method is tokenring: ring and burst "
+                 "alone have inner rings", "verify", "c.yaml", CP + "4", METHOD + "tokenring", INNER + "2")
     # Seven parts of 16 tokens have 3 rows, so that six are enough.
     tool.refused(2, "training.seq_len: given 16, of whose tokens the last of 7 context-parallel ranks would have none: "
                  "lower parallelism.context_parallel_degree", "verify", "c.yaml", CP + "7")

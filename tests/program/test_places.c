@@ -103,6 +103,19 @@ static int64_t pairs_of(const struct places *p, int64_t part) {
 
 // Of contiguous blocks the last has (2 P - 1) / P times the mean, for many rows; in zigzag all have the same, at each
 // distance; stripes of one token differ by a query's own key.
+static void rings_wrap_around_by_themselves(void **unused) {
+    (void)unused;
+    const struct places p = {PLACES_CONTIGUOUS, 6, 1};
+    static const int64_t BEFORE[][6] = {{0, 5, 4, 3, 2, 1}, {4, 3, 2, 1, 0, 5}}; // of parts 0 and 4, in one ring
+    static const int64_t INNER[][6] = {{0, 2, 1, 3, 5, 4}, {4, 3, 5, 1, 0, 2}};  // in two rings of 3
+    for (int own = 0; own < 2; own++)
+        for (int distance = 0; distance < 6; distance++) {
+            assert_int_equal(places_before(&p, 4 * own, distance, 0), BEFORE[own][distance]);
+            assert_int_equal(places_before(&p, 4 * own, distance, 6), BEFORE[own][distance]);
+            assert_int_equal(places_before(&p, 4 * own, distance, 3), INNER[own][distance]);
+        }
+}
+
 static void zigzag_is_even(void **unused) {
     (void)unused;
     const int64_t rows = 8;
@@ -124,6 +137,7 @@ static void zigzag_is_even(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_place_is_in_one_part), cmocka_unit_test(layouts_are_as_published),
-        cmocka_unit_test(pairs_are_those_that_a_mask_allows), cmocka_unit_test(zigzag_is_even)};
+        cmocka_unit_test(pairs_are_those_that_a_mask_allows), cmocka_unit_test(rings_wrap_around_by_themselves),
+        cmocka_unit_test(zigzag_is_even)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

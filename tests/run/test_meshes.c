@@ -521,6 +521,31 @@ static void test_ways(void **state) {
     end();
 }
 
+// Rings within rings.
+static void test_inner_rings(void **state) {
+    (void)state;
+    static const struct spec RINGS[] = {{.cp = 4, .inner_ring = 2},
+                                        {.cp = 6, .inner_ring = 2},
+                                        {.cp = 6, .inner_ring = 3},
+                                        {.cp = 8, .inner_ring = 4},
+                                        {.cp = 8, .inner_ring = 2},
+                                        {.cp = 4, .inner_ring = 2, .tp = 2},
+                                        {.cp = 4, .inner_ring = 2, .fsdp = 2, .zero = 3, .recompute = "full"},
+                                        {.cp = 4, .inner_ring = 2, .pp = 2, .schedule = "zb-h1"}};
+    static const char *const LAYOUTS[] = {"contiguous", "zigzag", "striped"};
+    begin(17);
+    for (int m = 0; m < MODELS; m++)
+        for (size_t r = 0; r < ARRAY_LENGTH(RINGS); r++)
+            for (int way = 0; way < 2; way++)
+                for (size_t layout = 0; layout < ARRAY_LENGTH(LAYOUTS); layout++) {
+                    struct spec spec = RINGS[r];
+                    spec.way = way ? "burst" : NULL;
+                    spec.ring = LAYOUTS[layout];
+                    try(&all_models[m], &spec);
+                }
+    end();
+}
+
 // ---- everything together
 
 struct dice {
@@ -797,24 +822,16 @@ int main(int argc, char **argv) {
         return failed;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_islands),
-        cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_ways),
-        cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_matrices),
-        cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_adapters),
-        cmocka_unit_test(test_recomputed_layers),
-        cmocka_unit_test(test_odd_ones),
-        cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_alone),       cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_units),       cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_classes),     cmocka_unit_test(test_islands),
+        cmocka_unit_test(test_vocabulary),  cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_inner_rings), cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_matrices),    cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_adapters),    cmocka_unit_test(test_recomputed_layers),
+        cmocka_unit_test(test_odd_ones),    cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_bf16),        cmocka_unit_test(test_repeats),
     };
     // A single row is looked for only in the tables of f64.
-    return _cmocka_run_group_tests("ranks", tests, table.filter ? 12 : ARRAY_LENGTH(tests), NULL, forget);
+    return _cmocka_run_group_tests("ranks", tests, table.filter ? 13 : ARRAY_LENGTH(tests), NULL, forget);
 }

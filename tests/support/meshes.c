@@ -98,6 +98,8 @@ static trireme_status load_config(const struct job *job, struct config *config, 
                                                                     : text_or(s->way, "ring"));
     if (s->ring)
         SET("parallelism.context_parallel_layout=%s", s->ring);
+    if (s->inner_ring)
+        SET("parallelism.context_parallel_inner_degree=%d", s->inner_ring);
     if (s->ring && s->exchange)
         SET("parallelism.context_parallel_ulysses_degree=%d", s->exchange);
     if (s->ring && spec_layout(s) > 0)

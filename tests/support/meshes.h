@@ -22,10 +22,10 @@ struct spec {
     // The layout of sequences whose keys or queries go from rank to rank, NULL: keys are gathered; how they do, NULL:
     // as in a ring; and how many neighbours exchange tokens for heads, without a ring all.
     const char *ring, *way;
-    int exchange;
-    bool no_sequence; // tensor-parallel ranks hold all rows between layers
-    bool overlap;     // tensor-parallel ranks exchange gradients beside products
-    bool vocabulary;  // spread over the stages
+    int exchange, inner_ring; // and of how many ranks inner rings are, 0: there is one ring
+    bool no_sequence;         // tensor-parallel ranks hold all rows between layers
+    bool overlap;             // tensor-parallel ranks exchange gradients beside products
+    bool vocabulary;          // spread over the stages
     // A schedule's name, or one that specs.c writes to a file. With two microbatches at a time: "pairs"; "reversed",
     // with backwards in the opposite order; "crossed", with the first stage's forwards in the opposite order. With
     // three at a time: "split", weights' passes apart; "loop" and "wave", two chunks; "loop split" and "wave split",

@@ -74,6 +74,8 @@ void spec_print(const struct spec *s, char text[SPEC_TEXT]) {
         add_word(text, " x cp %d", s->cp);
     if (s->cp > 1 && s->ring)
         add_word(text, " %s, %s", s->way ? s->way : "in a ring", s->ring);
+    if (s->inner_ring)
+        add_word(text, " (rings of %d)", s->inner_ring);
     if (s->cp > 1 && s->exchange)
         add_word(text, " (%d exchange)", (int)spec_exchange(s));
     if (s->node)

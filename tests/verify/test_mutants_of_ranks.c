@@ -393,6 +393,7 @@ SUITE(matrices_pipeline, 23, BATCH(4), SMALL_GPT2_MODEL, PP(2), TP(2), MUON)
 SUITE(ring, 9, BATCH(4), SMALL_LLAMA_MODEL, RING(2), "model.sliding_window=3")
 SUITE(states, 9, BATCH(4), SMALL_LINEAR_MODEL, "parallelism.context_parallel_degree=2")
 SUITE(burst, 11, BATCH(4), SMALL_LLAMA_MODEL, BY("burst", 2))
+SUITE(inner_rings, 23, BATCH(4), SMALL_LLAMA_MODEL, BY("ring", 4), "parallelism.context_parallel_inner_degree=2")
 SUITE(tokenring, 11, BATCH(4), SMALL_LLAMA_MODEL, BY("tokenring", 2), "model.sliding_window=3")
 SUITE(lightseq, 17, BATCH(4), SMALL_LLAMA_MODEL, BY("lightseq", 3), "training.seq_len=6")
 SUITE(everything, 29, BATCH(8), SMALL_GPT2_MODEL, PP(2), TP(2), FSDP(2, 1))
@@ -421,6 +422,7 @@ int main(void) {
         cmocka_unit_test(ring),
         cmocka_unit_test(states),
         cmocka_unit_test(burst),
+        cmocka_unit_test(inner_rings),
         cmocka_unit_test(tokenring),
         cmocka_unit_test(lightseq),
         cmocka_unit_test(matrices),

@@ -384,6 +384,23 @@ static void burst(void **unused) {
     fleet_release(&f);
 }
 
+// Rings within rings: how far away keys are is a distance in each of them.
+static void inner_rings(void **unused) {
+    (void)unused;
+    FLEET(MODEL(LLAMA), BATCH(4), RING(4), "parallelism.context_parallel_inner_degree=2", FSDP(2, 1));
+    const char *const seen = "layers.0.attention.heads.seen2", *const ahead = "layers.0.attention.heads.keys2";
+    FAULT(0, FLEET_STAGE, take_keys_of(&p, OP_ATTENTION_BLOCK, seen, 3), "does not make the o of", "attention_parts");
+    FAULT(0, FLEET_STAGE, set_everywhere(&p, ATTRIBUTE(ATTENTION_BLOCK, inner), 0), "does not make the o of",
+          "attention_parts");
+    FAULT(0, FLEET_STAGE, found(&p, OP_RECEIVE, ahead)->group = AXES(AXIS_CP), "nothing like", ahead);
+    // What the first ring has added up is sent on once more, as if it were all of it.
+    FAULT(0, FLEET_STAGE,
+          rename_input(&p, OP_ATTENTION_BWD_END, "d.layers.0.attention.heads.from_ring1",
+                       "d.layers.0.attention.heads.from_ring0"),
+          "", "d.layers.0.attention.heads");
+    fleet_release(&f);
+}
+
 // Results that go straight home.
 static void tokenring(void **unused) {
     (void)unused;
@@ -743,6 +760,7 @@ int main(void) {
         cmocka_unit_test(sequence),
         cmocka_unit_test(context),
         cmocka_unit_test(burst),
+        cmocka_unit_test(inner_rings),
         cmocka_unit_test(tokenring),
         cmocka_unit_test(lightseq),
         cmocka_unit_test(ring),

@@ -99,8 +99,9 @@ static inline void attention_place(struct attention *s, const struct call *call)
     }
     const int64_t parts = call->attribute[ATTRIBUTE(ATTENTION_BLOCK, parts)].i, own = first / s->length;
     s->places = (struct places){call->attribute[ATTRIBUTE(ATTENTION_BLOCK, layout)].i, parts, s->length};
-    s->q_part = (own + parts - call->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i % parts) % parts;
-    s->k_part = (own + parts - call->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i % parts) % parts;
+    const int64_t inner = call->attribute[ATTRIBUTE(ATTENTION_BLOCK, inner)].i;
+    s->q_part = places_before(&s->places, own, call->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i, inner);
+    s->k_part = places_before(&s->places, own, call->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i, inner);
 }
 
 // The floats of `range`.

@@ -19,10 +19,6 @@ struct sight {
     const struct tensor *starts;
 };
 
-static int64_t part_of(const struct sight *s, int64_t own, int64_t before) {
-    return (own - before % s->places.parts + s->places.parts) % s->places.parts;
-}
-
 // Of a row as a whole.
 static struct sight sight_of_all(const struct call *call) {
     const int64_t parts = call->attribute[ATTRIBUTE(ATTENTION_PARTS, parts)].i;
@@ -42,8 +38,9 @@ static struct sight sight_of_piece(const struct call *call, int first) {
                       .window = call->attribute[ATTRIBUTE(ATTENTION_BLOCK, window)].i,
                       .starts = &call->in[INPUT(ATTENTION_BLOCK, starts)]};
     const int64_t own = tensor_int(&call->in[first], 0) / rows;
-    s.queries = part_of(&s, own, call->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i);
-    s.keys = part_of(&s, own, call->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i);
+    const int64_t inner = call->attribute[ATTRIBUTE(ATTENTION_BLOCK, inner)].i;
+    s.queries = places_before(&s.places, own, call->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i, inner);
+    s.keys = places_before(&s.places, own, call->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i, inner);
     return s;
 }
 
