@@ -107,12 +107,14 @@ static void rings_wrap_around_by_themselves(void **unused) {
     (void)unused;
     const struct places p = {PLACES_CONTIGUOUS, 6, 1};
     static const int64_t BEFORE[][6] = {{0, 5, 4, 3, 2, 1}, {4, 3, 2, 1, 0, 5}}; // of parts 0 and 4, in one ring
-    static const int64_t INNER[][6] = {{0, 2, 1, 3, 5, 4}, {4, 3, 5, 1, 0, 2}};  // in two rings of 3
+    static const int64_t THREES[][6] = {{0, 2, 1, 3, 5, 4}, {4, 3, 5, 1, 0, 2}}; // in two rings of 3
+    static const int64_t TWOS[][6] = {{0, 1, 4, 5, 2, 3}, {4, 5, 2, 3, 0, 1}};   // in three of 2
     for (int own = 0; own < 2; own++)
         for (int distance = 0; distance < 6; distance++) {
             assert_int_equal(places_before(&p, 4 * own, distance, 0), BEFORE[own][distance]);
             assert_int_equal(places_before(&p, 4 * own, distance, 6), BEFORE[own][distance]);
-            assert_int_equal(places_before(&p, 4 * own, distance, 3), INNER[own][distance]);
+            assert_int_equal(places_before(&p, 4 * own, distance, 3), THREES[own][distance]);
+            assert_int_equal(places_before(&p, 4 * own, distance, 2), TWOS[own][distance]);
         }
 }
 
