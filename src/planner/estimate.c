@@ -32,9 +32,18 @@ static bool takes_whole(const struct op_info *info) {
     return false;
 }
 
-// Adds the seconds of the passes, by the events of one rank.
+// Of ranks that share sequences some may have more of the work; the others wait for them.
+static const struct sim_class *busiest(const struct simulation *s) {
+    const struct sim_class *most = s->of_class;
+    for (int c = 1; c < s->classes; c++)
+        if (s->of_class[c].computing > most->computing)
+            most = &s->of_class[c];
+    return most;
+}
+
+// Adds the seconds of the passes, by the events of the rank that computes most.
 static void add_events(struct probe_part *out, const struct simulation *s, const struct op_table *ops) {
-    const struct sim_class *who = &s->of_class[0];
+    const struct sim_class *who = busiest(s);
     const struct program *p = who->program;
     double begin[2] = {INFINITY, INFINITY}, end[2] = {0, 0};
     for (size_t i = 0; i < who->events.count; i++) {

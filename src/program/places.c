@@ -85,6 +85,22 @@ int64_t places_pairs(const struct places *p, int64_t queries, int64_t keys, int6
     return pairs;
 }
 
+// The keys that the first `count` tokens of a sequence see, in sum.
+static int64_t seen_by_first(int64_t count, int64_t window) {
+    const int64_t few = window > 0 ? MIN(count, window) : count;
+    return few * (few + 1) / 2 + (count - few) * window;
+}
+
+int64_t places_seen(const struct places *p, int64_t queries, int64_t window) {
+    const int64_t each = neighbours_of(p);
+    int64_t pairs = 0;
+    for (int64_t row = 0; row < p->rows; row += each) {
+        const int64_t first = place_of(p, queries, row);
+        pairs += seen_by_first(first + each, window) - seen_by_first(first, window);
+    }
+    return pairs;
+}
+
 // Whether queries of one part see a key of another: the first of the last neighbours among them does if any does. Those
 // after it see nothing more of other parts. In stripes those before see no part that is not as far from it; in zigzag
 // all parts are within reach, or none.

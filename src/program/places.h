@@ -34,6 +34,8 @@ int64_t places_below(const struct places *places, int64_t part, int64_t place);
 // How many pairs of a query of one part and a key of another a causal mask allows in a sequence of one document, where
 // a token sees `window` places, its own included (0: all up to its own).
 int64_t places_pairs(const struct places *places, int64_t queries, int64_t keys, int64_t window);
+// The same of a part's queries and the keys of all parts: the sum of places_pairs over these.
+int64_t places_seen(const struct places *places, int64_t queries, int64_t window);
 // The part that is `distance` before part `own`, wrapping around. Where parts lie in inner rings of `inner` neighbours
 // each, 0: all in one, a distance i + inner * j is i in the inner ring and j from ring to ring, each of which wraps
 // around by itself.

@@ -74,21 +74,42 @@ static double window_factor(const struct op_info *info, const struct instruction
     return share > 0 && share < 1 ? 2 * share - share * share : 1;
 }
 
-// ---- attention over parts of sequences
+// ---- attention of parts of sequences
 
+// Whether the instruction's keys are those of one part, and not those of all parts, which have been gathered.
 static bool attends_to_part(const struct instruction *in) {
     return in->op == OP_ATTENTION_BLOCK || in->op == OP_ATTENTION_BLOCK_BWD;
 }
 
+// Whether the rank's queries are a part of each sequence: then the place of the first one says which.
+static bool attends_from_part(const struct instruction *in) {
+    return attends_to_part(in) ||
+           ((in->op == OP_ATTENTION || in->op == OP_ATTENTION_BWD) && in->in[INPUT(ATTENTION, first)].buffer != NONE);
+}
+
+_Static_assert((int)INPUT(ATTENTION, q) == (int)INPUT(ATTENTION_BLOCK, q) &&
+                   (int)INPUT(ATTENTION, k) == (int)INPUT(ATTENTION_BLOCK, k) &&
+                   (int)INPUT(ATTENTION, first) == (int)INPUT(ATTENTION_BLOCK, first) &&
+                   (int)INPUT(ATTENTION, first) == (int)INPUT(ATTENTION_BWD, first) &&
+                   (int)INPUT(ATTENTION_BLOCK, first) == (int)INPUT(ATTENTION_BLOCK_BWD, first) &&
+                   (int)ATTRIBUTE(ATTENTION, window) == (int)ATTRIBUTE(ATTENTION_BLOCK, window),
+               "in the same order");
+
+static int64_t rows_of(const struct instruction *in, int input) {
+    return in->in[input].dim[1];
+}
+
 static struct places places_of(const struct instruction *in) {
-    return (struct places){in->attribute[ATTRIBUTE(ATTENTION_BLOCK, layout)].i,
-                           in->attribute[ATTRIBUTE(ATTENTION_BLOCK, parts)].i,
-                           in->in[INPUT(ATTENTION_BLOCK, q)].dim[1]};
+    const int64_t rows = rows_of(in, INPUT(ATTENTION, q));
+    if (attends_to_part(in))
+        return (struct places){in->attribute[ATTRIBUTE(ATTENTION_BLOCK, layout)].i,
+                               in->attribute[ATTRIBUTE(ATTENTION_BLOCK, parts)].i, rows};
+    return (struct places){PLACES_CONTIGUOUS, rows_of(in, INPUT(ATTENTION, k)) / rows, rows};
 }
 
 // The axes whose ranks have the parts.
 static axis_set parts_axes(const struct program *program, const struct instruction *in) {
-    const struct buffer *first = &program->buffers.item[in->in[INPUT(ATTENTION_BLOCK, first)].buffer];
+    const struct buffer *first = &program->buffers.item[in->in[INPUT(ATTENTION, first)].buffer];
     axis_set axes = AXES_NONE;
     for (int a = 0; a < AXIS_COUNT; a++)
         if (first->placement[a] >= PLACE_SHARD(0))
@@ -99,15 +120,17 @@ static axis_set parts_axes(const struct program *program, const struct instructi
 // Pairs of a query and a key that the rank with part `own` attends to, in a sequence of one document.
 static int64_t pairs_of(const struct instruction *in, int64_t own) {
     const struct places places = places_of(in);
+    const int64_t window = in->attribute[ATTRIBUTE(ATTENTION, window)].i;
+    if (!attends_to_part(in))
+        return places_seen(&places, own, window);
     const int64_t inner = in->attribute[ATTRIBUTE(ATTENTION_BLOCK, inner)].i;
     return places_pairs(&places,
                         places_before(&places, own, in->attribute[ATTRIBUTE(ATTENTION_BLOCK, queries)].i, inner),
-                        places_before(&places, own, in->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i, inner),
-                        in->attribute[ATTRIBUTE(ATTENTION_BLOCK, window)].i);
+                        places_before(&places, own, in->attribute[ATTRIBUTE(ATTENTION_BLOCK, keys)].i, inner), window);
 }
 
 axis_set cost_unequal(const struct program *program, const struct instruction *in) {
-    if (!attends_to_part(in))
+    if (!attends_from_part(in))
         return AXES_NONE;
     const int64_t parts = places_of(in).parts, first = pairs_of(in, 0);
     for (int64_t own = 1; own < parts; own++)
@@ -118,9 +141,9 @@ axis_set cost_unequal(const struct program *program, const struct instruction *i
 
 // What part of the operations that its row says, those of a causal mask, an instruction does on the rank.
 static double pairs_factor(const struct program *program, const struct instruction *in, int rank) {
-    const double rows = (double)places_of(in).rows;
+    const double queries = (double)rows_of(in, INPUT(ATTENTION, q)), keys = (double)rows_of(in, INPUT(ATTENTION, k));
     const int own = mesh_index(&program->mesh, rank, parts_axes(program, in));
-    return 2 * (double)pairs_of(in, own) / (rows * rows);
+    return 2 * (double)pairs_of(in, own) / (queries * keys);
 }
 
 // How many kernels do the op.
@@ -146,7 +169,7 @@ double cost_compute(const struct station *s, const struct program *program, cons
     double bytes = instruction_bytes(program, table, in, &as);
     double flops =
         instruction_flops(program, table, in) *
-        (attends_to_part(in) ? pairs_factor(program, in, rank) : window_factor(&table->op[in->op], in, extent));
+        (attends_from_part(in) ? pairs_factor(program, in, rank) : window_factor(&table->op[in->op], in, extent));
     double seconds = smooth_seconds(d, c, dtype, flops, bytes, extent);
     if (d->points[in->op].count && bytes > 0)
         seconds *= near_points(d, c, in->op, dtype, flops, bytes, extent);

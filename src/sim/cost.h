@@ -8,8 +8,8 @@
 // On rank `rank` of the mesh. `accumulates`: outputs are added to what is there.
 double cost_compute(const struct station *station, const struct program *program, const struct op_table *table,
                     const struct instruction *instruction, int rank, bool accumulates);
-// The axes along which ranks do not have equal shares of the instruction's work: attention to the keys of one part of a
-// sequence, which some queries see more of than others.
+// The axes along which ranks do not have equal shares of the instruction's work: attention of the queries of one part
+// of a sequence, which see more keys than those of other parts.
 axis_set cost_unequal(const struct program *program, const struct instruction *instruction);
 // A collective (all_reduce, all_gather, reduce_scatter, reduce, broadcast), where `bytes` are those of the whole tensor
 // that each rank gives or gets; or a message of `bytes` bytes (send).

@@ -139,8 +139,17 @@ def test_simulation():
     assert len(seconds["zigzag"]) == 1 and len(seconds["contiguous"]) == 8, seconds
     # Buffers of the ring are few, however many layers and ranks there are: keys and values of a part are 67 MB.
     assert taken["zigzag"]["classes"][0]["memory"]["communication"] < 5e9, taken["zigzag"]["classes"]
-    for rank, spent in enumerate(seconds["contiguous"]):
-        assert abs(spent / seconds["zigzag"][0] - (2 * rank + 1) / 8) < 0.01, (rank, seconds)
+    # Keys that are gathered are as many for all, but the last rank's queries see most of them.
+    long[-1] = "context_parallel_method=gather"
+    seconds["gathered"] = [one["attention_seconds"] for one in tool.good_json("simulate", *long)["classes"]]
+    for layout in "contiguous", "gathered":
+        assert len(seconds[layout]) == 8, (layout, seconds)
+        for rank, spent in enumerate(seconds[layout]):
+            assert abs(spent / seconds["zigzag"][0] - (2 * rank + 1) / 8) < 0.01, (layout, rank, seconds)
+    # A window that is short leaves all but the first rank as much to see.
+    window = tool.good_json("simulate", *long, "model.sliding_window=4096")["classes"]
+    first, *others = (one["attention_seconds"] for one in window)
+    assert first < .9 * others[0] and max(others) < 1.001 * min(others), window
 
 
 def test_balance():
@@ -170,6 +179,8 @@ def test_refusals():
                  "verify", "c.yaml", CP + "4", RING, INNER + "3")
     tool.refused(2, "context_parallel_inner_degree: given 2, but context_parallel_method is tokenring: ring and burst "
                  "alone have inner rings", "verify", "c.yaml", CP + "4", METHOD + "tokenring", INNER + "2")
+    tool.refused(2, alone.replace("gather", "ulysses"), "verify", "c.yaml", CP + "2", METHOD + "ulysses",
+                 LAYOUT + "zigzag")
     # Seven parts of 16 tokens have 3 rows, so that six are enough.
     tool.refused(2, "training.seq_len: given 16, of whose tokens the last of 7 context-parallel ranks would have none: "
                  "lower parallelism.context_parallel_degree", "verify", "c.yaml", CP + "7")
@@ -205,6 +216,11 @@ def test_plans():
     tool.good(*plan[:-1], "context_parallel_degree=1", "context_parallel_method=hybrid")
     tool.refused(2, "context_parallel_ulysses_degree: given 3, which does not divide the 4 context-parallel ranks",
                  *plan, "context_parallel_method=hybrid", "context_parallel_ulysses_degree=3")
+    # The rank that has most work decides, however long the others wait for it.
+    long = [*plan, "seq_len=131072", "mode=full"]
+    for method in ["gather"], ["ring", "context_parallel_layout=contiguous"]:
+        for answer in tool.good_json(*long, f"context_parallel_method={method[0]}", *method[1:])["plans"]:
+            assert abs(answer["estimated_seconds"] / answer["step_seconds"] - 1) < .004, answer
     ring = [*plan, "context_parallel_method=ring"]
     assert "--cp-comm-type p2p " in tool.good(*ring, "export=megatron")
     assert "rotate_method = \"alltoall\"" in tool.good(*ring, "export=torchtitan")

@@ -75,15 +75,19 @@ static int64_t count_pairs(const struct places *p, int64_t queries, int64_t keys
 static void check_pairs(const struct places *p) {
     for (size_t w = 0; w < ARRAY_LENGTH(WINDOW); w++) {
         int64_t reach = 0, all = 0;
-        for (int64_t part = 0; part < p->parts; part++)
+        for (int64_t part = 0; part < p->parts; part++) {
+            int64_t own = 0;
             for (int64_t distance = 0; distance < p->parts; distance++) {
                 const int64_t keys = (part - distance + p->parts) % p->parts;
                 const int64_t pairs = places_pairs(p, part, keys, WINDOW[w]);
                 assert_int_equal(pairs, count_pairs(p, part, keys, WINDOW[w]));
-                all += pairs;
+                own += pairs;
                 if (pairs > 0)
                     reach = MAX(reach, distance);
             }
+            assert_int_equal(places_seen(p, part, WINDOW[w]), own);
+            all += own;
+        }
         assert_int_equal(places_reach(p, WINDOW[w]), reach);
         assert_true(WINDOW[w] > 0 || 2 * all == total(p) * (total(p) + 1));
     }
@@ -92,13 +96,6 @@ static void check_pairs(const struct places *p) {
 static void pairs_are_those_that_a_mask_allows(void **unused) {
     (void)unused;
     for_all_places(check_pairs);
-}
-
-static int64_t pairs_of(const struct places *p, int64_t part) {
-    int64_t pairs = 0;
-    for (int64_t keys = 0; keys < p->parts; keys++)
-        pairs += places_pairs(p, part, keys, 0);
-    return pairs;
 }
 
 // Of contiguous blocks the last has (2 P - 1) / P times the mean, for many rows; in zigzag all have the same, at each
@@ -126,9 +123,9 @@ static void zigzag_is_even(void **unused) {
                             striped = {1, parts, rows};
         const int64_t twice = parts * rows * (parts * rows + 1);
         for (int64_t part = 0; part < parts; part++) {
-            assert_int_equal(2 * pairs_of(&contiguous, part), rows * ((2 * part + 1) * rows + 1));
-            assert_int_equal(2 * parts * pairs_of(&zigzag, part), twice);
-            assert_int_equal(2 * pairs_of(&striped, part), parts * rows * (rows - 1) + 2 * rows * (part + 1));
+            assert_int_equal(2 * places_seen(&contiguous, part, 0), rows * ((2 * part + 1) * rows + 1));
+            assert_int_equal(2 * parts * places_seen(&zigzag, part, 0), twice);
+            assert_int_equal(2 * places_seen(&striped, part, 0), parts * rows * (rows - 1) + 2 * rows * (part + 1));
             for (int64_t keys = 0; keys < parts; keys++)
                 if (keys != part)
                     assert_int_equal(2 * places_pairs(&zigzag, part, keys, 0), rows * rows);
