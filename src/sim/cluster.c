@@ -194,16 +194,52 @@ static trireme_status read_span(const struct outline *t, int node, struct link_l
     return TRIREME_OK;
 }
 
-static trireme_status read_algorithm(const struct outline *t, int node, enum link_algorithm *out,
-                                     trireme_error *error) {
-    static const char *const WORDS[] = {"ring", "tree", "direct"};
+// The index of a word, in `words` of which the first `count` are expected.
+static trireme_status read_word(const struct outline *t, int node, const char *const words[], int count, int *out,
+                                trireme_error *error) {
     TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
-    for (size_t i = 0; i < ARRAY_LENGTH(WORDS); i++)
-        if (strcmp(text_of(t, node), WORDS[i]) == 0) {
-            *out = (enum link_algorithm)i;
+    struct text expected = {0};
+    for (int i = 0; i < count; i++) {
+        if (strcmp(text_of(t, node), words[i]) == 0) {
+            *out = i;
+            text_release(&expected);
             return TRIREME_OK;
         }
-    return outline_refuse(t, node, error, "given \"%.40s\", expected ring, tree or direct", text_of(t, node));
+        text_add(&expected, "%s%s", i == 0 ? "" : i < count - 1 ? ", " : " or ", words[i]);
+    }
+    const trireme_status status =
+        outline_refuse(t, node, error, "given \"%.40s\", expected %s", text_of(t, node), expected.text);
+    text_release(&expected);
+    return status;
+}
+
+static trireme_status read_algorithm(const struct outline *t, int mapping, enum link_algorithm *out,
+                                     trireme_error *error) {
+    static const char *const WORDS[] = {"ring", "tree", "direct"};
+    const int node = outline_member(t, mapping, "algorithm");
+    int word = LINK_RING;
+    if (node >= 0)
+        TRY(read_word(t, node, WORDS, ARRAY_LENGTH(WORDS), &word, error));
+    *out = (enum link_algorithm)word;
+    return TRIREME_OK;
+}
+
+static trireme_status read_wiring(const struct outline *t, int mapping, struct link_level *level,
+                                  trireme_error *error) {
+    static const char *const WIRINGS[] = {"switch", "direct"}, *const DUPLEXES[] = {"full", "half"};
+    const int wiring = outline_member(t, mapping, "wiring"), duplex = outline_member(t, mapping, "duplex");
+    int word = 0;
+    if (wiring >= 0) {
+        TRY(read_word(t, wiring, WIRINGS, ARRAY_LENGTH(WIRINGS), &word, error));
+        level->wiring = (enum link_wiring)(WIRING_SWITCH + word);
+    }
+    if (duplex < 0)
+        return TRIREME_OK;
+    if (wiring < 0)
+        return outline_refuse(t, duplex, error, "says nothing without wiring: switch or direct");
+    TRY(read_word(t, duplex, DUPLEXES, ARRAY_LENGTH(DUPLEXES), &word, error));
+    level->half_duplex = word;
+    return TRIREME_OK;
 }
 
 // How many ranks the largest part of the level can have: as many as its devices have cores.
@@ -292,7 +328,8 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     struct cluster *c = r->cluster;
     struct link_level *level = &c->level[c->levels];
     int node;
-    TRY(outline_known(t, mapping, "name spans start message latency bandwidth adapters algorithm measured", error));
+    TRY(outline_known(t, mapping,
+                      "name spans start message latency bandwidth adapters wiring duplex algorithm measured", error));
     TRY(outline_need(t, mapping, "name", &node, error));
     TRY(outline_expect(t, node, OUTLINE_SCALAR, error));
     TRY(check_name(t, node, text_of(t, node), error));
@@ -319,9 +356,8 @@ static trireme_status read_level(const struct reading *r, int mapping, trireme_e
     level->message = level->start;
     TRY(outline_may_figure(t, mapping, "message", QUANTITY_SECONDS, 0, CLUSTER_SECONDS_MOST, &level->message, error));
     TRY(outline_may_integer(t, mapping, "adapters", 1, 4096, &level->adapters, error));
-    node = outline_member(t, mapping, "algorithm");
-    if (node >= 0)
-        TRY(read_algorithm(t, node, &level->algorithm, error));
+    TRY(read_algorithm(t, mapping, &level->algorithm, error));
+    TRY(read_wiring(t, mapping, level, error));
     node = outline_member(t, mapping, "measured");
     return node < 0 ? TRIREME_OK : read_measured(r, node, level, error);
 }
@@ -359,14 +395,10 @@ static trireme_status cluster_read_collectives(const struct reading *r, trireme_
     int node = outline_member(r->outline, 0, "collectives");
     if (node < 0)
         return TRIREME_OK;
-    TRY(outline_expect(r->outline, node, OUTLINE_SCALAR, error));
-    const char *text = text_of(r->outline, node);
-    for (int i = 0; i < COLLECTIVES_COUNT; i++)
-        if (strcmp(text, COLLECTIVES_WORDS[i]) == 0) {
-            r->cluster->collectives = (enum collectives)i;
-            return TRIREME_OK;
-        }
-    return outline_refuse(r->outline, node, error, "given \"%.40s\", expected in_turn, pipelined or ring", text);
+    int word;
+    TRY(read_word(r->outline, node, COLLECTIVES_WORDS, COLLECTIVES_COUNT, &word, error));
+    r->cluster->collectives = (enum collectives)word;
+    return TRIREME_OK;
 }
 
 static trireme_status read_stragglers(const struct reading *r, trireme_error *error) {

@@ -87,6 +87,11 @@ struct node_group {
 
 enum link_algorithm { LINK_RING, LINK_TREE, LINK_DIRECT };
 
+// What messages share that are under way at the same time: nothing, as if each of them were alone; the link of a rank
+// to a switch, over which goes all that the rank sends and receives; or the link between two ranks, which each two
+// have.
+enum link_wiring { WIRING_NONE, WIRING_SWITCH, WIRING_DIRECT };
+
 // A collective as it was measured within a level.
 struct link_point {
     enum op op; // OP_SEND: a message
@@ -99,12 +104,14 @@ struct link_point {
 struct link_level {
     char *name;
     enum { SPAN_DEVICE, SPAN_NODE, SPAN_NODES, SPAN_ALL, SPAN_ISLANDS } span;
-    int nodes;                     // SPAN_NODES: how many
-    double start;                  // seconds, once for each collective
-    double message;                // seconds, once for each message
-    double latency;                // seconds, for each of an algorithm's steps
-    double bandwidth;              // bytes per second each way, of one rank or of one adapter
-    int adapters;                  // of a part; 0: each rank has its own
+    int nodes;        // SPAN_NODES: how many
+    double start;     // seconds, once for each collective
+    double message;   // seconds, once for each message
+    double latency;   // seconds, for each of an algorithm's steps
+    double bandwidth; // bytes per second each way, of one rank or of one adapter
+    int adapters;     // of a part; 0: each rank has its own
+    enum link_wiring wiring;
+    bool half_duplex;              // only with a wiring: both directions of a link share its bandwidth
     enum link_algorithm algorithm; // steps to gather among n parts: ring n - 1, tree log2 n, direct 1
     VEC(struct link_point) points; // by op, ranks, bytes
 };

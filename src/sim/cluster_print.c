@@ -189,6 +189,9 @@ static void print_level(struct text *out, const struct link_level *l, const stru
         text_add(out, "    message: %s\n", figure(l->message, "s").text);
     if (l->adapters)
         text_add(out, "    adapters: %d\n", l->adapters);
+    if (l->wiring)
+        text_add(out, "    wiring: %s\n    duplex: %s\n", l->wiring == WIRING_SWITCH ? "switch" : "direct",
+                 l->half_duplex ? "half" : "full");
     if (l->points.count)
         text_add(out, "    measured:\n");
     for (size_t i = 0; i < l->points.count; i++) {

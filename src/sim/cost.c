@@ -201,6 +201,14 @@ int route_only_level(const struct cluster *c, const struct route *route) {
     return only;
 }
 
+// How often a level's links carry what a rank sends in a collective.
+static double times_over_links(const struct link_level *level, enum op op, double members) {
+    const bool each_with_each = op_traffic[op].takes == HOLDING_BAND || op_traffic[op].takes == HOLDING_ROWS,
+               one_way =
+                   level->wiring == WIRING_DIRECT && level->algorithm == LINK_RING && members > 2 && !each_with_each;
+    return level->half_duplex && !one_way ? 2 : 1;
+}
+
 static double by_formula(const struct cluster *c, const struct route *route, enum op op, double bytes) {
     double start = 0, latency = 0, sum = 0, slowest = 0, below = 1, times = op_traffic[op].times;
     const bool message = op_is_message(op);
@@ -211,7 +219,8 @@ static double by_formula(const struct cluster *c, const struct route *route, enu
             continue;
         start = MAX(start, message ? level->message : level->start);
         double members = c->collectives == COLLECTIVES_RING ? route->ranks : parts,
-               moved = message ? bytes : times * bytes / below * (members - 1) / members;
+               moved = message ? bytes
+                               : times_over_links(level, op, members) * times * bytes / below * (members - 1) / members;
         latency += (message ? 1 : times * steps_of(level->algorithm, parts)) * level->latency;
         sum += moved / route->bandwidth[i];
         slowest = MAX(slowest, moved / route->bandwidth[i]);
@@ -262,6 +271,10 @@ double cost_communicate(const struct cluster *c, const struct route *route, enum
                          from_points(c, route, only, op_traffic[op].like, bytes, &measured)))
         return measured;
     return by_formula(c, route, op, bytes);
+}
+
+double cost_latency(const struct cluster *c, const struct route *route) {
+    return by_formula(c, route, OP_SEND, 0);
 }
 
 double communicated_bytes(const struct program *program, const struct instruction *in) {

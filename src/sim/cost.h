@@ -20,7 +20,12 @@ axis_set cost_unequal(const struct program *program, const struct instruction *i
 // ring too, where n is the size of the whole group. The largest `start` of a level (a message: `message`) comes once on
 // top. Measured points are used instead where one level alone joins all ranks; a
 // broadcast without points of its own takes those of all_gather. A reduce is made as an all_reduce, and costs as much.
+//
+// Where both directions of a link share its bandwidth, the bytes of a level count twice, since a rank receives while it
+// sends; once in a ring over links between each two of three or more ranks, of which each carries one direction.
 double cost_communicate(const struct cluster *cluster, const struct route *route, enum op op, double bytes);
+// The part of a message's seconds in which nothing of it travels yet.
+double cost_latency(const struct cluster *cluster, const struct route *route);
 // The one level that joins the ranks; NONE where several do.
 int route_only_level(const struct cluster *cluster, const struct route *route);
 // Bytes of the whole tensor that the instruction communicates, in the dtype in which it travels.

@@ -1,4 +1,5 @@
 #include "sim/sim_prepare.h"
+#include "sim/transfers.h"
 
 #include <math.h>
 
@@ -59,6 +60,7 @@ struct event_loop {
     struct actor *actor;
     VEC(struct meeting) meetings;
     VEC(struct ready) stack;
+    struct transfers transfers;
 };
 
 // ---- who meets whom
@@ -259,6 +261,14 @@ static const struct lane_item *posted_item(const struct actor *a, int stream) {
     return &a->program->lane[v->template * STREAMS_MAX + stream].item[state->position];
 }
 
+static void finish_message_end(struct event_loop *l, int who, int stream, double begin, double end) {
+    struct actor *a = &l->actor[who];
+    const struct lane_item *item = posted_item(a, stream);
+    account_communication(l, who, stream, item->axis, end - begin);
+    simulate_finish(a, stream, item->axis, begin, end);
+}
+
+// Comes to an end of a message; false where that is not over yet: the other end has not come, or its links are shared.
 static bool simulate_exchange(struct event_loop *l, int who, int stream, const struct lane_item *item, double ready) {
     int other = l->actor[who].peer[item->use], end_stream = stream_other_end(l->actor[who].program->program, stream);
     struct actor *a = &l->actor[who], *b = &l->actor[other];
@@ -270,13 +280,38 @@ static bool simulate_exchange(struct event_loop *l, int who, int stream, const s
     const struct lane_item *there = posted_item(b, end_stream);
     if (!is_other_end(l, item->use, there->use) || b->peer[there->use] != who)
         return false; // it waits for another rank, and comes to this message later
-    double seconds = item->kind == LANE_SEND ? a->seconds[2 * item->number] : b->seconds[2 * there->number];
-    double begin = MAX(ready, theirs->ready), end = begin + seconds;
-    account_communication(l, who, stream, item->axis, seconds);
-    account_communication(l, other, end_stream, there->axis, seconds);
-    simulate_finish(a, stream, item->axis, begin, end);
-    simulate_finish(b, end_stream, there->axis, begin, end);
+    const bool sends = item->kind == LANE_SEND;
+    const int use = sends ? item->use : there->use, sender = sends ? who : other;
+    const double begin = MAX(ready, theirs->ready),
+                 seconds = sends ? a->seconds[2 * item->number] : b->seconds[2 * there->number];
+    if (transfers_share(&l->transfers, use, sender)) {
+        const struct route *route = &l->topology.route[use][topology_rank(&l->topology, sender)];
+        const double latency = MIN(seconds, cost_latency(l->topology.cluster, route));
+        transfers_add(&l->transfers, &(struct transfer){.use = use,
+                                                        .sender = sender,
+                                                        .sender_stream = sends ? stream : end_stream,
+                                                        .receiver = sends ? other : who,
+                                                        .receiver_stream = sends ? end_stream : stream,
+                                                        .begin = begin,
+                                                        .latency = latency,
+                                                        .left = seconds - latency});
+        return false;
+    }
+    finish_message_end(l, who, stream, begin, begin + seconds);
+    finish_message_end(l, other, end_stream, begin, begin + seconds);
     simulate_enqueue(l, other, end_stream);
+    return true;
+}
+
+// Ends the next message of those that share links; false where there is none.
+static bool end_transfer(struct event_loop *l) {
+    struct transfer t;
+    if (!transfers_next(&l->transfers, &t))
+        return false;
+    finish_message_end(l, t.sender, t.sender_stream, t.begin, l->transfers.now);
+    finish_message_end(l, t.receiver, t.receiver_stream, t.begin, l->transfers.now);
+    simulate_enqueue(l, t.sender, t.sender_stream);
+    simulate_enqueue(l, t.receiver, t.receiver_stream);
     return true;
 }
 
@@ -551,14 +586,17 @@ static trireme_status simulate_run(struct event_loop *l, const struct simulation
         l->out->class_of[r] = topology_class(&l->topology, r);
     for (int c = 0; c < classes; c++)
         create_actor(l, c, options);
+    transfers_create(&l->transfers, &l->topology);
     for (int c = classes; c-- > 0;)
         for (int s = STREAMS_MAX; s-- > 0;)
             simulate_enqueue(l, c, s);
-    while (l->stack.count) {
-        struct ready next = l->stack.item[--l->stack.count];
-        l->actor[next.who].stream[next.stream].queued = false;
-        run_stream(l, next.who, next.stream);
-    }
+    do {
+        while (l->stack.count) {
+            struct ready next = l->stack.item[--l->stack.count];
+            l->actor[next.who].stream[next.stream].queued = false;
+            run_stream(l, next.who, next.stream);
+        }
+    } while (end_transfer(l));
     trireme_status status = simulate_check_ended(l, error);
     if (status == TRIREME_OK)
         sum_up(l, options->events);
@@ -568,6 +606,7 @@ static trireme_status simulate_run(struct event_loop *l, const struct simulation
         free(l->meetings.item[i].member);
     VEC_RELEASE(&l->meetings);
     VEC_RELEASE(&l->stack);
+    transfers_release(&l->transfers);
     free(l->actor);
     return status;
 }

@@ -56,10 +56,14 @@ static struct mesh mesh_of(int tensor, int data, int stages) {
     return mesh;
 }
 
-static void play(struct trial *t) {
+static void play_with(struct trial *t, const struct simulation_options *options) {
     const struct program *program[2] = {&t->stage[0], &t->stage[1]};
     trireme_error error = {0};
-    assert_ok(simulate(&t->result, program, ops, &t->cluster, NULL, &error), &error);
+    assert_ok(simulate(&t->result, program, ops, &t->cluster, options, &error), &error);
+}
+
+static void play(struct trial *t) {
+    play_with(t, NULL);
 }
 
 static void end(struct trial *t) {
@@ -454,6 +458,146 @@ static void neighbours_of_a_slow_rank_are_told_apart(void **unused) {
     end(&t);
 }
 
+// Each rank sends a message to the next rank, and in `ways` 2 one to the previous rank, too.
+static void swap_messages(struct program *p, int ways, int64_t elements) {
+    for (int way = 0; way < ways; way++)
+        for (int receives = 0; receives < 2; receives++)
+            message(p, receives, AXIS_DP, way == receives ? 1 : -1, way, elements);
+}
+
+// How many times as long as alone the bytes of a message take. Two ranks are both next and previous to each other.
+static void messages_share_links_as_they_are_wired(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *wiring;
+        int ranks, times[2]; // with messages one way, both ways
+    } CASES[] = {
+        {"", 4, {1, 1}},
+        {", wiring: switch", 4, {1, 2}},
+        {", wiring: switch, duplex: full", 2, {1, 2}},
+        {", wiring: switch, duplex: half", 4, {2, 4}},
+        {", wiring: switch, duplex: half", 2, {2, 4}},
+        {", wiring: direct", 4, {1, 1}},
+        {", wiring: direct, duplex: full", 3, {1, 1}},
+        {", wiring: direct", 2, {1, 2}},
+        {", wiring: direct, duplex: half", 4, {1, 2}},
+        {", wiring: direct, duplex: half", 3, {1, 2}},
+        {", wiring: direct, duplex: half", 2, {2, 4}},
+    };
+    for (size_t i = 0; i < 4 * ARRAY_LENGTH(CASES); i++) {
+        const int ways = 1 + i % 2, ranks = CASES[i / 4].ranks;
+        const struct simulation_options options = {.every_rank = i / 2 % 2};
+        struct trial t;
+        begin(&t, mesh_of(1, ranks, 1),
+              PLAIN "nodes: [{device: d, nodes: 1, devices: %d}]\nlinks: [{name: l, spans: all, " LINK "%s}]\n", ranks,
+              CASES[i / 4].wiring);
+        swap_messages(&t.stage[0], ways, 1000);
+        play_with(&t, &options);
+        assert_int_equal(t.result.classes, options.every_rank ? ranks : 1);
+        assert_seconds(t.result.seconds, 1e-6 + CASES[i / 4].times[ways - 1] * 4e-6);
+        end(&t);
+    }
+}
+
+// Both ways between each two neighbours; of the messages to and from the slow rank, those that it sends are late. Those
+// between ranks 0 and 1, and 0 and 3, share links.
+static void a_direct_link_is_between_two_ranks(void **unused) {
+    (void)unused;
+    struct trial t;
+    begin(&t, mesh_of(1, 4, 1),
+          PLAIN "nodes: [{device: d, nodes: 1, devices: 4}]\n"
+                "links: [{name: l, spans: all, wiring: direct, duplex: half, " LINK "}]\n"
+                "stragglers: [{device: 2, slower: 3}]\n");
+    add(&t.stage[0], 1000);
+    swap_messages(&t.stage[0], 2, 1000);
+    play(&t);
+    static const double ALONE = 5e-6, SHARED = 9e-6;
+    static const int OF_SHARED[] = {4, 2, 0, 2}; // messages that each rank sends or receives
+    for (int rank = 0; rank < 4; rank++)
+        assert_seconds(t.result.of_class[rank].moving[AXIS_DP],
+                       OF_SHARED[rank] * SHARED + (4 - OF_SHARED[rank]) * ALONE);
+    assert_seconds(t.result.seconds, 3 * 13e-6 + ALONE);
+    end(&t);
+}
+
+// The first message has 12 kB; the second, of 4 kB, has half of the link from 5 us on, until it ends at 13 us, when
+// computing goes on. Then the first has all of it again.
+static void messages_have_equal_parts_while_they_share(void **unused) {
+    (void)unused;
+    for (int computes = 0; computes < 2; computes++) {
+        struct trial t;
+        begin(&t, mesh_of(1, 4, 1),
+              PLAIN "nodes: [{device: d, nodes: 1, devices: 4}]\n"
+                    "links: [{name: l, spans: all, wiring: switch, " LINK "}]\n");
+        struct program *p = &t.stage[0];
+        message(p, false, AXIS_DP, 1, false, 3000);
+        message(p, true, AXIS_DP, -1, false, 3000);
+        add(p, 250);
+        message(p, false, AXIS_DP, -1, true, 1000);
+        message(p, true, AXIS_DP, 1, true, 1000);
+        if (computes) {
+            add(p, 1000);
+            p->templates.item[0].instructions.item[5].wait[STREAM_MESSAGES + 3] = 1;
+        }
+        assert_seconds(play_to_the_end(&t), computes ? 13e-6 + LAUNCH + 12e-6 : 17e-6);
+    }
+}
+
+// Where both directions share a link, a rank receives over it while it sends; but not in a ring of links each of which
+// carries one direction.
+static void collectives_share_both_directions(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *wiring;
+        int ranks, times[2]; // of an all_reduce, of an all_to_all
+    } CASES[] = {
+        {"duplex: full, wiring: switch", 4, {1, 1}}, {"duplex: half, wiring: switch", 4, {2, 2}},
+        {"duplex: full, wiring: direct", 4, {1, 1}}, {"duplex: half, wiring: direct", 4, {1, 2}},
+        {"duplex: half, wiring: direct", 2, {2, 2}}, {"duplex: half, wiring: direct, algorithm: tree", 4, {2, 2}},
+    };
+    for (size_t i = 0; i < 2 * ARRAY_LENGTH(CASES); i++) {
+        const int ranks = CASES[i / 2].ranks, steps = strstr(CASES[i / 2].wiring, "tree") ? 2 : ranks - 1;
+        const double share = (ranks - 1.) / ranks * 4000e-9 * CASES[i / 2].times[i % 2];
+        struct trial t;
+        begin(&t, mesh_of(1, ranks, 1),
+              PLAIN "nodes: [{device: d, nodes: 1, devices: %d}]\nlinks: [{name: l, spans: all, %s, " LINK "}]\n",
+              ranks, CASES[i / 2].wiring);
+        struct program *p = &t.stage[0];
+        if (i % 2) {
+            const int64_t dim[] = {ranks, 1, 1000 / ranks};
+            struct operand x = values(p, ranks, 1000 / ranks), y = values(p, ranks, 1000 / ranks);
+            program_communicate(p, 0, OP_ALL_TO_ALL, PHASE_FORWARD, STREAM_REDUCE, AXES(AXIS_DP),
+                                operand_shape(x, 3, dim), operand_shape(y, 3, dim));
+        } else {
+            all_reduce(p, AXIS_DP, 1000);
+        }
+        assert_seconds(play_to_the_end(&t), (i % 2 ? 1 : 2) * (steps * 1e-6 + share));
+    }
+}
+
+// Ranks pass on what they have received. Between nodes it takes 10 us and 8 us, within them 1 us and 4 us.
+static void a_ring_is_as_fast_as_its_slowest_link(void **unused) {
+    (void)unused;
+    enum { ROUNDS = 3 };
+    struct trial t;
+    begin(&t, mesh_of(1, 4, 1),
+          PLAIN "nodes: [{device: d, nodes: 2, devices: 2}]\n"
+                "links:\n"
+                "  - {name: bus, spans: node, " LINK "}\n"
+                "  - {name: net, spans: all, latency: 10 us, bandwidth: 0.5 GB/s}\n");
+    struct program *p = &t.stage[0];
+    for (int i = 0; i < ROUNDS; i++) {
+        swap_messages(p, 1, 1000);
+        p->templates.item[0].instructions.item[2 * i].wait[STREAM_MESSAGES + 1] = i > 0;
+    }
+    play(&t);
+    assert_int_equal(t.result.classes, 4);
+    assert_seconds(t.result.seconds, ROUNDS * 18e-6);
+    // Rank 0 sends within its node, for the last time when it has received twice.
+    assert_seconds(t.result.of_class[0].moving[AXIS_DP], ROUNDS * (5e-6 + 18e-6));
+    end(&t);
+}
+
 // ---- memory
 
 static struct operand kept(struct program *p, const char *name, enum buffer_kind kind, enum buffer_scope scope,
@@ -617,6 +761,11 @@ int main(void) {
         cmocka_unit_test(a_meeting_is_as_late_and_as_long_as_any),
         cmocka_unit_test(a_message_goes_by_its_senders_adapters),
         cmocka_unit_test(neighbours_of_a_slow_rank_are_told_apart),
+        cmocka_unit_test(messages_share_links_as_they_are_wired),
+        cmocka_unit_test(a_direct_link_is_between_two_ranks),
+        cmocka_unit_test(messages_have_equal_parts_while_they_share),
+        cmocka_unit_test(collectives_share_both_directions),
+        cmocka_unit_test(a_ring_is_as_fast_as_its_slowest_link),
         cmocka_unit_test(memory_is_told_by_what_it_holds),
         cmocka_unit_test(what_is_received_is_communication),
     };

@@ -36,6 +36,8 @@ static void printed_clusters_read_back(void **unused) {
         VEC_PUSH(&c.devices.item[0].points[OP_MATMUL], (struct curve_point){DTYPE_F32, 64, 64, 64, 49152, 9e-6});
         VEC_PUSH(&c.level[0].points, (struct link_point){OP_ALL_REDUCE, 8, 1 << 20, 93e-6});
         c.level[0].message = 3e-6;
+        c.level[0].wiring = i ? WIRING_DIRECT : WIRING_SWITCH;
+        c.level[0].half_duplex = i == 1;
         assert_true(c.level[0].start > 3e-6);
         VEC_PUSH(&c.stragglers, (struct straggler){3, 1.25});
         c.devices.item[0].jitter = .04;
@@ -49,6 +51,8 @@ static void printed_clusters_read_back(void **unused) {
         assert_true(again.devices.item[0].communication == (i ? .375 : 1));
         assert_true(again.devices.item[0].jitter == .04 && again.devices.item[0].meeting == 150e-6);
         assert_true(again.level[0].message == 3e-6 && again.level[0].start == c.level[0].start);
+        assert_int_equal(again.level[0].wiring, c.level[0].wiring);
+        assert_int_equal(again.level[0].half_duplex, i == 1);
         for (int op = 0; op < OP_COUNT; op++)
             assert_int_equal(again.devices.item[0].points[op].count, op == OP_ADAMW || op == OP_MATMUL);
         for (int op = 0; op < OP_COUNT; op++)

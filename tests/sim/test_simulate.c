@@ -116,7 +116,8 @@ static void pipelines_cost_what_their_schedule_does(void **unused) {
     compare_schedule("hanayo", 4, 8, times(1, 1.1, 0.9));
 }
 
-// Nodes of three devices, so that groups lie across them in several ways; what else is said of the device, and of all.
+// Nodes of three devices, so that groups lie across them in several ways; what else is said of the device, of all, and
+// of links.
 static const char UNEVEN[] = "devices:\n"
                              "  d:\n"
                              "    peak: {f64: 1 GFLOP/s}\n"
@@ -126,8 +127,8 @@ static const char UNEVEN[] = "devices:\n"
                              "    efficiency: {other: {memory: 1}, matmul: {compute: 0.5, half: {m: 4}}}\n%s"
                              "nodes: [{device: d, nodes: 8, devices: 3}]\n"
                              "links:\n"
-                             "  - {name: bus, spans: node, latency: 2 us, bandwidth: 1 GB/s}\n"
-                             "  - {name: net, spans: all, latency: 20 us, bandwidth: 0.1 GB/s, adapters: 1}\n";
+                             "  - {name: bus, spans: node, latency: 2 us, bandwidth: 1 GB/s%s}\n"
+                             "  - {name: net, spans: all, latency: 20 us, bandwidth: 0.1 GB/s, adapters: 1%s}\n";
 
 static void compare_every_rank(const char *cluster, const char *const *more, size_t count, int most_classes) {
     const char *settings[24] = {"model.preset=llama-5m",     "training.dtype=f64",
@@ -183,11 +184,17 @@ static void ranks_that_are_alike_are_simulated_once(void **unused) {
         {"parallelism.pipeline_parallel_degree=2", "parallelism.tensor_parallel_degree=2",
          "parallelism.tensor_parallel_overlap=true", "parallelism.data_parallel_shard_degree=2",
          "parallelism.zero_stage=3"},
+        // Messages in rings.
+        {"parallelism.context_parallel_degree=4", "parallelism.context_parallel_method=ring",
+         "parallelism.data_parallel_shard_degree=2"},
+        {"parallelism.context_parallel_degree=2", "parallelism.context_parallel_method=ring",
+         "parallelism.context_parallel_layout=contiguous", "parallelism.pipeline_parallel_degree=2"},
     };
-    // What the file says about a device, and about collectives.
-    static const char *const MORE[][2] = {{"", ""},
-                                          {"    communication: cores\n", ""},
-                                          {"    jitter: 0.1\n    meeting: 10 us\n", "collectives: pipelined\n"}};
+    // What the file says about a device, about collectives, and about links.
+    static const char *const MORE[][3] = {
+        {"", "", ""},
+        {"    communication: cores\n", "", ", wiring: switch"},
+        {"    jitter: 0.1\n    meeting: 10 us\n", "collectives: pipelined\n", ", wiring: direct, duplex: half"}};
     for (size_t i = 0; i < ARRAY_LENGTH(MESHES); i++) {
         size_t count = MESHES[i][4] ? 5 : MESHES[i][3] ? 4 : 3;
         struct text slow = {0};
@@ -195,7 +202,7 @@ static void ranks_that_are_alike_are_simulated_once(void **unused) {
         compare_every_rank(FREE_LINKS, MESHES[i], count, 4);
         compare_every_rank(slow.text, MESHES[i], count, 16);
         for (size_t k = 0; k < ARRAY_LENGTH(MORE); k++) {
-            char *uneven = mem_printf(UNEVEN, MORE[k][0], MORE[k][1]);
+            char *uneven = mem_printf(UNEVEN, MORE[k][0], MORE[k][1], MORE[k][2], MORE[k][2]);
             compare_every_rank(uneven, MESHES[i], count, 16);
             free(uneven);
         }
@@ -211,7 +218,7 @@ static void ranks_that_are_alike_have_no_bubble(void **unused) {
                               "training.global_batch_size=8", "parallelism.data_parallel_shard_degree=4",
                               "parallelism.zero_stage=3",     "parallelism.data_parallel_prefetch=0"};
     struct fixture f;
-    char *cluster = mem_printf(UNEVEN, "", "");
+    char *cluster = mem_printf(UNEVEN, "", "", "", "");
     open_fixture(&f, cluster, settings, ARRAY_LENGTH(settings));
     struct simulation s;
     trireme_error error = {0};
