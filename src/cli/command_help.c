@@ -4,6 +4,7 @@
 #include "cli/completion.h"
 #include "cli/exit_code.h"
 #include "model/model.h"
+#include "parallel/context_method.h"
 #include "pipeline/schedule.h"
 #include "sim/cluster.h"
 #include "sim/shipped.h"
@@ -21,8 +22,8 @@ static void help_overview(struct text *out) {
     text_add(out, "\nA setting may be written --section.key=value, --section.key value or section.key=value, without\n"
                   "the section where no other has a key of that name. Of several values the last counts.\n"
                   "trireme help config lists all keys, trireme help models, clusters and schedules what has a name,\n"
-                  "trireme help exit_codes how commands end; trireme --version tells which build this is;\n"
-                  "man trireme has more.\n");
+                  "trireme help context_parallel how ranks share sequences, trireme help exit_codes how commands end;\n"
+                  "trireme --version tells which build this is; man trireme has more.\n");
 }
 
 // Describes a command. If a section of the configuration has its name, the keys of that section follow.
@@ -44,6 +45,40 @@ static trireme_status help_clusters(struct text *out, trireme_error *error) {
     return status;
 }
 
+static trireme_status help_schedules(struct text *out, trireme_error *error) {
+    (void)error;
+    schedules_help(out);
+    return TRIREME_OK;
+}
+
+static trireme_status help_context_parallel(struct text *out, trireme_error *error) {
+    (void)error;
+    context_methods_help(out);
+    return TRIREME_OK;
+}
+
+static trireme_status help_exit_codes(struct text *out, trireme_error *error) {
+    (void)error;
+    exit_codes_help(out);
+    return TRIREME_OK;
+}
+
+// What is neither a command nor a key, and has no JSON.
+static const struct list {
+    const char *name;
+    trireme_status (*print)(struct text *out, trireme_error *error);
+} LISTS[] = {{"clusters", help_clusters},
+             {"schedules", help_schedules},
+             {"context_parallel", help_context_parallel},
+             {"exit_codes", help_exit_codes}};
+
+static const struct list *list_find(const char *name) {
+    for (size_t i = 0; i < ARRAY_LENGTH(LISTS); i++)
+        if (strcmp(LISTS[i].name, name) == 0)
+            return &LISTS[i];
+    return NULL;
+}
+
 // The list that has this name. NULL: none.
 static const char *list_with(const char *name) {
     struct model_config model;
@@ -58,11 +93,13 @@ static const char *list_with(const char *name) {
 
 // Refuses a topic that config_help has refused without an answer.
 static trireme_status refuse_topic(const char *topic, trireme_error *error) {
-    static const char *const LISTS[] = {"config", "models", "clusters", "schedules", "exit_codes"};
+    static const char *const WITH_JSON[] = {"config", "models"};
     const char *list = list_with(topic),
                *nearest = text_nearest(topic, &commands[0].name, command_count, sizeof commands[0]);
     if (!nearest)
-        nearest = text_nearest(topic, LISTS, ARRAY_LENGTH(LISTS), sizeof LISTS[0]);
+        nearest = text_nearest(topic, WITH_JSON, ARRAY_LENGTH(WITH_JSON), sizeof WITH_JSON[0]);
+    if (!nearest)
+        nearest = text_nearest(topic, &LISTS[0].name, ARRAY_LENGTH(LISTS), sizeof LISTS[0]);
     char excerpt[JSON_EXCERPT_BYTES];
     if (list)
         FAIL(TRIREME_ERROR_USAGE, "there is no command or key %s, but it is in `trireme help %s`",
@@ -94,11 +131,10 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
     for (size_t i = 0; i < command_count; i++)
         if (strcmp(commands[i].name, topic) == 0)
             command = &commands[i];
-    bool clusters = strcmp(topic, "clusters") == 0, schedules = strcmp(topic, "schedules") == 0,
-         codes = strcmp(topic, "exit_codes") == 0;
+    const struct list *list = list_find(topic);
     // A section of keys may have a command's name.
     const bool keys = a->json && command && config_help(&out, topic, true, error) == TRIREME_OK;
-    if (a->json && !keys && (!*topic || command || clusters || schedules || codes))
+    if (a->json && !keys && (!*topic || command || list))
         FAIL(TRIREME_ERROR_USAGE, "help %s is text: leave --json out; help of configuration keys and models has JSON",
              *topic ? topic : "by itself");
     if (keys)
@@ -111,12 +147,8 @@ trireme_status command_help(const struct arguments *a, trireme_error *error) {
         model_presets_help_json(&out);
     else if (strcmp(topic, "models") == 0)
         model_presets_help(&out);
-    else if (clusters)
-        status = help_clusters(&out, error);
-    else if (schedules)
-        schedules_help(&out);
-    else if (codes)
-        exit_codes_help(&out);
+    else if (list)
+        status = list->print(&out, error);
     else
         status = config_help(&out, strcmp(topic, "config") == 0 ? NULL : topic, a->json, error);
     if (status == TRIREME_ERROR_USAGE && !config_answers(topic))

@@ -147,8 +147,8 @@ const struct command commands[] = {
      "llm.c. The keys below may be given without their section.\n"
      "example: trireme convert runs/mine mine.gguf --dtype=q8_0\n",
      command_convert, ALL_OF_IT, NULL, NULL},
-    {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|exit_codes] | completion bash|zsh",
-     "this, a command, configuration keys, the named models, clusters and schedules, or exit codes",
+    {"help", "[COMMAND|SECTION|KEY|config|models|clusters|schedules|context_parallel|exit_codes] | completion bash|zsh",
+     "this, a command, configuration keys, named models, clusters and schedules, context parallelism, or exit codes",
      "completion: the script by which a shell completes commands, keys and named values; `make install` puts it in "
      "place.\n"
      "example: trireme help optimizer\n",

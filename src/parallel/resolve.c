@@ -2,6 +2,7 @@
 #include "base/amount.h"
 #include "model/state.h"
 #include "optim/outer_schedule.h"
+#include "parallel/context_method.h"
 #include "parallel/layout.h"
 
 #include <unistd.h>
@@ -316,13 +317,18 @@ int64_t parallel_given_rows(const struct config *config, const struct model_conf
     return given_places(config, model, ranks).rows / exchanging_ranks(config, ranks);
 }
 
-static bool knows_contiguous_alone(enum config_context_parallel_method method) {
-    return method == CONFIG_CONTEXT_PARALLEL_GATHER || method == CONFIG_CONTEXT_PARALLEL_ULYSSES ||
-           method == CONFIG_CONTEXT_PARALLEL_LIGHTSEQ;
-}
-
-static bool rings_may_be_cut(enum config_context_parallel_method method) {
-    return method == CONFIG_CONTEXT_PARALLEL_RING || method == CONFIG_CONTEXT_PARALLEL_BURST;
+static trireme_status refuse_layout(const struct config *config, trireme_error *error) {
+    const struct config_parallelism *p = &config->parallelism;
+    struct text known = {0}, methods = {0};
+    context_method_layouts(&known, p->context_parallel_method);
+    context_methods_with(&methods, p->context_parallel_layout);
+    const trireme_status status =
+        config_refuse(config, "parallelism.context_parallel_layout", error,
+                      "but context_parallel_method is %s, which knows %s alone: set it to %s",
+                      config_context_parallel_method_word(p->context_parallel_method), known.text, methods.text);
+    text_release(&known);
+    text_release(&methods);
+    return status;
 }
 
 // Refuses a layout that the model's layers or the method do not know, and one in which a rank has no token.
@@ -342,12 +348,9 @@ static trireme_status check_places(const struct config *config, const struct mod
     if (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID && ranks % p->context_parallel_ulysses_degree)
         return config_refuse(config, "parallelism.context_parallel_ulysses_degree", error,
                              "which does not divide the %lld context-parallel ranks", (long long)ranks);
-    if (layout != PLACES_CONTIGUOUS && knows_contiguous_alone(p->context_parallel_method))
-        return config_refuse(config, LAYOUT_KEY, error,
-                             "but context_parallel_method is %s, which knows contiguous alone: set it to ring, burst, "
-                             "tokenring or hybrid",
-                             config_context_parallel_method_word(p->context_parallel_method));
-    if (p->context_parallel_inner_degree && !rings_may_be_cut(p->context_parallel_method))
+    if (!context_method_knows(p->context_parallel_method, p->context_parallel_layout))
+        return refuse_layout(config, error);
+    if (p->context_parallel_inner_degree && !context_method(p->context_parallel_method)->inner_rings)
         return config_refuse(config, "parallelism.context_parallel_inner_degree", error,
                              "but context_parallel_method is %s: ring and burst alone have inner rings",
                              config_context_parallel_method_word(p->context_parallel_method));
@@ -489,11 +492,10 @@ static trireme_status check_exchange(const struct parallel *out, const struct co
                              "but ranks that exchange tokens for heads share the %s of a tensor-parallel rank: %lld at "
                              "most, or set parallelism.context_parallel_method to ring",
                              counted(out->split.heads, "head").text, (long long)out->split.heads);
-    if (ranks > 1 && model->attention_sinks)
-        return config_refuse(
-            config, "parallelism.context_parallel_method", error,
-            "but the model's attention has sinks, which ranks that exchange tokens for heads do not know: set "
-            "it to ring");
+    if (ranks > 1 && model->attention_sinks && !context_method(config->parallelism.context_parallel_method)->sinks)
+        return config_refuse(config, "parallelism.context_parallel_method", error,
+                             "but the model's attention has sinks, which it does not know: `trireme help "
+                             "context_parallel` lists the methods that do");
     return TRIREME_OK;
 }
 

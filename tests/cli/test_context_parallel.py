@@ -2,6 +2,7 @@
 
 import array
 import json
+import re
 
 import tool
 
@@ -194,6 +195,32 @@ def test_refusals():
     plan = ["plan", "llama3-8b", "devices=8", "cluster=h100"]
     tool.refused(2, "cannot be divided into groups of 3", *plan, "context_parallel_degree=3")
     tool.refused(2, "kept, not searched", *plan, "context_parallel_degree=-1")
+
+
+def test_methods():
+    """Every method is listed, with the layouts that a run may have with it, its default first."""
+    listed = tool.good("help", "context_parallel")
+    accepted = {key: re.search(r"accepts one of (.*)", tool.good("help", f"context_parallel_{key}"))[1].split(", ")
+                for key in ("method", "layout")}
+    methods = dict(re.findall(r"^(\w+): ([a-z, ]+)(?:; [a-z ]+)*\n  forward .*\n  backward .*$",
+                              listed, re.M))
+    assert sorted(methods) == sorted(accepted["method"]), (listed, accepted)
+    for method, layouts in methods.items():
+        layouts = layouts.split(", ")
+        for layout in [*accepted["layout"], ""]:
+            command = ["show", "mesh", "c.yaml", CP + "2", METHOD + method, *([LAYOUT + layout] if layout else [])]
+            if layout and layout not in layouts:
+                said = tool.refused(2, f"context_parallel_method is {method}, which knows {', '.join(layouts)} alone",
+                                    *command)
+                others = {other for other, known in methods.items() if layout in known.split(", ")}
+                assert set(re.split(", | or ", said.strip().rpartition("set it to ")[2])) == others, said
+            else:
+                tool.good(*command)
+        # Where none is given, ranks have the tokens of the first.
+        first, given = (tool.good("show", "program", "c.yaml", CP + "2", METHOD + method, *more)
+                        for more in ([LAYOUT + layouts[0]], []))
+        assert first == given, method
+    assert len({layouts for layouts in methods.values()}) > 1, methods
 
 
 def test_plans():
