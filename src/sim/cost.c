@@ -201,16 +201,29 @@ int route_only_level(const struct cluster *c, const struct route *route) {
     return only;
 }
 
+// Whether each rank has something else for each other one, which nobody can add up or pass on to several.
+static bool is_each_with_each(enum op op) {
+    return op_traffic[op].takes == HOLDING_BAND || op_traffic[op].takes == HOLDING_ROWS;
+}
+
 // How often a level's links carry what a rank sends in a collective.
 static double times_over_links(const struct link_level *level, enum op op, double members) {
-    const bool each_with_each = op_traffic[op].takes == HOLDING_BAND || op_traffic[op].takes == HOLDING_ROWS,
-               one_way =
-                   level->wiring == WIRING_DIRECT && level->algorithm == LINK_RING && members > 2 && !each_with_each;
+    const bool one_way =
+        level->wiring == WIRING_DIRECT && level->algorithm == LINK_RING && members > 2 && !is_each_with_each(op);
     return level->half_duplex && !one_way ? 2 : 1;
 }
 
+// What part of a collective's bytes a rank sends over a level that joins `parts` parts of `below` ranks each.
+static double share_over_level(const struct cluster *c, const struct route *route, enum op op, double parts,
+                               double below) {
+    if (is_each_with_each(op))
+        return (parts - 1) * below / route->ranks;
+    const double members = c->collectives == COLLECTIVES_RING ? route->ranks : parts;
+    return op_traffic[op].times / below * (members - 1) / members;
+}
+
 static double by_formula(const struct cluster *c, const struct route *route, enum op op, double bytes) {
-    double start = 0, latency = 0, sum = 0, slowest = 0, below = 1, times = op_traffic[op].times;
+    double start = 0, latency = 0, sum = 0, slowest = 0, below = 1;
     const bool message = op_is_message(op);
     for (int i = 0; i < c->levels; i++) {
         const struct link_level *level = &c->level[i];
@@ -218,10 +231,11 @@ static double by_formula(const struct cluster *c, const struct route *route, enu
         if (parts < 2)
             continue;
         start = MAX(start, message ? level->message : level->start);
-        double members = c->collectives == COLLECTIVES_RING ? route->ranks : parts,
-               moved = message ? bytes
-                               : times_over_links(level, op, members) * times * bytes / below * (members - 1) / members;
-        latency += (message ? 1 : times * steps_of(level->algorithm, parts)) * level->latency;
+        const double members = c->collectives == COLLECTIVES_RING ? route->ranks : parts,
+                     moved = message ? bytes
+                                     : times_over_links(level, op, members) * bytes *
+                                           share_over_level(c, route, op, parts, below);
+        latency += (message ? 1 : op_traffic[op].times * steps_of(level->algorithm, parts)) * level->latency;
         sum += moved / route->bandwidth[i];
         slowest = MAX(slowest, moved / route->bandwidth[i]);
         below *= parts;

@@ -18,8 +18,9 @@ axis_set cost_unequal(const struct program *program, const struct instruction *i
 // gather or to reduce that takes steps * latency + (n - 1) / n * bytes / bandwidth, where bytes are those of its share.
 // An all_reduce does both. The levels' times add up; where levels are pipelined the slowest transfer decides, and in a
 // ring too, where n is the size of the whole group. The largest `start` of a level (a message: `message`) comes once on
-// top. Measured points are used instead where one level alone joins all ranks; a
-// broadcast without points of its own takes those of all_gather. A reduce is made as an all_reduce, and costs as much.
+// top. Measured points are used instead where one level alone joins all ranks; a broadcast without points of its own
+// takes those of all_gather. A reduce is made as an all_reduce, and costs as much. In an all_to_all each rank sends
+// over a level what is for the ranks of the other parts, however many are below.
 //
 // Where both directions of a link share its bandwidth, the bytes of a level count twice, since a rank receives while it
 // sends; once in a ring over links between each two of three or more ranks, of which each carries one direction.

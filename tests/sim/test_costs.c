@@ -304,6 +304,38 @@ static void levels_go_in_turn_or_together(void **unused) {
     }
 }
 
+static void exchange(struct program *p, enum axis axis, int64_t ranks, int64_t elements) {
+    const int64_t dim[] = {ranks, 1, elements / ranks};
+    struct operand x = values(p, ranks, elements / ranks), y = values(p, ranks, elements / ranks);
+    program_communicate(p, 0, OP_ALL_TO_ALL, PHASE_FORWARD, STREAM_REDUCE, AXES(axis), operand_shape(x, 3, dim),
+                        operand_shape(y, 3, dim));
+}
+
+// Of 8 MB that a rank has for two nodes of four, 3/8 are for others of its node and 4/8 for the other node: nobody has
+// less to send out of the node because others are beside it. With one adapter four ranks share it.
+static void what_is_for_another_node_leaves_this_one(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *collectives, *adapters;
+        double seconds;
+    } CASES[] = {{"in_turn", "", .75e-3 + 4e-3},
+                 {"pipelined", "", 4e-3},
+                 {"ring", "", 4e-3},
+                 {"pipelined", "adapters: 1, ", 16e-3}};
+    for (size_t i = 0; i < ARRAY_LENGTH(CASES); i++) {
+        struct trial t;
+        begin(&t, mesh_of(1, 8, 1),
+              PLAIN "nodes: [{device: d, nodes: 2, devices: 4}]\n"
+                    "links:\n"
+                    "  - {name: bus, spans: node, latency: 1 us, bandwidth: 4 GB/s}\n"
+                    "  - {name: net, spans: all, %slatency: 10 us, bandwidth: 1 GB/s}\n"
+                    "collectives: %s\n",
+              CASES[i].adapters, CASES[i].collectives);
+        exchange(&t.stage[0], AXIS_DP, 8, 2000000);
+        assert_seconds(play_to_the_end(&t), 3 * 1e-6 + 10e-6 + CASES[i].seconds);
+    }
+}
+
 // Of 8 MB over five ranks, of which a node, before the other or behind it, has four: 2 * 3/4 of them within, to the
 // rank that is alone 2 * 1/2 of all; in a ring 2 * 4/5. With adapters each node has as many.
 static void the_smallest_part_of_a_group_takes_in_all(void **unused) {
@@ -563,14 +595,10 @@ static void collectives_share_both_directions(void **unused) {
               PLAIN "nodes: [{device: d, nodes: 1, devices: %d}]\nlinks: [{name: l, spans: all, %s, " LINK "}]\n",
               ranks, CASES[i / 2].wiring);
         struct program *p = &t.stage[0];
-        if (i % 2) {
-            const int64_t dim[] = {ranks, 1, 1000 / ranks};
-            struct operand x = values(p, ranks, 1000 / ranks), y = values(p, ranks, 1000 / ranks);
-            program_communicate(p, 0, OP_ALL_TO_ALL, PHASE_FORWARD, STREAM_REDUCE, AXES(AXIS_DP),
-                                operand_shape(x, 3, dim), operand_shape(y, 3, dim));
-        } else {
+        if (i % 2)
+            exchange(p, AXIS_DP, ranks, 1000);
+        else
             all_reduce(p, AXIS_DP, 1000);
-        }
         assert_seconds(play_to_the_end(&t), (i % 2 ? 1 : 2) * (steps * 1e-6 + share));
     }
 }
@@ -753,6 +781,7 @@ int main(void) {
         cmocka_unit_test(ranks_that_share_a_device_have_parts_of_it),
         cmocka_unit_test(ranks_that_share_a_device_may_have_rates_of_another),
         cmocka_unit_test(levels_go_in_turn_or_together),
+        cmocka_unit_test(what_is_for_another_node_leaves_this_one),
         cmocka_unit_test(the_smallest_part_of_a_group_takes_in_all),
         cmocka_unit_test(narrow_gradients_travel_in_half_the_bytes),
         cmocka_unit_test(groups_that_leave_a_node_share_its_adapters),
