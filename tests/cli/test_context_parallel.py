@@ -1,6 +1,7 @@
 """Sequences of which each rank has a part: trained, evaluated, resumed on other meshes, simulated, refused."""
 
 import array
+import itertools
 import json
 import re
 
@@ -121,6 +122,43 @@ def test_programs():
         assert gathers == (4 if more else 2), (more, gathers)
     tool.good("show", "memory", "c.yaml", CP + "2")
     tool.good("verify", "c.yaml", CP + "2", "--ranks=8", "--parallelism.pipeline_parallel_degree=1")
+
+
+LAYERS, HEADS, WIDTH, TOKENS = 3, 8, 64, 256
+
+
+def held(length, *mesh):
+    """What a rank holds at the peak, by name: without what is as large for sequences of any length."""
+    def at_peak(tokens):
+        said = tool.good_json("show", "memory", "model.family=llama", f"model.num_hidden_layers={LAYERS}",
+                              f"model.hidden_size={WIDTH}", f"model.num_attention_heads={HEADS}", "model.vocab_size=64",
+                              f"training.seq_len={tokens}", "training.global_batch_size=1", "training.threads=1",
+                              "training.kernels=reference", "--parallelism.zero_stage=0", *mesh)
+        holders = {holder["name"]: holder["bytes"] for holder in said["at_peak"]}
+        assert sum(holders.values()) == said["peak_live_bytes"] <= said["step_bytes"] <= 1.01 * sum(holders.values())
+        return holders
+    longer = at_peak(2 * length)
+    return {name: size for name, size in at_peak(length).items() if longer[name] != size}
+
+
+def test_memory():
+    """Of what one rank holds each of P ranks holds a P-th, to the byte; and whatever else its method is about: keys of
+    all ranks, or what it makes for their tokens, and where documents of all tokens begin."""
+    one = held(TOKENS)
+    beside = {"gather": ("attention.kv.all", 2 * WIDTH * TOKENS), "ulysses": ("attention.made", WIDTH * TOKENS)}
+    exchanged = "attention.q.exchanged", "attention.kv.exchanged"
+    for ranks, method in itertools.product((2, 4, 8), ("gather", "ulysses", "ring", "burst", "tokenring")):
+        own = held(TOKENS, f"{CP}{ranks}", METHOD + method)
+        name, elements = beside.get(method, ("", 0))
+        for layer in range(LAYERS if name else 0):
+            part = 1 if method == "gather" else ranks
+            assert own.pop(f"layers.{layer}.{name}") == 4 * elements // part, (method, ranks)
+        if method == "ulysses":
+            assert own.pop("starts") == 4 * TOKENS, ranks
+            for layer in range(LAYERS):
+                own[f"layers.{layer}.attention.qkv"] = sum(own.pop(f"layers.{layer}.{part}") for part in exchanged)
+            own["starts"] = 4 * TOKENS // ranks
+        assert {name: ranks * size for name, size in own.items()} == one, (method, ranks)
 
 
 def test_simulation():

@@ -17,7 +17,10 @@ MODEL = ["model.family=llama", "model.num_hidden_layers=6", "model.hidden_size=3
 MODES = ["none", "selective", "full"]
 MESHES = [["--ranks=2", "--parallelism.tensor_parallel_degree=2"],
           ["--ranks=2", "--parallelism.data_parallel_shard_degree=2"],
-          ["--ranks=4", "--parallelism.pipeline_parallel_degree=2", "--parallelism.data_parallel_shard_degree=2"]]
+          ["--ranks=4", "--parallelism.pipeline_parallel_degree=2", "--parallelism.data_parallel_shard_degree=2"],
+          # Long sequences, so that what each method holds of them shows.
+          *(["--ranks=2", "--parallelism.context_parallel_degree=2", f"--parallelism.context_parallel_method={method}",
+             "--training.seq_len=1024"] for method in ("gather", "ring", "ulysses"))]
 
 
 def check(result, ranks, *what):
