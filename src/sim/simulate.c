@@ -42,9 +42,10 @@ struct stream_state {    // a stream of a class
 struct actor { // a class of ranks
     const struct prepared_program *program;
     double *seconds;
-    int **meeting;   // [uses][stream_channel]: NONE: not open
-    int *peer;       // [uses]: the class at the other end of messages
-    double computed; // what it had computed when it last met others within a layer
+    int **meeting;        // [uses][stream_channel]: NONE: not open
+    int *peer;            // [uses]: the class at the other end of messages
+    double computed;      // what it had computed when it last met others within a layer
+    VEC(struct ran) paid; // by time: when there were transfers for which computing has paid
     struct sim_class *out;
     struct stream_state stream[STREAMS_MAX];
 };
@@ -323,30 +324,62 @@ static void simulate_compute(struct sim_class *out, struct actor *a, const struc
     simulate_finish(a, STREAM_COMPUTE, 0, ready, ready + owed + seconds);
 }
 
-// How long compute was at work during the next transfer of a stream for which it pays.
-static double worked_beside(const struct stream_state *compute, struct stream_state *state) {
-    const struct ran *transfer = &state->span[state->paid];
+// How long compute was at work between two times, looking from its instruction `first` on.
+static double worked_between(const struct stream_state *compute, int64_t first, double begin, double end) {
     double seconds = 0;
-    while (state->beside < compute->done && compute->span[state->beside].end <= transfer->begin)
-        state->beside++;
-    for (int64_t i = state->beside; i < compute->done && compute->span[i].begin < transfer->end; i++)
-        seconds += fmin(transfer->end, compute->span[i].end) - fmax(transfer->begin, compute->span[i].begin);
+    for (int64_t i = first; i < compute->done && compute->span[i].begin < end; i++)
+        seconds += fmax(0, fmin(end, compute->span[i].end) - fmax(begin, compute->span[i].begin));
     return seconds;
 }
 
-// Computing loses a part of the time in which it overlaps a transfer. It pays when it waits for the transfer: that
-// place in the program does not depend on the order in which streams are simulated.
+// Puts a time in place of the paid ones from `first` to `end`, or where there are none before the one at `first`.
+static void note_paid(struct actor *a, size_t first, size_t end, struct ran paid) {
+    const size_t behind = a->paid.count - end;
+    VEC_PUSH(&a->paid, paid); // room for one more
+    memmove(&a->paid.item[first + 1], &a->paid.item[end], behind * sizeof paid);
+    a->paid.item[first] = paid;
+    a->paid.count = first + 1 + behind;
+}
+
+// How long compute was at work during a transfer, but for the time of transfers for which it has paid, among which this
+// one then is.
+static double worked_beside(struct actor *a, const struct ran *transfer, int64_t first_beside) {
+    const struct stream_state *compute = &a->stream[STREAM_COMPUTE];
+    struct ran all = *transfer; // with those that it touches
+    size_t first = a->paid.count, end;
+    while (first > 0 && a->paid.item[first - 1].end >= transfer->begin)
+        first--;
+    double seconds = 0, from = transfer->begin;
+    for (end = first; end < a->paid.count && a->paid.item[end].begin <= transfer->end; end++) {
+        const struct ran *paid = &a->paid.item[end];
+        seconds += worked_between(compute, first_beside, from, paid->begin);
+        from = fmax(from, paid->end);
+        all = (struct ran){fmin(all.begin, paid->begin), fmax(all.end, paid->end)};
+    }
+    seconds += worked_between(compute, first_beside, from, transfer->end);
+    note_paid(a, first, end, all);
+    return seconds;
+}
+
+// Computing loses a part of the time in which it overlaps transfers. It pays when it waits for a transfer: that place
+// in the program does not depend on the order in which streams are simulated. For what it overlaps several of it pays
+// once.
 static double simulate_pay(struct actor *a, const int64_t *awaited) {
+    const struct stream_state *compute = &a->stream[STREAM_COMPUTE];
     const double part = a->out->station.device->communication;
     double sum = 0;
     for (int s = 0; s < STREAMS_MAX && part > 0; s++) {
         struct stream_state *state = &a->stream[s];
-        for (; s != STREAM_COMPUTE && state->paid < awaited[s]; state->paid++)
-            if (state->axis[state->paid] != NO_AXIS) {
-                double lost = part * worked_beside(&a->stream[STREAM_COMPUTE], state);
+        for (; s != STREAM_COMPUTE && state->paid < awaited[s]; state->paid++) {
+            const struct ran *transfer = &state->span[state->paid];
+            while (state->beside < compute->done && compute->span[state->beside].end <= transfer->begin)
+                state->beside++;
+            if (state->axis[state->paid] != NO_AXIS && transfer->end > transfer->begin) {
+                const double lost = part * worked_beside(a, transfer, state->beside);
                 a->out->exposed[state->axis[state->paid]] += lost;
                 sum += lost;
             }
+        }
     }
     return sum;
 }
@@ -496,6 +529,7 @@ static void release_actor(struct event_loop *l, int who) {
         free(a->stream[s].cause);
         free(a->stream[s].computed);
     }
+    VEC_RELEASE(&a->paid);
     free(a->meeting);
     free(a->peer);
     free(a->seconds);

@@ -142,6 +142,13 @@ static void message(struct program *p, bool receives, enum axis axis, int peer, 
     in->wait[STREAM_COMPUTE] = !receives;
 }
 
+// Each rank sends a message to the next rank, and in `ways` 2 one to the previous rank, too.
+static void swap_messages(struct program *p, int ways, int64_t elements) {
+    for (int way = 0; way < ways; way++)
+        for (int receives = 0; receives < 2; receives++)
+            message(p, receives, AXIS_DP, way == receives ? 1 : -1, way, elements);
+}
+
 // ---- computing
 
 // launch + max(least, flops / (peak compute f), (bytes + half_bytes) / (bandwidth memory)) of a million elements.
@@ -490,13 +497,6 @@ static void neighbours_of_a_slow_rank_are_told_apart(void **unused) {
     end(&t);
 }
 
-// Each rank sends a message to the next rank, and in `ways` 2 one to the previous rank, too.
-static void swap_messages(struct program *p, int ways, int64_t elements) {
-    for (int way = 0; way < ways; way++)
-        for (int receives = 0; receives < 2; receives++)
-            message(p, receives, AXIS_DP, way == receives ? 1 : -1, way, elements);
-}
-
 // How many times as long as alone the bytes of a message take. Two ranks are both next and previous to each other.
 static void messages_share_links_as_they_are_wired(void **unused) {
     (void)unused;
@@ -729,6 +729,58 @@ static void computing_loses_a_part_beside_a_transfer(void **unused) {
     }
 }
 
+// What a rank sends and receives at the same time, both ways, costs its computing no more than one transfer.
+static void computing_loses_no_more_beside_several_transfers(void **unused) {
+    (void)unused;
+    enum { LAST = 6 };
+    const double transfer = 1e-6 + 4e-3, beside = LAUNCH + 12e-3, part = .25;
+    for (int longer = 0; longer < 2; longer++) {
+        struct trial t;
+        begin(&t, mesh_of(1, 4, 1), DEVICES("communication: %g, efficiency: {other: {memory: 1}}") ONE_NODE("4"), part);
+        struct program *p = &t.stage[0];
+        add(p, 1000);
+        swap_messages(p, 1, 1000000);
+        message(p, false, AXIS_DP, -1, true, longer ? 2000000 : 1000000);
+        message(p, true, AXIS_DP, 1, true, longer ? 2000000 : 1000000);
+        add(p, 1000000);
+        add(p, 1000);
+        for (int s = 0; s < 4; s++)
+            p->templates.item[0].instructions.item[LAST].wait[STREAM_MESSAGES + s] = 1;
+        play(&t);
+        const double lost = part * (longer ? 1e-6 + 8e-3 : transfer);
+        assert_seconds(t.result.of_class[0].exposed[AXIS_DP], lost);
+        assert_seconds(t.result.seconds, 2 * 13e-6 + beside + lost);
+        end(&t);
+    }
+}
+
+// It pays for the messages of one way first, then for the sums, which were there before, and last for the messages of
+// the other way, beside which it has paid.
+static void computing_pays_in_any_order(void **unused) {
+    (void)unused;
+    const double sum = 6e-6 + 3e-3, messages = 1e-6 + 4e-3, part = .25;
+    struct trial t;
+    begin(&t, mesh_of(1, 4, 1), DEVICES("communication: %g, efficiency: {other: {memory: 1}}") ONE_NODE("4"), part);
+    struct program *p = &t.stage[0];
+    add(p, 1000);
+    all_reduce(p, AXIS_DP, 500000);
+    all_reduce(p, AXIS_DP, 500000);
+    add(p, 1000000);
+    swap_messages(p, 2, 1000000);
+    add(p, 1000000);
+    for (int i = 0; i < 4; i++)
+        add(p, 1000);
+    struct instruction *in = p->templates.item[0].instructions.item;
+    in[2].stream = STREAM_REPLICAS;
+    in[9].wait[STREAM_MESSAGES] = in[9].wait[STREAM_MESSAGES + 1] = 1;
+    in[10].wait[STREAM_REDUCE] = 1;
+    in[11].wait[STREAM_REPLICAS] = 1;
+    in[12].wait[STREAM_MESSAGES + 2] = in[12].wait[STREAM_MESSAGES + 3] = 1;
+    play(&t);
+    assert_seconds(t.result.of_class[0].exposed[AXIS_DP], part * (2 * sum + messages));
+    end(&t);
+}
+
 // It waits for the second transfer, which waits for the first on their link: it has nothing to lose by either.
 static void computing_that_stands_still_loses_nothing(void **unused) {
     (void)unused;
@@ -771,6 +823,8 @@ int main(void) {
     ops = op_table_create();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(computing_loses_a_part_beside_a_transfer),
+        cmocka_unit_test(computing_loses_no_more_beside_several_transfers),
+        cmocka_unit_test(computing_pays_in_any_order),
         cmocka_unit_test(computing_that_stands_still_loses_nothing),
         cmocka_unit_test(tensor_ranks_wait_by_what_they_have_computed),
         cmocka_unit_test(an_op_takes_what_its_curve_says),
