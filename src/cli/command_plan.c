@@ -4,6 +4,7 @@
 #include "base/parallel_for.h"
 #include "cli/keys.h"
 #include "measure/synthetic.h"
+#include "planner/context_plans.h"
 #include "planner/islands.h"
 
 #include <math.h>
@@ -287,6 +288,9 @@ static void add_choice(struct text *out, const struct config *config, const stru
     json_add_integer(out, "data_parallel_replicate_degree", c->replicas);
     json_add_integer(out, "data_parallel_shard_degree", c->shards);
     json_add_integer(out, "zero_stage", c->zero_stage);
+    if (c->parts > 1)
+        json_add_string(out, "context_parallel_method",
+                        config_context_parallel_method_word(config->parallelism.context_parallel_method));
     json_add_integer(out, "tensor_parallel_degree", c->tensor);
     json_add_boolean(out, "sequence_parallel", c->sequence);
     json_add_boolean(out, "tensor_parallel_overlap", c->overlap);
@@ -514,6 +518,8 @@ static trireme_status plan(const struct arguments *a, const struct command_value
         status = synthetic_model(&model, config, error);
     if (status == TRIREME_OK)
         progress_line("looking at what %s can do", counted(request.ranks, "rank").text);
+    if (status == TRIREME_OK)
+        status = plan_context(&request, &one, error);
     if (status == TRIREME_OK)
         status = plan_search(&result, &request, error);
     if (status == TRIREME_OK && request.islands && result.answers.count)

@@ -89,4 +89,5 @@ void context_methods_help(struct text *out) {
         text_add(out, "%s%s\n  forward   %s\n  backward  %s\n", METHODS[m].inner_rings ? "; inner rings" : "",
                  METHODS[m].sinks ? "" : "; not for models with sinks", METHODS[m].forward, METHODS[m].backward);
     }
+    text_add(out, "\nauto: the one that costs least with the layout that is set, or with any\n");
 }

@@ -74,9 +74,7 @@ trireme_status parallel_check(const struct config *config, const struct model_co
                               trireme_error *error);
 // How many ranks the degrees that are given of these axes make; one that is -1 counts as 1.
 int64_t parallel_given(const struct config *config, axis_set axes);
-// How sequences are laid out over ranks (program/places.h), and, with the degrees that are given, how many rows each
-// has.
-int64_t parallel_layout(const struct config *config, const struct model_config *model);
+// How many rows of a sequence each rank has with the degrees that are given.
 int64_t parallel_given_rows(const struct config *config, const struct model_config *model);
 // Refuses a limit of activations beside a schedule that has none to be set.
 trireme_status parallel_check_limit(const struct config *config, trireme_error *error);

@@ -2,6 +2,7 @@
 #include "base/amount.h"
 #include "model/state.h"
 #include "optim/outer_schedule.h"
+#include "parallel/context_choice.h"
 #include "parallel/context_method.h"
 #include "parallel/layout.h"
 
@@ -290,31 +291,14 @@ int64_t parallel_given(const struct config *config, axis_set axes) {
     return ranks;
 }
 
-int64_t parallel_layout(const struct config *config, const struct model_config *model) {
-    const struct config_parallelism *p = &config->parallelism;
-    if (model_is_recurrent(model) && !config_is_set(config, LAYOUT_KEY))
-        return PLACES_CONTIGUOUS;
-    return p->context_parallel_layout == CONFIG_CONTEXT_PARALLEL_STRIPED  ? p->context_parallel_stripe
-           : p->context_parallel_layout == CONFIG_CONTEXT_PARALLEL_ZIGZAG ? PLACES_ZIGZAG
-                                                                          : PLACES_CONTIGUOUS;
-}
-
-// How many of `ranks` ranks that share a sequence exchange tokens for heads.
-static int64_t exchanging_ranks(const struct config *config, int64_t ranks) {
-    const struct config_parallelism *p = &config->parallelism;
-    if (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID)
-        return ranks % p->context_parallel_ulysses_degree ? 1 : p->context_parallel_ulysses_degree;
-    return p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_ULYSSES ? ranks : 1;
-}
-
-static struct places given_places(const struct config *config, const struct model_config *model, int64_t ranks) {
-    const int64_t exchange = exchanging_ranks(config, ranks);
-    return places_shared(parallel_layout(config, model), ranks / exchange, exchange, config->training.seq_len);
+static struct places places_by(const struct context_way *way, const struct config *config, int64_t ranks) {
+    return places_shared(way->layout, ranks / way->ulysses, way->ulysses, config->training.seq_len);
 }
 
 int64_t parallel_given_rows(const struct config *config, const struct model_config *model) {
     const int64_t ranks = parallel_given(config, AXES_PARTS);
-    return given_places(config, model, ranks).rows / exchanging_ranks(config, ranks);
+    const struct context_way way = context_way_of(config, model, ranks);
+    return places_by(&way, config, ranks).rows / way.ulysses;
 }
 
 static trireme_status refuse_layout(const struct config *config, trireme_error *error) {
@@ -335,35 +319,34 @@ static trireme_status refuse_layout(const struct config *config, trireme_error *
 static trireme_status check_places(const struct config *config, const struct model_config *model, int64_t ranks,
                                    trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
-    const int64_t layout = parallel_layout(config, model), tokens = config->training.seq_len,
-                  exchange = exchanging_ranks(config, ranks);
+    const struct context_way way = context_way_of(config, model, ranks);
     if (ranks == 1)
         return TRIREME_OK;
-    if (model_is_recurrent(model) && layout != PLACES_CONTIGUOUS)
+    if (model_is_recurrent(model) && way.layout != PLACES_CONTIGUOUS)
         return config_refuse(config, LAYOUT_KEY, error,
                              "but states of linear attention go from neighbour to neighbour: set it to contiguous");
-    if (model_is_recurrent(model) && exchange > 1)
+    if (model_is_recurrent(model) && way.ulysses > 1)
         return config_refuse(config, "parallelism.context_parallel_method", error,
                              "but the model has layers with linear attention beside it: set it to gather or ring");
     if (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID && ranks % p->context_parallel_ulysses_degree)
         return config_refuse(config, "parallelism.context_parallel_ulysses_degree", error,
                              "which does not divide the %lld context-parallel ranks", (long long)ranks);
-    if (!context_method_knows(p->context_parallel_method, p->context_parallel_layout))
+    if (!context_method_knows(way.name, p->context_parallel_layout))
         return refuse_layout(config, error);
-    if (p->context_parallel_inner_degree && !context_method(p->context_parallel_method)->inner_rings)
+    if (p->context_parallel_inner_degree && !context_method(way.name)->inner_rings)
         return config_refuse(config, "parallelism.context_parallel_inner_degree", error,
                              "but context_parallel_method is %s: ring and burst alone have inner rings",
-                             config_context_parallel_method_word(p->context_parallel_method));
+                             config_context_parallel_method_word(way.name));
     if (p->context_parallel_inner_degree && ranks % p->context_parallel_inner_degree)
         return config_refuse(config, "parallelism.context_parallel_inner_degree", error,
                              "which does not divide the %lld context-parallel ranks", (long long)ranks);
-    const struct places places = given_places(config, model, ranks);
-    const int64_t last = places.rows - places.rows / exchange; // the first row of the last rank of a part
-    if (place_of(&places, places.parts - 1, exchange == 1 ? 0 : last) >= tokens)
+    const struct places places = places_by(&way, config, ranks);
+    const int64_t last = places.rows - places.rows / way.ulysses; // the first row of the last rank of a part
+    if (place_of(&places, places.parts - 1, way.ulysses == 1 ? 0 : last) >= config->training.seq_len)
         return config_refuse(config, "training.seq_len", error,
                              "of whose tokens the last of %lld context-parallel ranks would have none: lower "
                              "parallelism.context_parallel_%s",
-                             (long long)ranks, layout > 1 ? "stripe" : "degree");
+                             (long long)ranks, way.layout > 1 ? "stripe" : "degree");
     return TRIREME_OK;
 }
 
@@ -399,9 +382,12 @@ static trireme_status check_islands(const struct config *config, const struct mo
     return outer_schedule_check(config, model->num_hidden_layers, error);
 }
 
-// Which ranks exchange tokens for heads: neighbours. Or inner rings are cut off.
-static trireme_status resolve_exchange(struct parallel *out, const struct config *config, trireme_error *error) {
-    const int ranks = out->mesh.degree[AXIS_CP], exchange = (int)exchanging_ranks(config, ranks);
+// How ranks attend together, and which exchange tokens for heads: neighbours. Or inner rings are cut off.
+static trireme_status resolve_context(struct parallel *out, const struct config *config,
+                                      const struct model_config *model, trireme_error *error) {
+    const int ranks = out->mesh.degree[AXIS_CP];
+    const struct context_way way = context_way_of(config, model, ranks);
+    const int exchange = (int)way.ulysses;
     trireme_error why = {0};
     if (exchange > 1 && exchange < ranks && mesh_cut(&out->mesh, AXES(AXIS_CP), exchange, &why) != TRIREME_OK)
         return config_refuse(config, "parallelism.context_parallel_ulysses_degree", error, "%s", why.message);
@@ -409,6 +395,8 @@ static trireme_status resolve_exchange(struct parallel *out, const struct config
     const int inner = (int)config->parallelism.context_parallel_inner_degree;
     if (inner > 1 && inner < ranks && mesh_cut(&out->mesh, AXES(AXIS_CP), inner, &why) != TRIREME_OK)
         return config_refuse(config, "parallelism.context_parallel_inner_degree", error, "%s", why.message);
+    out->context = way.name;
+    out->layout = way.layout;
     return TRIREME_OK;
 }
 
@@ -435,12 +423,11 @@ static trireme_status resolve_mesh(struct parallel *out, const struct config *co
     out->mesh.degree[AXIS_KV] = out->split.copies;
     out->mesh.degree[AXIS_TP] = tensor / out->split.copies;
     TRY(check_places(config, model, out->mesh.degree[AXIS_CP], error));
-    return resolve_exchange(out, config, error);
+    return resolve_context(out, config, model, error);
 }
 
 // Sets how data-parallel ranks share what they hold and sum gradients, and whether tensor ranks overlap.
-static trireme_status resolve_strategies(struct parallel *out, const struct config *config,
-                                         const struct model_config *model, trireme_error *error) {
+static trireme_status resolve_strategies(struct parallel *out, const struct config *config, trireme_error *error) {
     const struct config_parallelism *p = &config->parallelism;
     bool f64 = config->training.dtype == CONFIG_DTYPE_F64;
     TRY(check_zero_stage(config, mesh_group_size(&out->mesh, AXES_FSDP),
@@ -454,8 +441,6 @@ static trireme_status resolve_strategies(struct parallel *out, const struct conf
     out->zero_stage = mesh_group_size(&out->mesh, AXES_SHARD) > 1 ? (int)p->zero_stage : 0;
     for (int class = 0; class < CLASS_COUNT; class ++)
         out->shards[class] = AXES_SHARD;
-    out->context = p->context_parallel_method;
-    out->layout = parallel_layout(config, model);
     out->reduce_bf16 = p->reduce_dtype == CONFIG_REDUCE_BF16;
     out->overlap = out->split.ranks > 1 && p->tensor_parallel_overlap;
     out->prefetch = (int)p->data_parallel_prefetch;
@@ -573,7 +558,7 @@ static int row_ranks(const struct parallel *p, const struct config *config, cons
 static trireme_status resolve(struct parallel *out, struct schedule_store *store, const struct config *config,
                               const struct model_config *model, trireme_error *error) {
     TRY(resolve_mesh(out, config, model, error));
-    TRY(resolve_strategies(out, config, model, error));
+    TRY(resolve_strategies(out, config, error));
     TRY(resolve_batch(out, config, model, error));
     out->split.row_ranks = row_ranks(out, config, model);
     return resolve_stages(out, store, config, model, error);

@@ -293,6 +293,8 @@ char *plan_choice_print(const struct plan_request *r, const struct plan_choice *
     for (int a = AXIS_COUNT; a-- > 0;)
         if (AXES(a) & AXES_PARTS && parallel_given(config, AXES(a)) > 1) {
             text_add(&t, "%s %lld", axis_name((enum axis)a), (long long)parallel_given(config, AXES(a)));
+            if (config->parallelism.context_parallel_method != CONFIG_CONTEXT_PARALLEL_GATHER)
+                text_add(&t, " (%s)", config_context_parallel_method_word(config->parallelism.context_parallel_method));
             if (c->shards == 1 && c->zero_stage > 0)
                 text_add(&t, " (zero %d)", c->zero_stage);
             text_add(&t, " x ");

@@ -169,7 +169,8 @@ static const struct {
                [CONFIG_CONTEXT_PARALLEL_HYBRID] = {"a2a+p2p", NULL},
                [CONFIG_CONTEXT_PARALLEL_BURST] = {NULL, NULL},
                [CONFIG_CONTEXT_PARALLEL_TOKENRING] = {NULL, NULL},
-               [CONFIG_CONTEXT_PARALLEL_LIGHTSEQ] = {NULL, NULL}};
+               [CONFIG_CONTEXT_PARALLEL_LIGHTSEQ] = {NULL, NULL},
+               [CONFIG_CONTEXT_PARALLEL_AUTO] = {NULL, NULL}};
 
 static void method_is_not_there(struct text *cannot, enum config_context_parallel_method method) {
     text_add(cannot, "# not available: context parallel ranks that attend as %s does\n",

@@ -16,6 +16,7 @@
 //   smallest   the plans that need least memory, for when nothing promising fits
 //   advise     what would have to change, for when nothing fits
 //   islands    one island, for which all of this is; and how often several meet
+//   context_plans  how ranks attend together, where that is left open
 //   export     a choice in the words of other systems
 #ifndef PLANNER_PLANNER_H
 #define PLANNER_PLANNER_H
@@ -136,7 +137,7 @@ trireme_status plan_evaluate(struct plan_answer *out, const struct plan_request 
 int64_t plan_microbatches(const struct plan_request *request, const struct plan_choice *choice);
 // Seconds of the step in which ranks with other rows wait for one another.
 double plan_answer_waiting(const struct plan_answer *answer);
-// "dp 2 x fsdp 16 (zero 1) x tp 8 x pp 4, interleaved of 5 chunks, ..."; The caller frees.
+// "dp 2 x fsdp 16 (zero 1) x tp 8 x pp 4, interleaved of 5 chunks, ..."; the caller frees.
 char *plan_choice_print(const struct plan_request *request, const struct plan_choice *choice);
 // The same for answer `number`, followed by its lists where another answer would print alike. The caller frees.
 char *plan_answer_print(const struct plan_request *request, const struct plan_result *result, size_t number);

@@ -1,5 +1,9 @@
 #include "program/places.h"
 
+const char *places_word(int64_t layout) {
+    return layout == PLACES_CONTIGUOUS ? "contiguous" : layout == PLACES_ZIGZAG ? "zigzag" : "striped";
+}
+
 int64_t places_step(int64_t layout) {
     return layout == PLACES_ZIGZAG ? 2 : MAX(layout, 1);
 }

@@ -19,6 +19,8 @@ struct places {
     int64_t rows;  // of each part: a multiple of places_step
 };
 
+// "contiguous", "zigzag" or "striped".
+const char *places_word(int64_t layout);
 // What the rows of a part are a multiple of.
 int64_t places_step(int64_t layout);
 // Rows of each part of a sequence of so many tokens: as few as it takes. The last places may be beyond the sequence.

@@ -5,6 +5,7 @@
 #include "ckpt/model_files.h"
 #include "launch/ranks.h"
 #include "model/lora.h"
+#include "parallel/context_choice.h"
 #include "run/checkpoint.h"
 #include "run/checkpoint_retention.h"
 #include "run/same_run.h"
@@ -423,6 +424,14 @@ static trireme_status begin_directory(struct run *r, struct tuning *tuning, cons
     return tuning_store(tuning, r->config->run.directory, error);
 }
 
+static void tell_context(const struct run *r) {
+    struct text chosen = {0};
+    context_choice_print(r->config, r->engine.parallel, &chosen);
+    if (chosen.length)
+        run_tell(r, "%s", chosen.text);
+    text_release(&chosen);
+}
+
 static trireme_status tell_start(struct run *r, trireme_error *error) {
     double predicted = (double)engine_bytes(&r->engine);
     TRY(ranks_sum(r->control, &predicted, 1, error));
@@ -456,6 +465,7 @@ static trireme_status tell_start(struct run *r, trireme_error *error) {
     if (r->callbacks->started)
         r->callbacks->started(r->callbacks->user, &begin);
     free(mesh);
+    tell_context(r);
     if (r->resumed_from)
         tell_differences(r);
     return TRIREME_OK;
