@@ -316,8 +316,9 @@ static void find_rounds(struct context *c, int reach) {
         c->steps = c->ring - 1;
 }
 
-static void replace_row(struct context *c, enum config_context_parallel_method method, const struct instruction *row) {
-    const struct way way = way_of(method);
+static void replace_row(void *user, const struct instruction *row) {
+    struct context *c = user;
+    const struct way way = way_of(c->method);
     struct program *p = c->program;
     const struct operand *q = &row->in[INPUT(ATTENTION_PARTS, q)], *k = &row->in[INPUT(ATTENTION_PARTS, k)];
     const bool forward = row->op == OP_ATTENTION_PARTS;
@@ -334,9 +335,9 @@ static void replace_row(struct context *c, enum config_context_parallel_method m
     c->kv_heads = k->dim[2];
     c->width = q->dim[3];
     find_rounds(c, (int)places_reach(&c->places, row->attribute[ATTRIBUTE(ATTENTION_PARTS, window)].i));
-    if (method == CONFIG_CONTEXT_PARALLEL_LIGHTSEQ && forward)
+    if (c->method == CONFIG_CONTEXT_PARALLEL_LIGHTSEQ && forward)
         lightseq_forward(c);
-    else if (method == CONFIG_CONTEXT_PARALLEL_LIGHTSEQ)
+    else if (c->method == CONFIG_CONTEXT_PARALLEL_LIGHTSEQ)
         lightseq_backward(c);
     else if (!forward && way.home)
         backward_home(c);
@@ -351,24 +352,12 @@ static void replace_row(struct context *c, enum config_context_parallel_method m
 
 void context_rewrite(struct program *p, const struct parallel *parallel) {
     const axis_set group = ring_of(parallel);
+    struct context c = {.program = p, .method = parallel->context, .group = group};
     if (!group)
         return;
-    for (size_t t = 0; t < p->templates.count; t++) {
-        struct context c = {.program = p, .group = group};
-        if (has_inner_rings(parallel)) {
-            c.group = AXES(axes_first(group));
-            c.outer = group & ~c.group;
-        }
-        rewrite_begin(&c.rewrite, p, (int)t);
-        VEC(struct instruction) old = {0};
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
-            VEC_PUSH(&old, p->templates.item[t].instructions.item[i]);
-        for (size_t i = 0; i < old.count; i++)
-            if (old.item[i].op == OP_ATTENTION_PARTS || old.item[i].op == OP_ATTENTION_PARTS_BWD)
-                replace_row(&c, parallel->context, &old.item[i]);
-            else
-                VEC_PUSH(&c.rewrite.out, old.item[i]);
-        VEC_RELEASE(&old);
-        rewrite_finish(&c.rewrite);
+    if (has_inner_rings(parallel)) {
+        c.group = AXES(axes_first(group));
+        c.outer = group & ~c.group;
     }
+    rewrite_rows(&c.rewrite, p, OP_ATTENTION_PARTS, OP_ATTENTION_PARTS_BWD, replace_row, &c);
 }

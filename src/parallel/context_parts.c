@@ -152,13 +152,7 @@ bool context_is_backward(const struct context *c) {
 }
 
 static struct instruction *context_take(struct context *c) {
-    struct template *t = &c->program->templates.item[c->rewrite.template];
-    struct instruction *last = &t->instructions.item[t->instructions.count - 1];
-    last->layer = c->row->layer;
-    last->set = c->set;
-    last->stands_for = c->row->op;
-    rewrite_take_last(&c->rewrite);
-    return &c->rewrite.out.item[c->rewrite.out.count - 1];
+    return rewrite_take_for(&c->rewrite, c->row, c->set);
 }
 
 static void context_emit(struct context *c, enum op op, int inputs, const struct operand *in, int outputs,

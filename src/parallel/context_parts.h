@@ -9,6 +9,7 @@
 struct context {
     struct rewrite rewrite;
     struct program *program;
+    enum config_context_parallel_method method;
     // The ring. Where there are several inner rings, that of the rank; `outer` is then that of those of all of them
     // which have the same place, and `rings` how many they are. Else `outer` is AXES_NONE and `rings` 1.
     axis_set group, outer;

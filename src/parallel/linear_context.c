@@ -30,20 +30,11 @@ _Static_assert(INPUT(LINEAR_PARTS, first) == INPUT(LINEAR_PARTS_BWD, first) &&
 
 // ---- instructions
 
-static void linear_take(struct linear_context *c) {
-    struct template *t = &c->program->templates.item[c->rewrite.template];
-    struct instruction *last = &t->instructions.item[t->instructions.count - 1];
-    last->layer = c->row->layer;
-    last->set = c->set;
-    last->stands_for = c->row->op;
-    rewrite_take_last(&c->rewrite);
-}
-
 static void linear_emit(struct linear_context *c, enum op op, int inputs, const struct operand *in, int outputs,
                         const struct operand *out, const union attribute *attribute) {
     program_emit(c->program, c->rewrite.template, op, c->row->phase, c->row->layer, inputs, in, outputs, out,
                  attribute);
-    linear_take(c);
+    rewrite_take_for(&c->rewrite, c->row, c->set);
 }
 
 static struct operand linear_buffer(const struct linear_context *c, const char *what, int64_t sequences,
@@ -63,7 +54,7 @@ static void join_states(struct linear_context *c, struct operand own, bool later
     const struct operand all = linear_buffer(c, "all", parts * own.dim[0], own.dim[3]);
     program_communicate(c->program, c->rewrite.template, OP_ALL_GATHER, c->row->phase, tensor_stream(c->program),
                         c->group, own, all);
-    linear_take(c);
+    rewrite_take_for(&c->rewrite, c->row, c->set);
     linear_emit(c, OP_LINEAR_JOIN,
                 GIVEN(LINEAR_JOIN, [INPUT(LINEAR_JOIN, all)] = all,
                       [INPUT(LINEAR_JOIN, starts)] = in[INPUT(LINEAR_PARTS, starts)],
@@ -126,7 +117,8 @@ static void linear_backward(struct linear_context *c) {
 
 // ---- templates
 
-static void linear_replace(struct linear_context *c, const struct instruction *row) {
+static void linear_replace(void *user, const struct instruction *row) {
+    struct linear_context *c = user;
     const bool forward = row->op == OP_LINEAR_PARTS;
     const int of = forward ? row->out[OUTPUT(LINEAR_PARTS, o)].buffer : row->in[INPUT(LINEAR_PARTS_BWD, do)].buffer;
     char *name = mem_strdup(c->program->buffers.item[of].name);
@@ -143,20 +135,7 @@ static void linear_replace(struct linear_context *c, const struct instruction *r
 
 void linear_context_rewrite(struct program *p, const struct parallel *parallel) {
     const axis_set group = parallel_parts(parallel);
-    if (!group)
-        return;
-    for (size_t t = 0; t < p->templates.count; t++) {
-        struct linear_context c = {.program = p, .group = group};
-        rewrite_begin(&c.rewrite, p, (int)t);
-        VEC(struct instruction) old = {0};
-        for (size_t i = 0; i < p->templates.item[t].instructions.count; i++)
-            VEC_PUSH(&old, p->templates.item[t].instructions.item[i]);
-        for (size_t i = 0; i < old.count; i++)
-            if (old.item[i].op == OP_LINEAR_PARTS || old.item[i].op == OP_LINEAR_PARTS_BWD)
-                linear_replace(&c, &old.item[i]);
-            else
-                VEC_PUSH(&c.rewrite.out, old.item[i]);
-        VEC_RELEASE(&old);
-        rewrite_finish(&c.rewrite);
-    }
+    struct linear_context c = {.program = p, .group = group};
+    if (group)
+        rewrite_rows(&c.rewrite, p, OP_LINEAR_PARTS, OP_LINEAR_PARTS_BWD, linear_replace, &c);
 }
