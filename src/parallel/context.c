@@ -306,11 +306,12 @@ static void backward_home(struct context *c) {
 
 // Sets how far all goes on that no query sees a key that is more than `reach` parts before it, wrapping around. One
 // that is i in the ring and j rings before it is i + j L parts before it where its ring has as many before it, of L,
-// and L fewer where it has not.
+// and L fewer where it has not. There is one step even where nobody sees others (a window of one token): ranks that
+// have parts of the same sequences are known by what they exchange.
 static void find_rounds(struct context *c, int reach) {
     c->ring = mesh_group_size(&c->program->mesh, c->group);
     c->rings = c->outer ? mesh_group_size(&c->program->mesh, c->outer) : 1;
-    c->steps = MIN(reach, c->ring - 1);
+    c->steps = MIN(MAX(reach, 1), c->ring - 1);
     c->rounds = c->outer && reach > 0 ? MIN(c->rings, (reach - 1) / c->ring + 2) : 1;
     if (c->rounds > 1)
         c->steps = c->ring - 1;

@@ -68,6 +68,12 @@ def test_layouts():
         name = "".join([str(degree), *mesh]).replace("/", "")
         tool.good(*run, f"{CP}{degree}", *mesh, f"--run.directory={name}")
         same("one", name)
+    # Tokens that see themselves alone.
+    own = [*run, "--model.family=llama", "--model.sliding_window=1"]
+    tool.good(*own, "--run.directory=own")
+    for method in ("ring", "burst", "tokenring", "lightseq"):
+        tool.good(*own, CP + "3", METHOD + method, f"--run.directory=own-{method}")
+        same("own", f"own-{method}")
     # A run goes on with other parts.
     tool.good(*run, CP + "3", RING, "--training.steps=3", "--lr_scheduler.decay_steps=6", "--run.directory=on")
     tool.good(*run, CP + "2", RING, LAYOUT + "striped", "--training.steps=5", "--lr_scheduler.decay_steps=6",
@@ -101,7 +107,8 @@ def test_linear_attention():
         assert abs(a["loss"] - b["loss"]) < 1e-5 * a["loss"], (a, b)
     tool.refused(2, "context_parallel_layout: given zigzag, but states of linear attention go from neighbour to "
                  "neighbour: set it to contiguous", *run, CP + "2", RING, LAYOUT + "zigzag", "--run.directory=refused")
-    tool.refused(2, "context_parallel_method: given ulysses, but the model has layers with linear attention", *run,
+    tool.refused(2, "context_parallel_method: given ulysses, but ranks that exchange tokens for heads know no linear "
+                 "attention", *run,
                  CP + "2", METHOD + "ulysses", "--run.directory=refused")
 
 
