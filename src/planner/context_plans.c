@@ -1,5 +1,6 @@
 #include "planner/context_plans.h"
 
+#include "base/clock.h"
 #include "parallel/context_choice.h"
 
 #include <math.h>
@@ -46,14 +47,18 @@ trireme_status plan_context(struct plan_request *r, struct config *config, trire
     const int count = context_ways(config, r->model, ranks, way);
     double least = INFINITY;
     int best = NONE;
-    r->seconds /= 2;
+    const int64_t begin = clock_now();
+    const double all = r->seconds;
     for (int i = 0; i < count; i++) {
+        const double left = all - 1e-9 * (double)(clock_now() - begin); // searches may take longer than they should
         double seconds;
-        TRY(context_try(&seconds, r, &way[i], r->seconds / count, error));
+        TRY(context_try(&seconds, r, &way[i], all > 0 ? fmax(left, all / 10) / (2 * (count - i)) : 0, error));
         if (seconds < least) {
             least = seconds;
             best = i;
         }
     }
+    if (all > 0)
+        r->seconds = fmax(all - 1e-9 * (double)(clock_now() - begin), all / 10);
     return best == NONE ? TRIREME_OK : context_set(config, &way[best], error);
 }

@@ -172,6 +172,19 @@ static const struct {
                [CONFIG_CONTEXT_PARALLEL_LIGHTSEQ] = {NULL, NULL},
                [CONFIG_CONTEXT_PARALLEL_AUTO] = {NULL, NULL}};
 
+// What follows of how sequences lie: both systems lay them out in zigzag, and have one ring.
+static void layout_is_not_there(struct text *cannot, const struct config *config) {
+    const struct config_parallelism *p = &config->parallelism;
+    const bool rings = p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_RING ||
+                       p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID;
+    if (rings && p->context_parallel_layout != CONFIG_CONTEXT_PARALLEL_ZIGZAG)
+        text_add(cannot, "# not available: sequences laid out %s over ranks; they are in zigzag there\n",
+                 config_context_parallel_layout_word(p->context_parallel_layout));
+    if (rings && p->context_parallel_inner_degree)
+        text_add(cannot, "# not available: rings of %" PRId64 " ranks within the ring\n",
+                 p->context_parallel_inner_degree);
+}
+
 static void method_is_not_there(struct text *cannot, enum config_context_parallel_method method) {
     text_add(cannot, "# not available: context parallel ranks that attend as %s does\n",
              config_context_parallel_method_word(method));
@@ -234,6 +247,8 @@ static void family_is_not_there(struct text *cannot, const struct model_config *
          m->attention_cap > 0 || m->logits_cap > 0 || m->partial_rotary_factor > 0 || scaled || !all_turned))
         text_add(cannot, "# not available: what %s has and Llama does not: its norms, activation, positions or caps\n",
                  model_architecture(m) ?: "this model");
+    if (model_is_recurrent(m))
+        text_add(cannot, "# not available: layers with linear attention\n");
 }
 
 static void megatron_window(struct text *cannot, const struct model_config *m) {
@@ -420,6 +435,7 @@ void plan_export_megatron(struct text *out, const struct plan_request *r, const 
         else
             method_is_not_there(&cannot, method);
         text_add(&flags, "\\\n");
+        layout_is_not_there(&cannot, config);
         if (config->parallelism.context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID)
             text_add(&flags, "--hierarchical-context-parallel-sizes %" PRId64 " %" PRId64 " \\\n",
                      config->parallelism.context_parallel_ulysses_degree,
@@ -513,13 +529,14 @@ static void titan_pipeline(struct text *out, struct text *cannot, const struct p
     pipeline_release(&p);
 }
 
-static void titan_context(struct text *out, struct text *cannot, enum config_context_parallel_method method,
-                          int parts) {
+static void titan_context(struct text *out, struct text *cannot, const struct config *config, int parts) {
+    const enum config_context_parallel_method method = config->parallelism.context_parallel_method;
     text_add(out, "context_parallel_degree = %d\n", parts);
     if (METHODS[method].titan)
         text_add(out, "context_parallel_rotate_method = \"%s\"\n", METHODS[method].titan);
     else
         method_is_not_there(cannot, method);
+    layout_is_not_there(cannot, config);
 }
 
 static void titan_recompute(struct text *out, struct text *cannot, const struct plan_request *r,
@@ -617,7 +634,7 @@ void plan_export_torchtitan(struct text *out, const struct plan_request *r, cons
         text_add(&cannot, "# not available: ZeRO-1; gradients are sharded too (ZeRO-2)\n");
     text_add(&body, "tensor_parallel_degree = %d\n", c->tensor);
     if (c->parts > 1)
-        titan_context(&body, &cannot, config->parallelism.context_parallel_method, c->parts);
+        titan_context(&body, &cannot, config, c->parts);
     heads_are_not_there(&cannot, r->model, c->tensor, false);
     sequence_is_not_there(&cannot, config->training.seq_len, 2 * c->tensor * c->parts);
     if (c->tensor > 1 && !c->sequence)

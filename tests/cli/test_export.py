@@ -190,6 +190,15 @@ def test_exports_the_model():
             model = "model.config=model.json"
         return tool.good("plan", model, "cluster=h100", f"devices={devices}", "seq_len=64", "global_batch_size=2",
                          "mode=none", *words, f"export={to}")
+    for to in "megatron", "torchtitan":
+        assert "# not available: layers with linear attention" in exported(to, "gla-15m")
+        rings = ("context_parallel_degree=4", "context_parallel_method=ring")
+        ring = exported(to, "llama-5m", *rings, devices=4)
+        assert "zigzag" not in ring and "within the ring" not in ring, ring
+        ring = exported(to, "llama-5m", *rings, "context_parallel_layout=striped", "context_parallel_inner_degree=2",
+                        devices=4)
+        assert "# not available: sequences laid out striped over ranks; they are in zigzag there" in ring, ring
+        assert "# not available: rings of 2 ranks within the ring" in ring, ring
     # Biases of all linear layers, of those that Megatron-LM can switch separately, and of others.
     assert "bias" not in exported("megatron", "gpt2-124m")
     assert "--disable-bias-linear \\\n" in exported("megatron", "gpt2-124m", "model.bias=false")
