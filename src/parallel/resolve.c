@@ -328,8 +328,7 @@ static trireme_status check_places(const struct config *config, const struct mod
     if (model_is_recurrent(model) && way.ulysses > 1)
         return config_refuse(config, "parallelism.context_parallel_method", error,
                              "but ranks that exchange tokens for heads know no linear attention, which the model has: "
-                             "set it to gather or "
-                             "ring");
+                             "set it to gather or ring");
     if (p->context_parallel_method == CONFIG_CONTEXT_PARALLEL_HYBRID && ranks % p->context_parallel_ulysses_degree)
         return config_refuse(config, "parallelism.context_parallel_ulysses_degree", error,
                              "which does not divide the %lld context-parallel ranks", (long long)ranks);
